@@ -1,0 +1,164 @@
+"""Sources of randomness: the system's, and its seeded twin."""
+
+import copy
+import multiprocessing
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from xclp_crypto.errors import ParameterError, ReuseError
+from xclp_crypto.rng import Rng, SeededRng, SystemRng
+
+RNGS = [SystemRng, lambda: SeededRng(1)]
+
+# Inherited by forked workers, as a generator in a module is.
+SYSTEM = SystemRng()
+SEEDED = SeededRng(1)
+BARRIER = None
+
+
+@pytest.mark.parametrize("make", RNGS)
+def test_draws_have_the_right_size_type_and_range(make):
+    rng = make()
+    assert isinstance(rng, Rng)
+    for n in (0, 1, 33):
+        draw = rng.bytes(n)
+        assert type(draw) is bytes
+        assert len(draw) == n
+    residues = rng.residues(4097, (3, 0, 2))
+    assert (residues.shape, residues.dtype) == ((3, 0, 2), np.uint16)
+    assert int(rng.residues(5, 1000).max()) == 4
+
+
+@pytest.mark.parametrize("make", RNGS)
+def test_draws_never_repeat(make):
+    rng = make()
+    draws = [rng.bytes(16) for _ in range(50)]
+    draws += [rng.residues(2**64, 2).tobytes() for _ in range(50)]
+    draws += [rng.child(i).bytes(16) for i in range(50)]
+    draws += [rng.child(str(i)).residues(2**64, 2).tobytes() for i in range(50)]
+    assert len(set(draws)) == 200
+
+
+@pytest.mark.parametrize("make", RNGS)
+def test_draws_are_uniform(make):
+    rng = make()
+    for counts in (
+        np.bincount(np.frombuffer(rng.bytes(200_000), np.uint8), minlength=256),
+        np.bincount(rng.residues(3, 200_000), minlength=3),
+    ):
+        assert stats.chisquare(counts).pvalue > 1e-9  # one of them is random in each run
+
+
+def test_a_seeded_generator_repeats_for_the_same_seed_only():
+    def first(seed):
+        rng = SeededRng(seed)
+        return rng.bytes(16), rng.residues(2**64, 2).tobytes(), rng.child("a").bytes(16)
+
+    seeds = [0, 1, 256, b"", b"\x00", b"\x01", b"\x01\x00", 2**200]
+    assert all(first(s) == first(s) for s in seeds)
+    assert len({x for s in seeds for x in first(s)}) == 3 * len(seeds)
+
+
+def test_a_child_does_not_depend_on_what_the_parent_drew():
+    fresh, used = SeededRng(1), SeededRng(1)
+    used.bytes(100)
+    used.residues(3, 100)
+    used.child("b").bytes(5)
+    assert fresh.child("a", 2).bytes(32) == used.child("a", 2).bytes(32)
+
+
+def test_children_of_different_contexts_and_levels_are_unrelated():
+    contexts = [("a",), ("b",), (b"a",), ("a", 0), ("a", "0"), (0,), ()]
+    root = SeededRng(1)
+    draws = {root.child(*c).bytes(16) for c in contexts}
+    draws |= {SeededRng(1).child("a").child(*c).bytes(16) for c in contexts}
+    draws.add(SeededRng(1).bytes(16))
+    assert len(draws) == 2 * len(contexts) + 1
+
+
+def test_the_same_child_twice_is_refused_because_it_would_repeat_its_draws():
+    rng = SeededRng(1)
+    rng.child("alice", 1)
+    rng.child("alice", 2)
+    with pytest.raises(ReuseError, match="alice"):
+        rng.child("alice", 1)
+    system = SystemRng()
+    assert system.child("alice").bytes(16) != system.child("alice").bytes(16)
+
+
+def _start(barrier):
+    global BARRIER
+    BARRIER = barrier
+
+
+def _draw(task):
+    BARRIER.wait(10)  # so that each of the three workers takes one task
+    return (
+        SYSTEM.bytes(16),
+        SYSTEM.residues(2**64, 2).tobytes(),
+        SYSTEM.child(0).bytes(16),
+        SEEDED.child(task).bytes(16),
+        SEEDED.bytes(16),
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork on Windows")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_user_case_a_pool_of_3_under_fork_draws_different_randomness():
+    context = multiprocessing.get_context("fork")
+    with context.Pool(3, _start, (context.Barrier(3),)) as pool:
+        *safe, shared = zip(*pool.map(_draw, range(3), chunksize=1), strict=True)
+    assert all(len(set(draws)) == 3 for draws in safe)
+    # What the test would show of a generator with inherited state:
+    assert len(set(shared)) == 1
+
+
+@pytest.mark.parametrize("make", RNGS)
+def test_bad_requests_are_refused(make):
+    rng = make()
+    for call in (
+        lambda: rng.bytes(-1),
+        lambda: rng.residues(0, 3),
+        lambda: rng.residues(3, -1),
+        lambda: rng.child(-1),
+        lambda: rng.child(1.5),
+    ):
+        with pytest.raises(ParameterError):
+            call()
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, "1", True, np.int64(1)])
+def test_bad_seeds_are_refused(seed):
+    with pytest.raises(ParameterError):
+        SeededRng(seed)
+
+
+@pytest.mark.parametrize("make", RNGS)
+def test_generators_hide_their_state_and_are_neither_pickled_nor_copied(make):
+    rng = make()
+    assert repr(rng) == str(rng) == f"<{type(rng).__name__}>"
+    for duplicate in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="secret"):
+            duplicate(rng)
+    assert not hasattr(rng, "__dict__")
+
+
+def test_an_rng_without_its_methods_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        Rng()
+
+
+def test_the_seeded_generator_does_not_depend_on_the_hash_seed_of_the_process():
+    code = "from xclp_crypto.rng import SeededRng; print(SeededRng(3).child('a').bytes(8).hex())"
+    runs = {
+        subprocess.run(  # noqa: S603
+            [sys.executable, "-c", code], env={"PYTHONHASHSEED": s}, capture_output=True, check=True
+        ).stdout
+        for s in ("1", "2")
+    }
+    assert runs == {f"{SeededRng(3).child('a').bytes(8).hex()}\n".encode()}

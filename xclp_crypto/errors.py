@@ -1,0 +1,90 @@
+"""The exception tree: what went wrong, and who is to blame.
+
+Local misuse (`ParameterError`, `DataError`, `ReuseError`) and remote fault (`DecodeError`,
+`ProtocolError` and its children) are different kinds. Messages name the value, the limit and
+what to do; they never contain a secret.
+"""
+
+from __future__ import annotations
+
+
+class XclpError(Exception):
+    """Base of every error that xclp raises on purpose."""
+
+
+class ParameterError(XclpError, ValueError):
+    """A parameter is out of range or two parameters contradict each other."""
+
+
+class DataError(XclpError, ValueError):
+    """The caller's own data cannot be used; names the client and, where known, the row."""
+
+
+class EncodingOverflow(DataError):
+    """A value, or a sum of as many values as there are parties, would not fit the ring."""
+
+
+class ReuseError(XclpError):
+    """Something that may be used once (a key, a label, a session) was used again."""
+
+
+class DecodeError(XclpError, ValueError):
+    """Bytes do not decode to the message, element or value that they should be."""
+
+
+class ProtocolError(XclpError):
+    """Another party did not do its part; the children say which one."""
+
+
+class FaultyPeer(ProtocolError):
+    """A party sent something that no honest party sends.
+
+    Attributes:
+        parties: the names of the parties of which at least one is at fault.
+    """
+
+    def __init__(self, party: str | tuple[str, ...], reason: str) -> None:
+        self.parties: tuple[str, ...] = (party,) if isinstance(party, str) else party
+        self.reason = reason
+        super().__init__(f"{' or '.join(self.parties)} {self.suffix}: {reason}")
+
+    suffix = "did not follow the protocol"
+
+
+class FaultyPeerOrServer(FaultyPeer):
+    """Like `FaultyPeer`, but the relaying server could have caused it as well."""
+
+    suffix = "(or the server that relays its messages) did not follow the protocol"
+
+
+class TooFewParties(ProtocolError):
+    """Fewer parties are left than the protocol needs."""
+
+    def __init__(self, step: str, present: int, needed: int) -> None:
+        self.step, self.present, self.needed = step, present, needed
+        super().__init__(
+            f"step {step!r}: {present} parties answered and {needed} are needed; "
+            "nothing was revealed"
+        )
+
+
+class Stalled(ProtocolError):
+    """A party waits for a message that will not come."""
+
+    def __init__(self, party: str, step: str, waiting_for: tuple[str, ...], expected: str) -> None:
+        self.party, self.step, self.waiting_for = party, step, waiting_for
+        super().__init__(
+            f"{party} stalled in step {step!r}: no {expected} from {', '.join(waiting_for)}"
+        )
+
+
+class Excluded(ProtocolError):
+    """The others went on without this party, which was too late or lost a message."""
+
+    def __init__(self, party: str, step: str) -> None:
+        self.party, self.step = party, step
+        super().__init__(f"{party} was excluded in step {step!r}: its message came too late")
+
+
+class PrivacyWarning(UserWarning):
+    """The computation is right, but reveals more than the user may expect."""

@@ -1,0 +1,1 @@
+"""Building blocks without messages: codecs, keys and sealing."""

@@ -1,0 +1,1 @@
+"""Protocols: roles that exchange messages."""

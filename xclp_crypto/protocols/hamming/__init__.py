@@ -1,0 +1,35 @@
+"""SecureHamming: back ends by name."""
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.protocols.hamming.distance import distances_between
+from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend, check_bits
+from xclp_crypto.protocols.hamming.masked import Masked
+from xclp_crypto.protocols.hamming.plain import Plain
+from xclp_crypto.protocols.hamming.shade import Shade
+
+BACKENDS: dict[str, HammingBackend] = {b.name: b for b in (Plain(), Shade(), Masked())}
+"""All back ends; adding one is one file and one entry here."""
+
+
+def get_backend(name: str | HammingBackend) -> HammingBackend:
+    """Return the back end of this name; a back end itself is returned unchanged.
+
+    Raises:
+        ParameterError: no such back end; lists those that exist.
+
+    """
+    if isinstance(name, HammingBackend):
+        return name
+    if name not in BACKENDS:
+        raise ParameterError(f"hamming back end {name!r} is none of {', '.join(sorted(BACKENDS))}")
+    return BACKENDS[name]
+
+
+__all__ = [
+    "BACKENDS",
+    "Distances",
+    "HammingBackend",
+    "check_bits",
+    "distances_between",
+    "get_backend",
+]

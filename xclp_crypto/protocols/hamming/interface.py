@@ -1,0 +1,289 @@
+"""SecureHamming: the server learns all pairwise Hamming distances, and nobody anything else.
+
+A back end is a class with the three members below, registered under its name in
+`xclp_crypto.protocols.hamming`. What all of them share is here: distances within one client are
+computed by that client; for every pair of clients the two hold shares that the server combines;
+a client whose upload is missing is left out.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DataError, FaultyPeer, TooFewParties
+from xclp_crypto.params import MIN_CLIENTS, residue_width
+from xclp_crypto.protocols.hamming.distance import distances_between
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.rng import Rng
+from xclp_crypto.role import RoleIO
+from xclp_crypto.wire import Message, Reader, Writer, packed_size
+
+Trust = Literal["none", "non-colluding", "2pc"]
+"""Who may collude: ``2pc`` the server with any clients; ``non-colluding`` the server with no
+client; ``none`` the server sees the bits themselves."""
+
+
+@dataclass(frozen=True)
+class Distances:
+    """What the server holds after SecureHamming.
+
+    Attributes:
+        matrix: (n, n) uint16, symmetric Hamming distances, 0 on the diagonal; rows in the order
+            of `sizes`.
+        sizes: number of rows by client that took part to the end.
+    """
+
+    matrix: NDArray[np.uint16]
+    sizes: dict[str, int]
+
+
+class HammingBackend(ABC):
+    """One way to compute Hamming distances across clients.
+
+    Attributes:
+        name: how the back end is chosen.
+        trust: see `Trust`.
+        needs_common_secret: whether clients must share a secret that the server lacks.
+    """
+
+    name: ClassVar[str]
+    trust: ClassVar[Trust]
+    needs_common_secret: ClassVar[bool]
+
+    @abstractmethod
+    async def client(
+        self,
+        session: Session,
+        bits: NDArray[np.uint8],
+        sizes: Mapping[str, int],
+        common_secret: bytes | None,
+        rng: Rng,
+    ) -> None:
+        """Take part as a client.
+
+        Args:
+            session: the session; its `clients` fix the order of rows.
+            bits: (n_j, L) of 0 and 1.
+            sizes: number of rows of every client of the session.
+            common_secret: 32 bytes that all clients share, where `needs_common_secret`.
+            rng: source of this client's own randomness.
+        """
+
+    @abstractmethod
+    async def server(
+        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
+    ) -> Distances:
+        """Take part as the server, which gets the distances of the clients that finished.
+
+        Raises:
+            TooFewParties: fewer than `at_least` clients finished.
+            FaultyPeer: shares of two clients give no distance.
+        """
+
+    @abstractmethod
+    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
+        """Return the bytes of all messages of this step, sealing included, by (from, to)."""
+
+
+@dataclass(frozen=True, repr=False)
+class DistanceShares(Message):
+    """A client's own distances, and its shares of the distances to every other client's rows.
+
+    `local` are the n_j(n_j−1)/2 distances above the diagonal, row by row. `shares` is
+    (n_j, n_others) modulo 2^w, columns in the order of clients. `complete` tells, for every client,
+    whether the shares with it are valid (false where that client vanished).
+
+    Size: ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + ⌈n_j·n_others·w/8⌉ bytes.
+    """
+
+    TAG = 0x0201
+    complete: NDArray[np.bool_]
+    local: NDArray[np.uint16]
+    shares: NDArray[np.uint16]
+    width: int
+
+    @staticmethod
+    def size(*, clients: int, rows: int, others: int, width: int) -> int:
+        """Return ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + ⌈n_j·n_others·w/8⌉."""
+        return (
+            (clients + 7) // 8
+            + packed_size(rows * (rows - 1) // 2, width)
+            + packed_size(rows * others, width)
+        )
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.bits(self.complete)
+        out.residues(self.local, self.width)
+        out.residues(self.shares, self.width)
+
+    @classmethod
+    def read(
+        cls, data: Reader, *, clients: int, rows: int, others: int, width: int
+    ) -> DistanceShares:
+        """See `Message.read`."""
+        return cls(
+            complete=data.bits(clients),
+            local=data.residues((rows * (rows - 1) // 2,), width),
+            shares=data.residues((rows, others), width),
+            width=width,
+        )
+
+
+def check_bits(bits: NDArray[np.generic], client: str) -> NDArray[np.uint8]:
+    """Return `bits` as (n, L) uint8 of 0 and 1.
+
+    Raises:
+        DataError: not two-dimensional, not integers or booleans, or an entry that is neither 0
+            nor 1; names the client and the entry.
+    """
+    array = np.asarray(bits)
+    if array.ndim != 2:
+        raise DataError(f"client {client!r}: bits must have shape (rows, bits), got {array.shape}")
+    if array.dtype.kind not in "biu":
+        raise DataError(f"client {client!r}: bits must be integers or booleans, got {array.dtype}")
+    wrong = np.argwhere((array != 0) & (array != 1))
+    if len(wrong):
+        row, column = (int(i) for i in wrong[0])
+        raise DataError(f"client {client!r}, row {row}, bit {column}: must be 0 or 1")
+    return np.ascontiguousarray(array, dtype=np.uint8)
+
+
+def column_ranges(sizes: Mapping[str, int], me: str | None = None) -> dict[str, slice]:
+    """Return where each client's rows lie when all clients', or all others', are stacked."""
+    ranges: dict[str, slice] = {}
+    start = 0
+    for client, rows in sizes.items():
+        if client != me:
+            ranges[client] = slice(start, start + rows)
+            start += rows
+    return ranges
+
+
+def local_distances(bits: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Return the n(n−1)/2 distances above the diagonal of one client's own rows."""
+    return distances_between(bits, bits)[np.triu_indices(len(bits), 1)]
+
+
+def share_sizes(sizes: Mapping[str, int], width: int) -> dict[str, dict[str, int]]:
+    """Return the sizes of every client's `DistanceShares`."""
+    total = sum(sizes.values())
+    return {
+        client: {"clients": len(sizes), "rows": n, "others": total - n, "width": width}
+        for client, n in sizes.items()
+    }
+
+
+async def send_shares(
+    io: RoleIO,
+    sizes: Mapping[str, int],
+    n_bits: int,
+    local: NDArray[np.uint16],
+    shares: Mapping[str, NDArray[np.uint16]],
+) -> None:
+    """Send this client's distances and shares to the server; absent peers count as incomplete."""
+    width = residue_width(n_bits)
+    ranges = column_ranges(sizes, io.name)
+    stacked = np.zeros((sizes[io.name], sum(sizes.values()) - sizes[io.name]), dtype=np.uint16)
+    for peer, share in shares.items():
+        stacked[:, ranges[peer]] = share
+    complete = np.array([client == io.name or client in shares for client in sizes])
+    await io.send(SERVER, DistanceShares(complete, local, stacked, width))
+
+
+def _mutually_complete(uploads: Mapping[str, DistanceShares], order: tuple[str, ...]) -> list[str]:
+    """Leave out as few clients as needed until all shares between the others are valid."""
+    keep = [c for c in order if c in uploads]
+    while True:
+        index = [order.index(c) for c in keep]
+        broken = np.array([~uploads[c].complete[index] for c in keep]).reshape(len(keep), -1)
+        faults = (broken | broken.T).sum(axis=1)
+        if not faults.any():
+            return keep
+        del keep[len(keep) - 1 - int(np.argmax(faults[::-1]))]
+
+
+async def receive_shares(
+    session: Session,
+    n_bits: int,
+    sizes: Mapping[str, int],
+    at_least: int,
+    combine: Callable[[str, str, NDArray[np.uint16], NDArray[np.uint16]], NDArray[np.uint16]],
+    uploaders: tuple[str, ...] | None = None,
+) -> Distances:
+    """Gather every client's shares and put the matrix together.
+
+    Args:
+        session: the server's session.
+        n_bits: L.
+        sizes: number of rows by client of the session.
+        at_least: fewest clients to go on with.
+        combine: takes client j, client k > j, j's shares (n_j, n_k) and k's shares (n_j, n_k);
+            returns the distances modulo 2^w.
+        uploaders: clients to expect, by default all.
+
+    Raises:
+        TooFewParties: fewer than `at_least` are left.
+        FaultyPeer: a combined value is above L.
+    """
+    io, width = session.io, residue_width(n_bits)
+    dims = share_sizes(sizes, width)
+    uploads = await io.gather(
+        DistanceShares,
+        uploaders or session.clients,
+        at_least,
+        clients=len(sizes),
+        rows={c: d["rows"] for c, d in dims.items()},
+        others={c: d["others"] for c, d in dims.items()},
+        width=width,
+    )
+    keep = _mutually_complete(uploads, tuple(sizes))
+    if len(keep) < at_least:
+        raise TooFewParties(io.current_step, len(keep), at_least)
+    kept = {c: sizes[c] for c in keep}
+    matrix = await io.compute(_assemble, uploads, sizes, kept, n_bits, combine)
+    return Distances(matrix, kept)
+
+
+def _assemble(
+    uploads: Mapping[str, DistanceShares],
+    sizes: Mapping[str, int],
+    kept: Mapping[str, int],
+    n_bits: int,
+    combine: Callable[[str, str, NDArray[np.uint16], NDArray[np.uint16]], NDArray[np.uint16]],
+) -> NDArray[np.uint16]:
+    """Combine the shares of every pair of kept clients into the symmetric matrix."""
+    n = sum(kept.values())
+    place = column_ranges(kept)
+    matrix = np.zeros((n, n), dtype=np.uint16)
+    clients = list(kept)
+    for index, low in enumerate(clients):
+        own = matrix[place[low], place[low]]
+        upper = np.triu_indices(kept[low], 1)
+        own[upper] = uploads[low].local
+        own[upper[::-1]] = uploads[low].local
+        _require_distances(uploads[low].local, n_bits, low)
+        for high in clients[index + 1 :]:
+            block = combine(
+                low,
+                high,
+                uploads[low].shares[:, column_ranges(sizes, low)[high]],
+                uploads[high].shares[:, column_ranges(sizes, high)[low]].T,
+            )
+            _require_distances(block, n_bits, (low, high))
+            matrix[place[low], place[high]] = block
+            matrix[place[high], place[low]] = block.T
+    return matrix
+
+
+def _require_distances(
+    values: NDArray[np.uint16], n_bits: int, parties: str | tuple[str, ...]
+) -> None:
+    if values.size and int(values.max()) > n_bits:
+        raise FaultyPeer(parties, f"a distance above L = {n_bits} comes out of the shares")

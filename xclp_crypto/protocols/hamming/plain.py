@@ -1,0 +1,90 @@
+"""``plain``: no protection, for tests and simulation studies; the ideal twin of all back ends.
+
+::
+
+    client j                server
+    PlainBits(X_j) ────────▶ h(x, x') = Σ x_l ⊕ x'_l
+
+The server learns every bit vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.params import MIN_CLIENTS
+from xclp_crypto.protocols.hamming.distance import distances_between
+from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.rng import Rng
+from xclp_crypto.wire import Message, Reader, Writer, packed_size
+
+
+@dataclass(frozen=True, repr=False)
+class PlainBits(Message):
+    """Bit vectors in the clear. Size: ⌈n_j·L/8⌉ bytes."""
+
+    TAG = 0x0210
+    bits: NDArray[np.uint8]
+
+    @staticmethod
+    def size(*, rows: int, n_bits: int) -> int:
+        """Return ⌈n_j·L/8⌉."""
+        return packed_size(rows * n_bits, 1)
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.residues(self.bits, 1)
+
+    @classmethod
+    def read(cls, data: Reader, *, rows: int, n_bits: int) -> PlainBits:
+        """See `Message.read`."""
+        return cls(data.residues((rows, n_bits), 1).astype(np.uint8))
+
+
+def _stacked_distances(bits: list[NDArray[np.uint8]]) -> NDArray[np.uint16]:
+    """Return the distances of all rows of all clients."""
+    stacked = np.concatenate(bits)
+    return distances_between(stacked, stacked)
+
+
+class Plain(HammingBackend):
+    """The server sees the bits. See the module."""
+
+    name = "plain"
+    trust = "none"
+    needs_common_secret = False
+
+    async def client(
+        self,
+        session: Session,
+        bits: NDArray[np.uint8],
+        sizes: Mapping[str, int],
+        common_secret: bytes | None,
+        rng: Rng,
+    ) -> None:
+        """See `HammingBackend.client`."""
+        await session.io.send(SERVER, PlainBits(bits))
+
+    async def server(
+        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
+    ) -> Distances:
+        """See `HammingBackend.server`."""
+        got = await session.io.gather(
+            PlainBits, session.clients, at_least, rows=sizes, n_bits=n_bits
+        )
+        bits = [got[c].bits for c in sizes if c in got]
+        matrix = await session.io.compute(_stacked_distances, bits)
+        return Distances(matrix, {c: n for c, n in sizes.items() if c in got})
+
+    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
+        """See `HammingBackend.bytes_per_link`."""
+        return {
+            (c, SERVER): sealed_size(PlainBits.size(rows=n, n_bits=n_bits))
+            for c, n in sizes.items()
+        }

@@ -1,0 +1,81 @@
+"""Oblivious transfer: one interface for every construction and for the ideal twin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.rng import Rng
+from xclp_crypto.role import RoleIO
+
+
+@dataclass(frozen=True, repr=False)
+class Choices:
+    """What a receiver asks of one sender.
+
+    Attributes:
+        bits: (m,) bool, the choice in each transfer.
+        length: bytes of each message.
+    """
+
+    bits: NDArray[np.bool_]
+    length: int
+
+
+class ObliviousTransfer(Protocol):
+    """A batch of 1-out-of-2 transfers with each of several peers.
+
+    Peers that vanish are missing from the result.
+    """
+
+    async def __call__(
+        self,
+        io: RoleIO,
+        sending: Mapping[str, NDArray[np.uint8]],
+        receiving: Mapping[str, Choices],
+        sid: bytes,
+        rng: Rng,
+    ) -> dict[str, NDArray[np.uint8]]:
+        """Send to some peers and receive from others.
+
+        Args:
+            io: this party.
+            sending: by receiver, (m, 2, length) uint8, the two messages of each transfer.
+            receiving: by sender, the choices.
+            sid: identifier of this batch, the same for all parties and never used again.
+            rng: source of this party's randomness.
+
+        Returns:
+            By sender, (m, length) uint8, the chosen messages.
+
+        Raises:
+            ParameterError: messages or choices have the wrong shape or type.
+            FaultyPeer: a peer sent something that does not decode to group elements.
+        """
+        ...
+
+
+def check_messages(messages: NDArray[np.uint8]) -> None:
+    """Refuse messages that are not (m, 2, length) uint8 with length ≥ 1."""
+    if messages.ndim != 3 or messages.shape[1] != 2 or messages.shape[2] < 1:
+        raise ParameterError(
+            f"messages must have shape (transfers, 2, bytes), got {messages.shape}; both messages "
+            "of a pair have the same length"
+        )
+    if messages.dtype != np.uint8:
+        raise ParameterError(f"messages must be uint8, got {messages.dtype}")
+
+
+def check_choices(request: Choices) -> None:
+    """Refuse choices that are not (m,) bool, or a length below 1."""
+    if request.bits.ndim != 1 or request.bits.dtype != np.bool_:
+        raise ParameterError(
+            f"choices must be a vector of booleans, got {request.bits.dtype} {request.bits.shape}"
+        )
+    if request.length < 1:
+        raise ParameterError(f"messages must have at least 1 byte, got {request.length}")

@@ -1,0 +1,219 @@
+"""1-out-of-2 oblivious transfer of Naor and Pinkas (SODA 2001, protocol 3.1), many at once.
+
+::
+
+    sender: m_0, m_1 per transfer               receiver: a choice σ per transfer
+    OtSetup(g^r) ───────────────────────────▶   k random, PK_σ = g^k, PK_{1−σ} = C − PK_σ
+                 ◀───────────────────────────   OtChoices(PK_0)
+    OtOffers(Hash(sid, i, b, PK_b^r) ⊕ m_b) ─▶  m_σ = e_σ ⊕ Hash(sid, i, σ, (g^r)^k)
+
+The group is ristretto255, written additively in the code. C is hashed from the session identifier,
+so nobody knows its discrete logarithm and it need not be sent; it and r serve one batch. The index
+i, the choice b and the point enter the hash, so equal points never give equal pads.
+
+*Receiver learns* one message of each pair; the other is hidden by the computational
+Diffie–Hellman assumption in the random-oracle model. *Sender learns* nothing: PK_0 is uniform
+whatever σ is. Against semi-honest parties; a receiver that deviates can still not obtain both
+messages. Python selects by σ with list indexing, which is not constant time.
+
+Every party can be a sender to some peers and a receiver from others in the same three rounds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.algebra.group import (
+    POINT_BYTES,
+    Point,
+    Scalar,
+    hash_to_point,
+    multiply,
+    multiply_base,
+)
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.protocols.ot.interface import Choices, check_choices, check_messages
+from xclp_crypto.rng import Rng
+from xclp_crypto.role import RoleIO
+from xclp_crypto.wire import Message, Reader, Writer
+
+
+@dataclass(frozen=True, repr=False)
+class OtSetup(Message):
+    """g^r, one for a batch. Size: 32 bytes."""
+
+    TAG = 0x0301
+    point: Point
+
+    @staticmethod
+    def size() -> int:
+        """Return 32."""
+        return POINT_BYTES
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(self.point.encode())
+
+    @classmethod
+    def read(cls, data: Reader) -> OtSetup:
+        """See `Message.read`."""
+        return cls(Point.decode(data.raw(POINT_BYTES)))
+
+
+@dataclass(frozen=True, repr=False)
+class OtChoices(Message):
+    """PK_0 of every transfer. Size: 32·m bytes."""
+
+    TAG = 0x0302
+    points: tuple[Point, ...]
+
+    @staticmethod
+    def size(*, count: int) -> int:
+        """Return 32·m."""
+        return POINT_BYTES * count
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(b"".join(p.encode() for p in self.points))
+
+    @classmethod
+    def read(cls, data: Reader, *, count: int) -> OtChoices:
+        """See `Message.read`."""
+        return cls(tuple(Point.decode(data.raw(POINT_BYTES)) for _ in range(count)))
+
+
+@dataclass(frozen=True, repr=False)
+class OtOffers(Message):
+    """Both encrypted messages of every transfer, (m, 2, length). Size: 2·m·length bytes."""
+
+    TAG = 0x0303
+    offers: NDArray[np.uint8]
+
+    @staticmethod
+    def size(*, count: int, length: int) -> int:
+        """Return 2·m·length."""
+        return 2 * count * length
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uints(self.offers, 1)
+
+    @classmethod
+    def read(cls, data: Reader, *, count: int, length: int) -> OtOffers:
+        """See `Message.read`."""
+        return cls(data.uints((count, 2, length), 1))
+
+
+def _pad(lab: bytes, index: int, choice: int, point: Point, length: int) -> bytes:
+    """Return Hash(sid, i, b, point) as `length` bytes of SHAKE256."""
+    data = lab + index.to_bytes(8, "big") + bytes([choice]) + point.encode()
+    return hashlib.shake_256(data).digest(length)
+
+
+def _labels(sid: bytes, sender: str, receiver: str) -> tuple[Point, bytes]:
+    """Return C and the prefix of all pads of one batch."""
+    context = label("naor-pinkas", sid, sender, receiver)
+    return hash_to_point(context, b"C"), label("naor-pinkas pad", context)
+
+
+def choose(
+    choices: NDArray[np.bool_], constant: Point, rng: Rng
+) -> tuple[list[Scalar], tuple[Point, ...]]:
+    """Return the receiver's secrets k and the points PK_0, one per transfer."""
+    secrets = [Scalar.random(rng) for _ in range(len(choices))]
+    points = []
+    for k, sigma in zip(secrets, choices, strict=True):
+        chosen = multiply_base(k)
+        points.append((chosen, constant - chosen)[int(sigma)])
+    return secrets, tuple(points)
+
+
+def offer(
+    messages: NDArray[np.uint8],
+    points: tuple[Point, ...],
+    secret: Scalar,
+    constant: Point,
+    lab: bytes,
+) -> NDArray[np.uint8]:
+    """Return both messages of every transfer under their pads, (m, 2, length).
+
+    One variable-base multiplication per transfer: PK_1^r = C^r − PK_0^r.
+    """
+    length = messages.shape[2]
+    raised = multiply(secret, constant)
+    pads = bytearray()
+    for index, point in enumerate(points):
+        zero = multiply(secret, point)
+        pads += _pad(lab, index, 0, zero, length)
+        pads += _pad(lab, index, 1, raised - zero, length)
+    return messages ^ np.frombuffer(bytes(pads), dtype=np.uint8).reshape(messages.shape)
+
+
+def open_chosen(
+    offers: NDArray[np.uint8],
+    choices: NDArray[np.bool_],
+    secrets: list[Scalar],
+    setup: Point,
+    lab: bytes,
+) -> NDArray[np.uint8]:
+    """Return the chosen message of every transfer, (m, length)."""
+    count, _, length = offers.shape
+    pads = b"".join(
+        _pad(lab, i, int(choices[i]), multiply(k, setup), length) for i, k in enumerate(secrets)
+    )
+    chosen = offers[np.arange(count), choices.astype(np.intp)]
+    return chosen ^ np.frombuffer(pads, dtype=np.uint8).reshape(count, length)
+
+
+async def naor_pinkas(
+    io: RoleIO,
+    sending: Mapping[str, NDArray[np.uint8]],
+    receiving: Mapping[str, Choices],
+    sid: bytes,
+    rng: Rng,
+) -> dict[str, NDArray[np.uint8]]:
+    """Run batches of transfers with several peers at once. See `ObliviousTransfer`."""
+    for messages in sending.values():
+        check_messages(messages)
+    for request in receiving.values():
+        check_choices(request)
+    secrets = {peer: Scalar.random(rng) for peer in sending}
+    for peer, secret in secrets.items():
+        await io.send(peer, OtSetup(multiply_base(secret)))
+    setups = await io.gather(OtSetup, tuple(receiving), 0)
+
+    own: dict[str, list[Scalar]] = {}
+    for peer in setups:
+        constant, _ = _labels(sid, peer, io.name)
+        own[peer], points = await io.compute(choose, receiving[peer].bits, constant, rng)
+        await io.send(peer, OtChoices(points))
+    counts = {peer: len(messages) for peer, messages in sending.items()}
+    picked = await io.gather(OtChoices, tuple(sending), 0, count=counts)
+
+    for peer, choice in picked.items():
+        constant, lab = _labels(sid, io.name, peer)
+        offers = await io.compute(offer, sending[peer], choice.points, secrets[peer], constant, lab)
+        await io.send(peer, OtOffers(offers))
+    got = await io.gather(
+        OtOffers,
+        tuple(setups),
+        0,
+        count={peer: len(receiving[peer].bits) for peer in setups},
+        length={peer: receiving[peer].length for peer in setups},
+    )
+    return {
+        peer: await io.compute(
+            open_chosen,
+            message.offers,
+            receiving[peer].bits,
+            own[peer],
+            setups[peer].point,
+            _labels(sid, peer, io.name)[1],
+        )
+        for peer, message in got.items()
+    }

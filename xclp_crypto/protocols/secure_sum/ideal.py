@@ -1,0 +1,100 @@
+"""The ideal twin of SecureRowSums: same interface and rounding, no protection. For tests only.
+
+::
+
+    client k ── IdealRows(Z_k) ──▶ server ── IdealBlock(Σ Z_k, rows of j) ──▶ client j
+
+*Server learns* every contribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.params import MIN_CLIENTS
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.secure_sum.row_sums import Rows, check_rows
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.wire import Message, Reader, Writer
+
+
+@dataclass(frozen=True, repr=False)
+class IdealRows(Message):
+    """One client's encoded contribution in the clear. Size: 8·n·c bytes."""
+
+    TAG = 0x0410
+    values: NDArray[np.uint64]
+
+    @staticmethod
+    def size(*, rows: int, columns: int) -> int:
+        """Return 8·n·c."""
+        return 8 * rows * columns
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uints(self.values, 8)
+
+    @classmethod
+    def read(cls, data: Reader, *, rows: int, columns: int) -> IdealRows:
+        """See `Message.read`."""
+        return cls(data.uints((rows, columns), 8))
+
+
+@dataclass(frozen=True, repr=False)
+class IdealBlock(Message):
+    """The encoded sum of one client's rows in the clear. Size: 8·n_j·c bytes."""
+
+    TAG = 0x0411
+    values: NDArray[np.uint64]
+
+    @staticmethod
+    def size(*, rows: int, columns: int) -> int:
+        """Return 8·n_j·c."""
+        return 8 * rows * columns
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uints(self.values, 8)
+
+    @classmethod
+    def read(cls, data: Reader, *, rows: int, columns: int) -> IdealBlock:
+        """See `Message.read`."""
+        return cls(data.uints((rows, columns), 8))
+
+
+async def ideal_row_sums_client(
+    session: Session,
+    values: NDArray[np.float64],
+    rows: Rows,
+    codec: FixedPoint,
+    purpose: str = "row sums",
+) -> NDArray[np.float64]:
+    """See `secure_row_sums_client`."""
+    io = session.io
+    await io.send(SERVER, IdealRows(np.asarray(codec.encode(values, client=io.name), np.uint64)))
+    block = await io.recv(IdealBlock, SERVER, rows=len(rows[io.name]), columns=values.shape[1])
+    return codec.decode(block.values)
+
+
+async def ideal_row_sums_server(
+    session: Session,
+    rows: Rows,
+    columns: int,
+    clients: Sequence[str] | None = None,
+    at_least: int = MIN_CLIENTS,
+) -> tuple[str, ...]:
+    """See `secure_row_sums_server`."""
+    io = session.io
+    n = check_rows(rows)
+    asked = tuple(rows) if clients is None else tuple(c for c in rows if c in clients)
+    got = await io.gather(IdealRows, asked, at_least, rows=n, columns=columns)
+    total = np.zeros((n, columns), dtype=np.uint64)
+    for message in got.values():
+        total += message.values
+    for client in got:
+        await io.send(client, IdealBlock(total[rows[client]]))
+    return tuple(got)

@@ -1,0 +1,18 @@
+"""Session keys, sealed channels and the seed that all clients share."""
+
+from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
+from xclp_crypto.protocols.setup.key_exchange import key_exchange_client, key_exchange_server
+from xclp_crypto.protocols.setup.seed_agreement import (
+    seed_agreement_client,
+    seed_agreement_server,
+)
+
+__all__ = [
+    "SERVER",
+    "SealedIO",
+    "Session",
+    "key_exchange_client",
+    "key_exchange_server",
+    "seed_agreement_client",
+    "seed_agreement_server",
+]

@@ -1,0 +1,187 @@
+"""Sealed channels: everything after the key exchange is encrypted end to end.
+
+Each ordered pair of parties has its own AES-256-GCM key and counts its messages, so that a relay
+can neither read nor alter, reorder, repeat or redirect them: `FaultyPeerOrServer` otherwise. This
+holds for links to the server too: in the ``masked`` back end, for instance, a client could read
+what another client sends to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from xclp_crypto import wire
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import derive_key
+from xclp_crypto.errors import (
+    DecodeError,
+    FaultyPeer,
+    FaultyPeerOrServer,
+    ParameterError,
+    ReuseError,
+)
+from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox
+from xclp_crypto.role import Dim, RoleIO, dims_for
+from xclp_crypto.wire import TAG_BYTES, M, Message, Reader, Writer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SERVER = "server"
+"""Name of the coordinating party."""
+
+
+def sealed_size(body: int) -> int:
+    """Return the metered bytes of a sealed message whose body has `body` bytes: body + 20."""
+    return TAG_BYTES + Sealed.size(body=body)
+
+
+@dataclass(frozen=True, repr=False)
+class Sealed(Message):
+    """An encrypted message of a type that is named in the clear.
+
+    Size: 2 + body + 16 bytes, where body is the size of the message inside.
+    """
+
+    TAG = 0x0001
+    inner_tag: int
+    box: bytes
+
+    @staticmethod
+    def size(*, body: int) -> int:
+        """Return 2 + body + 16."""
+        return TAG_BYTES + body + OVERHEAD
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uint(self.inner_tag, TAG_BYTES)
+        out.raw(self.box)
+
+    @classmethod
+    def read(cls, data: Reader, *, body: int) -> Sealed:
+        """See `Message.read`."""
+        return cls(data.uint(TAG_BYTES), data.raw(body + OVERHEAD))
+
+
+class SealedIO(RoleIO):
+    """A `RoleIO` that seals what it sends and opens what it receives.
+
+    Args:
+        io: the `RoleIO` underneath.
+        boxes: by peer, the pair (sending, receiving) of boxes.
+    """
+
+    def __init__(self, io: RoleIO, boxes: Mapping[str, tuple[SealedBox, SealedBox]]) -> None:
+        super().__init__(io.name)
+        self._io = io
+        self._steps = io._steps
+        self._boxes = dict(boxes)
+
+    async def send(self, to: str | Collection[str], message: Message) -> None:
+        """Encode `message` once and seal it for each recipient."""
+        tag = type(message).TAG
+        body = wire.body(message)
+        for peer in (to,) if isinstance(to, str) else to:
+            box = self._box(peer)[0].seal(body, tag.to_bytes(TAG_BYTES, "big"))
+            await self._io.send(peer, Sealed(tag, box))
+
+    async def recv(self, kind: type[M], frm: str, **dims: int) -> M:
+        """See `RoleIO.recv`."""
+        self._box(frm)
+        sealed = await self._io.recv(Sealed, frm, body=kind.size(**dims))
+        return self._open(kind, frm, sealed, dims)
+
+    async def gather(
+        self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim
+    ) -> dict[str, M]:
+        """See `RoleIO.gather`."""
+        bodies = {party: kind.size(**dims_for(party, dims)) for party in parties}
+        got = await self._io.gather(Sealed, parties, at_least, body=bodies)
+        return {
+            frm: self._open(kind, frm, sealed, dims_for(frm, dims)) for frm, sealed in got.items()
+        }
+
+    async def compute(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """See `RoleIO.compute`."""
+        return await self._io.compute(function, *args, **kwargs)
+
+    def observe(self, frm: str, message: Message) -> None:
+        """See `RoleIO.observe`."""
+        self._io.observe(frm, message)
+
+    def _box(self, peer: str) -> tuple[SealedBox, SealedBox]:
+        if peer not in self._boxes:
+            raise ParameterError(f"{self.name} has no channel to {peer!r} in this session")
+        return self._boxes[peer]
+
+    def _open(self, kind: type[M], frm: str, sealed: Sealed, dims: Mapping[str, Any]) -> M:
+        blame = FaultyPeer if SERVER in (frm, self.name) else FaultyPeerOrServer
+        if sealed.inner_tag != kind.TAG:
+            raise blame(frm, f"sent {wire.tag_name(sealed.inner_tag)}, not {kind.__name__}")
+        try:
+            body = self._box(frm)[1].open(sealed.box, kind.TAG.to_bytes(TAG_BYTES, "big"))
+        except DecodeError as error:
+            raise blame(frm, f"{kind.__name__} does not open: {error}") from None
+        try:
+            message = wire.decode_body(kind, body, **dims)
+        except DecodeError as error:  # authentic, so the sender itself wrote it
+            raise FaultyPeer(frm, f"{kind.__name__}: {error}") from None
+        self.observe(frm, message)
+        return message
+
+
+class Session:
+    """What one party knows of one session after the key exchange.
+
+    Attributes:
+        io: sealed channels to every other party of the session.
+        id: 32 bytes that bind all keys, sizes and agreement parameters of this session.
+        clients: names of the clients that take part, in the agreed order.
+        numbers: by client, the public numbers that it announced.
+    """
+
+    def __init__(
+        self,
+        io: SealedIO,
+        session_id: bytes,
+        numbers: Mapping[str, tuple[int, ...]],
+        secrets: Mapping[str, bytes],
+    ) -> None:
+        self.io = io
+        self.id = session_id
+        self.clients = tuple(numbers)
+        self.numbers = dict(numbers)
+        self._secrets = dict(secrets)
+        self._used: set[bytes] = set()
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Return the other clients, in the agreed order."""
+        return tuple(c for c in self.clients if c != self.io.name)
+
+    def once(self, purpose: str, *context: str | int | bytes) -> bytes:
+        """Return a label bound to this session that this session gives out only once.
+
+        Raises:
+            ReuseError: the same label was asked for before, which would repeat masks or hashes.
+        """
+        name = label(purpose, self.id, *context)
+        if name in self._used:
+            raise ReuseError(
+                f"{purpose!r} was already used in this session; masks must not repeat, "
+                "so start a new session with fresh keys"
+            )
+        self._used.add(name)
+        return name
+
+    def pair_key(self, peer: str, lab: bytes) -> bytes:
+        """Return a 32-byte key that only this client and client `peer` can compute."""
+        return derive_key(self._secrets[peer], lab)
+
+    def __repr__(self) -> str:
+        return f"<Session of {self.io.name} with {len(self.clients)} clients>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a session holds secret keys and cannot be pickled or copied")

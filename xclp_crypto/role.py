@@ -1,0 +1,165 @@
+"""How a party is written: an ``async def`` that awaits `send`, `recv`, `gather` and `compute`.
+
+A role has no sockets, clocks, threads, logging or global randomness. It runs under any driver that
+understands the four operations below; `xclp_crypto.transport.simulate` is one. The same role may
+also run over another `RoleIO`, as `xclp_crypto.protocols.setup.channel.SealedIO`, which seals what
+is sent and opens what is received.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+from xclp_crypto.wire import M, Message
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Dim = int | Mapping[str, int]
+"""A public size that a decoder needs; a mapping where it differs by sender."""
+
+
+class RoleIO(ABC):
+    """What a role sees of the world: its own name and four things to await."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._steps: list[str] = []
+
+    @property
+    def current_step(self) -> str:
+        """Return the step that costs and errors are attributed to, for example ``hamming``."""
+        return self._steps[0] if self._steps else "run"
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Attribute what happens inside to step `name`; the outermost step wins."""
+        self._steps.append(name)
+        try:
+            yield
+        finally:
+            self._steps.pop()
+
+    @abstractmethod
+    async def send(self, to: str | Collection[str], message: Message) -> None:
+        """Send `message` to one party, or the same message to several; never waits for them."""
+
+    @abstractmethod
+    async def recv(self, kind: type[M], frm: str, **dims: int) -> M:
+        """Return the next message of party `frm`, which must be of type `kind`.
+
+        Raises:
+            FaultyPeer: the message is of another type or does not decode.
+            Stalled: no message will come.
+        """
+
+    @abstractmethod
+    async def gather(
+        self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim
+    ) -> dict[str, M]:
+        """Return the next message of each party, by sender.
+
+        With `at_least`, parties that do not answer before the deadline are left out as long as so
+        many have answered; without it, all must.
+
+        Raises:
+            FaultyPeer: a message is of another type or does not decode.
+            TooFewParties: fewer than `at_least` answered.
+            Stalled: `at_least` was not given and a party did not answer.
+        """
+
+    @abstractmethod
+    async def compute(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return ``function(*args, **kwargs)``; marks a heavy step for the driver."""
+
+    @abstractmethod
+    def observe(self, frm: str, message: Message) -> None:
+        """Record an opened message in this party's view, where a driver records views."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Operation: hand a message to the driver."""
+
+    to: tuple[str, ...]
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Operation: wait for one message from each of `parties`."""
+
+    kind: type[Message]
+    parties: tuple[str, ...]
+    at_least: int | None
+    dims: Mapping[str, Dim]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Operation: run a function."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+Operation = Send | Receive | Compute
+
+
+class _Await:
+    """Yields one operation to the driver and returns what the driver answers."""
+
+    __slots__ = ("operation",)
+
+    def __init__(self, operation: Operation) -> None:
+        self.operation = operation
+
+    def __await__(self) -> Generator[Operation, Any, Any]:
+        return (yield self.operation)
+
+
+class DriverIO(RoleIO):
+    """The `RoleIO` that a driver gives to a role: each await yields one `Operation`."""
+
+    def __init__(self, name: str, view: list[tuple[str, Message]] | None = None) -> None:
+        super().__init__(name)
+        self._view = view
+
+    async def send(self, to: str | Collection[str], message: Message) -> None:
+        """See `RoleIO.send`."""
+        await _Await(Send((to,) if isinstance(to, str) else tuple(to), message))
+
+    async def recv(self, kind: type[M], frm: str, **dims: int) -> M:
+        """See `RoleIO.recv`."""
+        got: dict[str, M] = await _Await(Receive(kind, (frm,), None, dims))
+        self.observe(frm, got[frm])
+        return got[frm]
+
+    async def gather(
+        self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim
+    ) -> dict[str, M]:
+        """See `RoleIO.gather`."""
+        got: dict[str, M] = await _Await(Receive(kind, tuple(parties), at_least, dims))
+        for frm, message in got.items():
+            self.observe(frm, message)
+        return got
+
+    async def compute(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """See `RoleIO.compute`."""
+        result: R = await _Await(Compute(function, args, kwargs))
+        return result
+
+    def observe(self, frm: str, message: Message) -> None:
+        """See `RoleIO.observe`."""
+        if self._view is not None:
+            self._view.append((frm, message))
+
+
+def dims_for(party: str, dims: Mapping[str, Dim]) -> dict[str, int]:
+    """Return the sizes that a message of `party` must have."""
+    return {key: d[party] if isinstance(d, Mapping) else d for key, d in dims.items()}

@@ -1,0 +1,1 @@
+"""Drivers that run roles, and what they measure."""

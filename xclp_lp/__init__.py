@@ -1,0 +1,1 @@
+"""Cross-client label propagation: label data jointly without showing it."""

@@ -1,0 +1,92 @@
+"""A data set that is spread over clients, and the choice of which points are labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DataError, ParameterError
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Data of several clients, with the true class of every point.
+
+    Attributes:
+        names: one per client, all different.
+        features: per client, shape (n_j, d), float64, finite.
+        labels: per client, shape (n_j,): integers or text, each one of `classes`.
+        classes: the C classes in order.
+        source: where the data come from.
+        licence: of the data.
+
+    Raises:
+        DataError: the parts contradict each other (names the client).
+    """
+
+    names: tuple[str, ...]
+    features: tuple[NDArray[np.float64], ...]
+    labels: tuple[NDArray[Any], ...]
+    classes: tuple[int | str, ...]
+    source: str
+    licence: str
+
+    def __post_init__(self) -> None:
+        if not self.names or not len(self.names) == len(self.features) == len(self.labels):
+            raise DataError(
+                f"{len(self.names)} names, {len(self.features)} feature matrices and "
+                f"{len(self.labels)} label arrays; there must be as many of each, and at least one"
+            )
+        if len(set(self.names)) < len(self.names):
+            raise DataError(f"the clients' names are not all different: {', '.join(self.names)}")
+        known = np.asarray(self.classes)
+        for name, v, y in zip(self.names, self.features, self.labels, strict=True):
+            if v.ndim != 2 or v.shape[1] != self.features[0].shape[1] or y.shape != v.shape[:1]:
+                raise DataError(
+                    f"{name} has features of shape {v.shape} and labels of shape {y.shape}; "
+                    f"(n, {self.features[0].shape[-1]}) and (n,) are needed"
+                )
+            if not np.isfinite(v).all():
+                row = int(np.argmin(np.isfinite(v).all(axis=1)))
+                raise DataError(f"{name} has a feature that is not finite in row {row}")
+            strange = ~np.isin(y, known)
+            if strange.any():
+                row = int(np.argmax(strange))
+                raise DataError(f"{name}'s label {y[row]!r} in row {row} is no class of {known}")
+
+
+def label_mask(
+    labels: Sequence[NDArray[Any]], fraction: float, seed: int
+) -> tuple[NDArray[np.bool_], ...]:
+    """Choose the labelled points of each client: a plain random sample of its points.
+
+    Not stratified, as nobody could know the classes beforehand: at small fractions a client may
+    lack examples of some classes. A client's choice does not depend on the other clients' sizes.
+
+    Args:
+        labels: per client, shape (n_j,); only the lengths matter.
+        fraction: of each client's points, in (0, 1].
+        seed: ≥ 0.
+
+    Returns:
+        Per client, shape (n_j,), true for max(1, round(fraction·n_j)) points; empty for n_j = 0.
+
+    Raises:
+        ParameterError: the fraction or the seed is out of range.
+    """
+    if not 0 < fraction <= 1:
+        raise ParameterError(f"fraction is {fraction}; it must be in (0, 1]")
+    if seed < 0:
+        raise ParameterError(f"seed is {seed}; it must be >= 0")
+    masks = []
+    for client, y in enumerate(labels):
+        mask = np.zeros(len(y), dtype=np.bool_)
+        if len(y):
+            rng = np.random.Generator(np.random.PCG64([seed, client]))
+            mask[rng.permutation(len(y))[: max(1, round(fraction * len(y)))]] = True
+        masks.append(mask)
+    return tuple(masks)

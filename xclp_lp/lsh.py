@@ -1,0 +1,193 @@
+"""Locality-sensitive hashing, bit for bit the same on every machine (paper, appendix app:LSH).
+
+A vector's bit l tells on which side of the random hyperplane with normal π_l it lies, and the
+share of differing bits estimates the angle between two vectors. Parties on different machines
+must get the same bits, so nothing here depends on rounding: the normals are integers (1024 times
+a standard normal), vectors are rounded to integers after scaling by a power of two, and their
+products stay below 2^53, where float64 arithmetic is exact in any order of summation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import expand
+from xclp_crypto.errors import DataError, ParameterError, XclpError
+
+MAX_BITS = 32768
+"""Longest hash, in bits: distances must fit uint16."""
+
+MAX_FEATURES = 1 << 20
+"""Most features per vector: beyond, fewer than 19 bits would be left for each of them."""
+
+NORMAL_SCALE = 1024
+"""Integer that stands for one standard deviation in a projection."""
+
+_DRAWS = 1 << 16
+_TABLE_SHA256 = "43cac0bc02e28dcb8d723a0bda6086917e65823ecfde49f9b9a886108fc0c950"
+_PI_BITS = 13  # every table entry is below 2^13 in absolute value
+_VECTOR_BITS = 30
+_SUM_BITS = 52  # one bit below the 53 of float64, because |⟨π, v⟩| may touch the bound
+_BLOCK_ENTRIES = 1 << 22  # float64 entries of one block of products: 32 MiB
+
+
+def projection(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]:
+    """Draw the hyperplane normals Π from the agreed seed.
+
+    Args:
+        seed: 32 bytes.
+        n_bits: L, in 1..32768.
+        n_features: d, in 1..2^20.
+
+    Returns:
+        Shape (L, d), int16, in ±4429: 1024 times independent standard normals.
+
+    Raises:
+        ParameterError: a size is out of range.
+        XclpError: this machine's inverse normal differs from the one that xclp is defined by.
+
+    Source: Algorithm 1, line "Π".
+    """
+    if not 1 <= n_bits <= MAX_BITS:
+        raise ParameterError(f"n_bits is {n_bits}; it must be in 1..{MAX_BITS}")
+    if not 1 <= n_features <= MAX_FEATURES:
+        raise ParameterError(f"n_features is {n_features}; it must be in 1..{MAX_FEATURES}")
+    draws = expand(seed, label("lsh projection", n_bits, n_features), _DRAWS, (n_bits, n_features))
+    return inverse_normal_table()[draws]
+
+
+@cache
+def inverse_normal_table() -> NDArray[np.int16]:
+    """Tabulate the inverse normal distribution function for 16-bit draws (read-only).
+
+    Returns:
+        Shape (65536,), int16: round(1024·Φ⁻¹((u + ½)/65536)) for u = 0..65535.
+
+    Raises:
+        XclpError: the table's SHA-256 is not the constant; hashes would not match other parties'.
+    """
+    table = np.rint(_scaled_quantiles()).astype("<i2")
+    digest = hashlib.sha256(table.tobytes()).hexdigest()
+    if digest != _TABLE_SHA256:
+        raise XclpError(
+            f"scipy.special.ndtri gives a table with SHA-256 {digest} where xclp needs "
+            f"{_TABLE_SHA256}; install another SciPy version"
+        )
+    native = table.astype(np.int16)
+    native.setflags(write=False)
+    return native
+
+
+def _scaled_quantiles() -> NDArray[np.float64]:
+    """Compute the table before rounding; no entry is within 1e-6 of a half-integer (tested)."""
+    quantiles: NDArray[np.float64] = ndtri((np.arange(_DRAWS) + 0.5) / _DRAWS)
+    return quantiles * NORMAL_SCALE
+
+
+def projection_digest(pi: NDArray[np.int16]) -> bytes:
+    """Digest a projection, so that parties can compare theirs.
+
+    Args:
+        pi: shape (L, d), int16.
+
+    Returns:
+        32 bytes: SHA-256 over a label, L and d (8 bytes each), and the entries, little-endian.
+    """
+    n_bits, n_features = pi.shape
+    header = n_bits.to_bytes(8, "little") + n_features.to_bytes(8, "little")
+    digest = hashlib.sha256(b"xclp/1/lsh projection digest\0" + header)
+    digest.update(np.ascontiguousarray(pi, dtype="<i2").tobytes())
+    return digest.digest()
+
+
+def zero_rows(vectors: ArrayLike) -> NDArray[np.bool_]:
+    """Mark the vectors that have no direction.
+
+    Args:
+        vectors: shape (n, d), real numbers.
+
+    Returns:
+        Shape (n,), true where all features are zero.
+
+    Raises:
+        DataError: not a matrix of finite real numbers.
+    """
+    return np.logical_not(checked_vectors(vectors).any(axis=1))
+
+
+def hash_bits(vectors: ArrayLike, pi: NDArray[np.int16]) -> NDArray[np.uint8]:
+    """Hash each vector: bit l is 1 iff ⟨π_l, v⟩ ≥ 0, with v rounded to 19..30 bits of its maximum.
+
+    A row's bits depend on that row alone, not on its batch, dtype, machine or BLAS, and do not
+    change when the row is multiplied by a power of two. Zero rows give all ones.
+
+    Args:
+        vectors: shape (n, d), finite real numbers of any magnitude.
+        pi: shape (L, d), from `projection`.
+
+    Returns:
+        Shape (n, L), uint8, 0 or 1.
+
+    Raises:
+        DataError: not a matrix of finite real numbers, or d differs from Π's.
+
+    Source: Algorithm 1, line "B"; appendix app:LSH.
+    """
+    v = checked_vectors(vectors)
+    n_bits, n_features = pi.shape
+    if v.shape[1] != n_features:
+        raise DataError(
+            f"vectors have {v.shape[1]} features; the projection was made for {n_features}"
+        )
+    normals = pi.T.astype(np.float64)
+    bits = np.empty((len(v), n_bits), dtype=np.uint8)
+    step = max(1, _BLOCK_ENTRIES // max(n_bits, n_features))
+    for start in range(0, len(v), step):
+        block = slice(start, start + step)
+        np.greater_equal(_integer_rows(v[block]) @ normals, 0, out=bits[block].view(np.bool_))
+    return bits
+
+
+def _integer_rows(v: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Scale each row by a power of two and round, so that exact sums stay within 2^52."""
+    bits = min(_VECTOR_BITS, _SUM_BITS - _PI_BITS - (v.shape[1] - 1).bit_length())
+    v = v.astype(np.float64)
+    _, exponent = np.frexp(np.abs(v).max(axis=1, keepdims=True))
+    with np.errstate(under="ignore"):  # what underflows here is far below one half: it becomes 0
+        scaled: NDArray[np.float64] = np.rint(np.ldexp(v, bits - exponent))
+    return scaled
+
+
+def checked_vectors(vectors: ArrayLike) -> NDArray[np.floating]:
+    """Turn vectors into a matrix of finite floats.
+
+    Args:
+        vectors: shape (n, d) with d ≥ 1: floats, integers or booleans.
+
+    Returns:
+        Shape (n, d); floats keep their dtype, everything else becomes float64.
+
+    Raises:
+        DataError: another shape or type, or a value that is not finite (names row and column).
+    """
+    v = np.asarray(vectors)
+    if v.ndim != 2 or v.shape[1] < 1:
+        raise DataError(f"vectors have shape {v.shape}; a matrix (n, d) with d >= 1 is needed")
+    if v.dtype.kind not in "fiub":
+        raise DataError(f"vectors have dtype {v.dtype}; real numbers are needed")
+    if v.dtype.kind != "f" or v.dtype.itemsize > 8:
+        v = v.astype(np.float64)
+    finite = np.isfinite(v)
+    if not finite.all():
+        row, column = (int(i) for i in np.argwhere(~finite)[0])
+        raise DataError(
+            f"row {row}, column {column} of the vectors is {v[row, column]}; "
+            "every value must be finite"
+        )
+    return v
