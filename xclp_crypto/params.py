@@ -28,6 +28,10 @@ NONCE_BYTES: Final = 16
 MIN_CLIENTS: Final = 2
 """Fewest clients of a secure sum: with one there is nobody to hide among (Bonawitz et al. 2017)."""
 
+MAX_ANNOUNCED: Final = 1 << 20
+"""Largest public number, such as of rows, that a party may announce: the distances between more
+rows would take over 2 TB. Guards the others against reserving memory for a mistyped number."""
+
 MAX_HASH_BITS: Final = 1 << 15
 """Longest bit vectors: residues modulo 2^⌈log2(L+1)⌉ then fit 16 bits."""
 

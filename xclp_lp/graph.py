@@ -118,8 +118,8 @@ def top_k(
     if H.dtype != np.uint16:
         raise ParameterError(f"H has dtype {H.dtype}; it must be uint16")
     n = len(H)
-    if not 1 <= k < n:
-        raise ParameterError(f"k is {k}; with {n} points it must be in 1..{n - 1}")
+    if not isinstance(k, int | np.integer) or not 1 <= k < n:
+        raise ParameterError(f"k is {k}; with {n} points it must be an integer in 1..{n - 1}")
     if ties not in get_args(Ties):
         raise ParameterError(f"ties is {ties!r}; it must be one of {get_args(Ties)}")
 
@@ -165,5 +165,5 @@ def _nearest(
 
 
 def _check_bits(n_bits: int) -> None:
-    if not 1 <= n_bits <= MAX_BITS:
-        raise ParameterError(f"n_bits is {n_bits}; it must be in 1..{MAX_BITS}")
+    if not isinstance(n_bits, int | np.integer) or not 1 <= n_bits <= MAX_BITS:
+        raise ParameterError(f"n_bits is {n_bits}; it must be an integer in 1..{MAX_BITS}")

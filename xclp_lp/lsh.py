@@ -54,11 +54,14 @@ def projection(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]:
 
     Source: Algorithm 1, line "Π".
     """
-    if not 1 <= n_bits <= MAX_BITS:
-        raise ParameterError(f"n_bits is {n_bits}; it must be in 1..{MAX_BITS}")
-    if not 1 <= n_features <= MAX_FEATURES:
-        raise ParameterError(f"n_features is {n_features}; it must be in 1..{MAX_FEATURES}")
-    draws = expand(seed, label("lsh projection", n_bits, n_features), _DRAWS, (n_bits, n_features))
+    for name, value, limit in (
+        ("n_bits", n_bits, MAX_BITS),
+        ("n_features", n_features, MAX_FEATURES),
+    ):
+        if not isinstance(value, int | np.integer) or not 1 <= value <= limit:
+            raise ParameterError(f"{name} is {value}; it must be an integer in 1..{limit}")
+    shape = int(n_bits), int(n_features)  # NumPy's integers are no items of a label
+    draws = expand(seed, label("lsh projection", *shape), _DRAWS, shape)
     return inverse_normal_table()[draws]
 
 

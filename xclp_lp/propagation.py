@@ -354,7 +354,7 @@ def _conjugate_gradients(
     Restarts from the true residual, because the recursive one drifts away from it.
     """
     # The eigenvalues lie in [1 − α, 1 + α], which bounds the iterations (Saad 2003, §6.11.3).
-    rate = 0.5 * np.sqrt((1 + alpha) / (1 - alpha)) * np.log(2 / np.finfo(np.float64).eps)
+    bound = 0.5 * np.sqrt((1 + alpha) / (1 - alpha)) * np.log(2 / np.finfo(np.float64).eps)
     X = np.zeros(rhs.shape)
     for _ in range(_RESTARTS):
         R = _residual(graph, X, rhs, alpha)
@@ -362,7 +362,7 @@ def _conjugate_gradients(
             break
         P = R.copy()
         rho = np.einsum("ij,ij->j", R, R)
-        for _ in range(int(rate) + 10):
+        for _ in range(int(bound) + 10):
             active = np.sqrt(rho) > limits / 8
             if not active.any():
                 break

@@ -199,14 +199,14 @@ def test_keys_labels_moduli_and_uses_give_unrelated_streams():
         expand(KEY, LAB, 255, 64),
         expand(KEY, label("test", 0), 256, 64),
         np.frombuffer(derive_key(KEY, LAB, 64), np.uint8),
-        Keystream_bytes(derive_key(KEY, LAB), 64),
+        keystream_bytes(derive_key(KEY, LAB), 64),
     ]
     for i, a in enumerate(streams):
         for b in streams[:i]:
             assert np.count_nonzero(a == b) <= 6  # expected 1/4 of a byte in 64
 
 
-def Keystream_bytes(aes_key, n):  # noqa: N802
+def keystream_bytes(aes_key, n):
     out = np.empty(n, np.uint8)
     Keystream(aes_key).read_into(out)
     return out
@@ -248,8 +248,10 @@ def test_neighbouring_residues_are_independent(m):
 
 @pytest.mark.parametrize(
     ("m", "dtype"),
-    [(1, "u1"), (2, "u1"), (256, "u1"), (257, "u2"), (2**16, "u2"), (2**16 + 1, "u4")]
-    + [(2**32, "u4"), (2**32 + 1, "u8"), (2**64, "u8"), (np.int64(300), "u2")],
+    [
+        *((1, "u1"), (2, "u1"), (256, "u1"), (257, "u2"), (2**16, "u2"), (2**16 + 1, "u4")),
+        *((2**32, "u4"), (2**32 + 1, "u8"), (2**64, "u8"), (np.int64(300), "u2")),
+    ],
 )
 def test_residues_have_the_smallest_dtype(m, dtype):
     assert residue_dtype(m) == expand(KEY, LAB, m, 3).dtype == np.dtype(dtype)

@@ -97,7 +97,7 @@ def _start(barrier):
 
 
 def _draw(task):
-    BARRIER.wait(10)  # so that each of the three workers takes one task
+    BARRIER.wait(60)  # so that each of the three workers takes one task
     return (
         SYSTEM.bytes(16),
         SYSTEM.residues(2**64, 2).tobytes(),

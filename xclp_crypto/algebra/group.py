@@ -26,6 +26,7 @@ POINT_BYTES: Final = 32
 UNIFORM_BYTES: Final = 64
 """Uniform bytes that become a point or a scalar; their bias is below 2^-250."""
 
+_FIELD = 2**255 - 19
 _IDENTITY = bytes(POINT_BYTES)
 
 
@@ -51,7 +52,11 @@ class Point:
         data = bytes(data)
         if data == _IDENTITY:
             raise DecodeError("a point must not be the identity element")
-        if not rbcl.crypto_core_ristretto255_is_valid_point(data):
+        # The first test is not redundant: libsodium 1.0.18, which rbcl contains, ignores bit 255,
+        # and so would take a second encoding of every element (and of the identity).
+        if int.from_bytes(data, "little") >= _FIELD or not (
+            rbcl.crypto_core_ristretto255_is_valid_point(data)
+        ):
             raise DecodeError("not the canonical encoding of a ristretto255 element")
         self._data = data
 

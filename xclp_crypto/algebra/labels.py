@@ -32,8 +32,8 @@ def label(purpose: str, *context: Context) -> bytes:
             type; `bool` too, because `True` would be the same as 1.
 
     """
-    if not purpose:
-        raise ParameterError("the purpose of a label must not be empty")
+    if not isinstance(purpose, str) or not purpose:
+        raise ParameterError(f"the purpose of a label is text that is not empty, got {purpose!r}")
     return VERSION + b"".join(map(_field, (purpose, *context)))
 
 

@@ -80,9 +80,14 @@ class SealedBox(Secret):
 
         """
         self._check_use("open")
+        if len(ciphertext) > MAX_PLAINTEXT + OVERHEAD:
+            raise DecodeError(
+                f"a sealed message of {len(ciphertext)} bytes is too long: at most "
+                f"{MAX_PLAINTEXT + OVERHEAD}"
+            )
         try:
             plaintext = self._aead.decrypt(self._count.to_bytes(12, "big"), ciphertext, associated)
-        except (InvalidTag, ValueError, OverflowError):
+        except InvalidTag:
             raise DecodeError(
                 f"message {self._count} of this channel does not open: {len(ciphertext)} bytes that"
                 " were altered, replayed, out of order, or sealed under another key"

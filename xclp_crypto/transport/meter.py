@@ -38,7 +38,7 @@ class Cost:
         bytes_sent: bytes by `Traffic`.
         messages: number of messages by `Traffic`.
         seconds: seconds by `Work`; ``wire`` is encoding and decoding, ``role`` all the rest of a
-            party's own code.
+            party's own code, such as packing and sealing.
         depths: by step, the lengths of the chains of messages that ended in it; for `rounds`.
     """
 

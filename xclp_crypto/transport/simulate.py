@@ -183,16 +183,15 @@ class Simulation:
 
     def _advance(self, party: _Party, answer: Any) -> None:
         """Let `party` run until it waits or ends; `answer` is a value, or an error to raise."""
-        started = perf_counter()
-        elsewhere = 0.0  # seconds inside the driver and inside computations, counted there
+        resumed = perf_counter()
         try:
             while True:
                 if isinstance(answer, XclpError):
                     operation: Operation = party.coroutine.throw(answer)
                 else:
                     operation = party.coroutine.send(answer)
-                paused = perf_counter()
                 party.step = party.io.current_step
+                self._count_role(party, resumed)
                 if party.operations >= self._faults.vanish.get(party.name, party.operations + 1):
                     self._vanished.append(party.name)
                     self._end(party)
@@ -208,16 +207,19 @@ class Simulation:
                         if party.missing():
                             return
                         answer = self._receive(party, operation)
-                elsewhere += perf_counter() - paused
+                resumed = perf_counter()
         except StopIteration as stop:
+            self._count_role(party, resumed)
             self._results[party.name] = stop.value
             self._end(party)
         except XclpError as error:
+            self._count_role(party, resumed)
             self._errors[party.name] = error
             self._end(party)
-        finally:
-            own = perf_counter() - started - elsewhere
-            self._cost.seconds[Work(party.step, "role", party.name)] += own
+
+    def _count_role(self, party: _Party, since: float) -> None:
+        """Attribute the time that the role itself took since it was resumed."""
+        self._cost.seconds[Work(party.step, "role", party.name)] += perf_counter() - since
 
     def _end(self, party: _Party) -> None:
         party.ended = True

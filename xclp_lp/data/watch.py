@@ -19,7 +19,7 @@ EXERCISES = (
     "forward elevation",
     "internal rotation",
     "external rotation",
-    "trapezius extension",
+    "trapezius",
     "row",
 )
 """The seven classes, in seglearn's order (PEN, ABD, FEL, IR, ER, TRAP, ROW)."""

@@ -6,6 +6,8 @@ are treated as two more. Every client computes all of this from its own recordin
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -68,7 +70,6 @@ def feature_groups(windows: NDArray[np.float64]) -> dict[str, NDArray[np.float64
     """
     if windows.ndim != 3 or windows.shape[1:] != (WINDOW, _AXES):
         raise DataError(f"windows have shape {windows.shape}; (n, {WINDOW}, {_AXES}) is needed")
-    n = len(windows)
     half = _AXES // 2
     magnitudes = [np.linalg.norm(windows[:, :, a : a + half], axis=2) for a in (0, half)]
     s = np.concatenate([windows, np.stack(magnitudes, axis=2)], axis=2)
@@ -80,7 +81,7 @@ def feature_groups(windows: NDArray[np.float64]) -> dict[str, NDArray[np.float64
     frequency = np.fft.rfftfreq(WINDOW, 1 / RATE)
     bands = [
         power[:, (low <= frequency) & (frequency < high)].sum(axis=1)
-        for low, high in zip(BAND_EDGES[:-1], BAND_EDGES[1:], strict=True)
+        for low, high in pairwise(BAND_EDGES)
     ]
     share = power / (power.sum(axis=1, keepdims=True) + _TINY)
     entropy = -(share * np.log(share + np.finfo(np.float64).tiny)).sum(axis=1)
@@ -94,10 +95,10 @@ def feature_groups(windows: NDArray[np.float64]) -> dict[str, NDArray[np.float64
     return {
         "mean": mean,
         "deviation": np.sqrt(s.std(axis=1)),
-        "quantiles": np.moveaxis(np.quantile(s, QUANTILES, axis=1), 0, 1).reshape(n, -1),
+        "quantiles": np.concatenate(np.quantile(s, QUANTILES, axis=1), axis=1),
         "jerk": np.sqrt((np.diff(s, axis=1) * RATE).std(axis=1)),
         "crossings": np.diff(centred >= 0, axis=1).mean(axis=1),
-        "bands": np.log10(np.stack(bands, axis=1) + _TINY).reshape(n, -1),
+        "bands": np.log10(np.concatenate(bands, axis=1) + _TINY),
         "frequency": frequency[1:][power[:, 1:].argmax(axis=1)],
         "entropy": entropy / np.log(len(frequency)),
         "correlation": correlation[:, _PAIRS[0], _PAIRS[1]],

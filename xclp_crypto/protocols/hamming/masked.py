@@ -15,9 +15,9 @@ because 2·Y_j·Y_kᵀ = 2·X_j·X_kᵀ + 2·X_j·R_kᵀ + 2·R_j·Y_kᵀ. Produ
 matter modulo t/2 only and a masked bit takes w − 1 bits on the wire.
 
 *Server learns*: H only. Y_j is a one-time pad; C_jk is uniform because of T_jk, which occurs
-nowhere else, and D_jk follows from it and H. Weights |x| stay hidden, which they would not if they
-were sent. *Clients learn*: nothing, they receive nothing. **A client that gives the common key to the
-server reveals every client's bits**, and any client that can read another's upload learns its
+nowhere else, and D_jk follows from it and H. Weights |x| are never sent.
+*Clients learn*: nothing, they receive nothing. **A client that gives the common key to the server
+reveals every client's bits**, and any client that can read another's upload learns its
 bits, which is why uploads are sealed to the server. The key is bound to the session; using it twice
 would be a two-time pad and raises `ReuseError`.
 

@@ -70,14 +70,14 @@ def sum_chosen(
     chosen: NDArray[np.uint8], peer_rows: int, rows: int, n_bits: int
 ) -> NDArray[np.uint16]:
     """Return T transposed, (n_k, n_j) modulo t, from the transferred bytes."""
-    values: NDArray[np.uint16] = chosen.view("<u2").reshape(peer_rows, rows, n_bits)
+    values = chosen.view("<u2").reshape(peer_rows, rows, n_bits)
     return sum_modulo(values, n_bits).T
 
 
 def sum_modulo(values: NDArray[np.uint16], n_bits: int) -> NDArray[np.uint16]:
     """Return the sums over the last axis, modulo t."""
     total = values.sum(axis=-1, dtype=np.uint64) & np.uint64((1 << residue_width(n_bits)) - 1)
-    return total.astype(np.uint16)
+    return np.asarray(total, dtype=np.uint16)
 
 
 def _combine(n_bits: int, r: NDArray[np.uint16], t: NDArray[np.uint16]) -> NDArray[np.uint16]:

@@ -37,6 +37,7 @@ from xclp_crypto.algebra.group import (
     multiply_base,
 )
 from xclp_crypto.algebra.labels import label
+from xclp_crypto.errors import DecodeError, FaultyPeer
 from xclp_crypto.protocols.ot.interface import Choices, check_choices, check_messages
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
@@ -197,7 +198,12 @@ async def naor_pinkas(
 
     for peer, choice in picked.items():
         constant, lab = _labels(sid, io.name, peer)
-        offers = await io.compute(offer, sending[peer], choice.points, secrets[peer], constant, lab)
+        try:
+            offers = await io.compute(
+                offer, sending[peer], choice.points, secrets[peer], constant, lab
+            )
+        except DecodeError:  # PK_1 = C − PK_0 is the identity
+            raise FaultyPeer(peer, "OtChoices: PK_0 is the constant C of this batch") from None
         await io.send(peer, OtOffers(offers))
     got = await io.gather(
         OtOffers,

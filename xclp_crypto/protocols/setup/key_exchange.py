@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from xclp_crypto import wire
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import FaultyPeer, ParameterError
-from xclp_crypto.params import MIN_CLIENTS, NONCE_BYTES, Agreement
+from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError
+from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
 from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
@@ -103,6 +103,11 @@ class Directory(Message):
         )
 
 
+def _blame(io: RoleIO, party: str) -> type[FaultyPeer]:
+    """Return the error for a bad entry: clients hear of each other from the server only."""
+    return FaultyPeer if SERVER in (io.name, party) else FaultyPeerOrServer
+
+
 def _open_session(
     io: RoleIO, own: KeyPair, directory: Directory, invited: Sequence[str], agreement: Agreement
 ) -> Session:
@@ -111,12 +116,20 @@ def _open_session(
         label("session", agreement.encode(), wire.body(directory), *invited)
     ).digest()
     present = [i for i, here in enumerate(directory.present) if here]
+    for i in present:
+        largest = int(directory.values[i].max(initial=0))
+        if largest > MAX_ANNOUNCED:
+            raise _blame(io, invited[i])(
+                invited[i], f"announces {largest}, and at most {MAX_ANNOUNCED} is allowed"
+            )
     keys = {SERVER: directory.server_key} | {invited[i]: directory.keys[i] for i in present}
-    secrets = {
-        party: own.shared_secret(PublicKey(key), party)
-        for party, key in keys.items()
-        if party != io.name
-    }
+    secrets = {}
+    for party, key in keys.items():
+        if party != io.name:
+            try:
+                secrets[party] = own.shared_secret(PublicKey(key), party)
+            except FaultyPeer as error:
+                raise _blame(io, party)(party, error.reason) from None
     boxes = {
         party: channel_pair(secret, io.name, party, session_id) for party, secret in secrets.items()
     }
@@ -137,12 +150,19 @@ async def key_exchange_client(
         io: this client.
         invited: names of all clients that may take part, in the order that all parties agree on.
         agreement: parameters that all parties must have in common.
-        numbers: public numbers to announce, such as the number of rows; each below 2^32.
+        numbers: public numbers to announce, such as the number of rows; 0 … `MAX_ANNOUNCED`.
         rng: source of the ephemeral key.
 
     Raises:
+        ParameterError: this client is not invited, or a number is out of range.
+        FaultyPeerOrServer: another client's entry has a weak key or an excessive number.
         FaultyPeer: the server's directory does not list this client as it announced itself.
     """
+    if io.name not in invited:
+        raise ParameterError(f"{io.name!r} is none of the invited clients {', '.join(invited)}")
+    for number in numbers:
+        if not 0 <= number <= MAX_ANNOUNCED:
+            raise ParameterError(f"announced numbers are 0 … {MAX_ANNOUNCED}, got {number}")
     own = await io.compute(KeyPair.generate, rng)
     values = np.array(numbers, dtype=np.uint32)
     await io.send(SERVER, Hello(own.public.encode(), agreement.encode(), values))
@@ -176,7 +196,8 @@ async def key_exchange_server(
         at_least: fewest clients to go on with.
 
     Raises:
-        FaultyPeer: a client has other agreement parameters (which are named) or a bad key.
+        FaultyPeer: a client has other agreement parameters (which are named), a weak key, or
+            announces a number above `MAX_ANNOUNCED`.
         TooFewParties: fewer than `at_least` answered.
     """
     if len(set(invited)) != len(invited) or SERVER in invited:

@@ -1,0 +1,141 @@
+"""Factories of protocol runs with fixed randomness, for several test modules."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from xclp_crypto.params import Agreement
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
+from xclp_crypto.protocols.setup import (
+    SERVER,
+    key_exchange_client,
+    key_exchange_server,
+    seed_agreement_client,
+    seed_agreement_server,
+)
+from xclp_crypto.rng import SeededRng
+
+
+def with_session(clients, client, server, *, seed=0, numbers=None, agreement=None):
+    """Return a factory of roles that exchange keys and go on as `client` and `server`.
+
+    `client(session, rng)` and `server(session, rng)` are coroutine functions.
+    """
+    clients = tuple(clients)
+    numbers = numbers or {c: [] for c in clients}
+    count = len(numbers[clients[0]])
+    agreement = agreement or {}
+
+    def make():
+        rng = SeededRng(seed)
+
+        async def client_role(io):
+            own = rng.child(io.name)
+            agreed = Agreement(**{"version": 1, **agreement.get(io.name, {})})
+            with io.step("setup"):
+                session = await key_exchange_client(io, clients, agreed, numbers[io.name], own)
+            return await client(session, own)
+
+        async def server_role(io):
+            own = rng.child(SERVER)
+            agreed = Agreement(**{"version": 1, **agreement.get(SERVER, {})})
+            with io.step("setup"):
+                session = await key_exchange_server(io, clients, agreed, count, own)
+            return await server(session, own)
+
+        return {**dict.fromkeys(clients, client_role), SERVER: server_role}
+
+    return make
+
+
+def setup(clients=("a", "b", "c"), seed=0, **options):
+    """Key exchange and seed agreement; clients return the secret, the server who holds it."""
+
+    async def server(session, rng):
+        return await seed_agreement_server(session)
+
+    return with_session(clients, seed_agreement_client, server, seed=seed, **options)
+
+
+def sizes_of(session):
+    return {c: numbers[0] for c, numbers in session.numbers.items()}
+
+
+def hamming(backend, bits, seed=0):
+    """SecureHamming over `bits`, an array by client; the server returns `Distances`."""
+    method = get_backend(backend)
+    arrays = {c: np.asarray(b, dtype=np.uint8) for c, b in bits.items()}
+    n_bits = next(iter(arrays.values())).shape[1]
+
+    async def client(session, rng):
+        secret = None
+        if method.needs_common_secret:
+            with session.io.step("setup"):
+                secret = await seed_agreement_client(session, rng)
+        with session.io.step("hamming"):
+            await method.client(session, arrays[session.io.name], sizes_of(session), secret, rng)
+
+    async def server(session, rng):
+        if method.needs_common_secret:
+            with session.io.step("setup"):
+                await seed_agreement_server(session)
+        with session.io.step("hamming"):
+            return await method.server(session, n_bits, sizes_of(session))
+
+    return with_session(
+        bits, client, server, seed=seed, numbers={c: [len(b)] for c, b in arrays.items()}
+    )
+
+
+def row_sums(
+    values,
+    rows,
+    *,
+    fraction_bits=20,
+    seed=0,
+    client=secure_row_sums_client,
+    server=secure_row_sums_server,
+):
+    """SecureRowSums over `values` and `rows`, both by client."""
+    codec = FixedPoint(fraction_bits, parties=len(rows))
+    owned = {c: np.asarray(r, dtype=np.intp) for c, r in rows.items()}
+    columns = next(iter(values.values())).shape[1]
+
+    async def client_part(session, rng):
+        with session.io.step("row sums"):
+            return await client(session, values[session.io.name], owned, codec)
+
+    async def server_part(session, rng):
+        with session.io.step("row sums"):
+            return await server(session, owned, columns, session.clients)
+
+    return with_session(tuple(rows), client_part, server_part, seed=seed)
+
+
+def oblivious_transfer(construction, sending, receiving, seed=0):
+    """Transfers between the parties: `sending[a][b]` messages, `receiving[b][a]` choices."""
+    parties = dict.fromkeys([*sending, *receiving])
+
+    def make():
+        rng = SeededRng(seed)
+
+        async def role(io):
+            own = rng.child(io.name)
+            return await construction(
+                io, sending.get(io.name, {}), receiving.get(io.name, {}), b"batch", own
+            )
+
+        return dict.fromkeys(parties, role)
+
+    return make
+
+
+def fake_session(name, clients, session_id=bytes(32), secrets=None):
+    """A session object for pure functions that need `id`, `clients` and pair keys only."""
+    from xclp_crypto.protocols.setup.channel import Session
+
+    secrets = secrets or {}
+    pairs = {c: secrets.get(frozenset((name, c)), bytes(32)) for c in clients if c != name}
+    return Session(SimpleNamespace(name=name), session_id, {c: () for c in clients}, pairs)

@@ -1,0 +1,355 @@
+"""Messages on the wire: packing, strict decoding, size formulas, and nothing shown or pickled."""
+
+import copy
+import importlib
+import pickle
+import pkgutil
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import xclp_crypto
+from xclp_crypto import wire
+from xclp_crypto.algebra.group import Scalar, multiply_base
+from xclp_crypto.errors import DecodeError, ParameterError
+from xclp_crypto.protocols.hamming.interface import DistanceShares
+from xclp_crypto.protocols.hamming.masked import MaskedRows, masked_width
+from xclp_crypto.protocols.hamming.plain import PlainBits
+from xclp_crypto.protocols.ot.ideal import IdealMessages
+from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup
+from xclp_crypto.protocols.secure_sum.ideal import IdealBlock, IdealRows
+from xclp_crypto.protocols.secure_sum.row_sums import RowSumsBlock, RowSumsRound, RowSumsUpload
+from xclp_crypto.protocols.setup.channel import Sealed
+from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
+from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
+from xclp_crypto.rng import SeededRng
+
+COUNTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257]
+
+
+def bits_of(values, width):
+    """Independent oracle: the concatenated binary digits, least significant first."""
+    digits = "".join(format(int(v), f"0{width}b")[::-1] for v in values)
+    digits += "0" * (-len(digits) % 8)
+    return bytes(int(digits[i : i + 8][::-1], 2) for i in range(0, len(digits), 8))
+
+
+@pytest.mark.parametrize("width", range(1, 17))
+def test_packing_is_dense_and_inverts(width):
+    rng = np.random.default_rng(width)
+    for count in COUNTS:
+        top = np.full(count, (1 << width) - 1)
+        for values in (rng.integers(0, 1 << width, count), top, np.zeros(count, int)):
+            packed = wire.pack(values, width)
+            assert len(packed) == wire.packed_size(count, width) == -(-count * width // 8)
+            assert packed == bits_of(values, width)
+            back = wire.unpack(packed, count, width)
+            assert back.dtype == np.uint16
+            assert back.shape == (count,)
+            assert np.array_equal(back, values)
+
+
+@given(st.integers(1, 16), st.data())
+def test_packing_inverts_for_any_values_in_any_shape_and_dtype(width, data):
+    values = data.draw(st.lists(st.integers(0, (1 << width) - 1), max_size=40))
+    dtype = data.draw(st.sampled_from([np.uint16, np.int32, np.int64, np.uint64]))
+    array = np.array(values, dtype=dtype)
+    strided = np.repeat(array, 2)[::2].reshape(1, -1)
+    assert wire.pack(array, width) == wire.pack(strided, width) == bits_of(values, width)
+
+
+@pytest.mark.parametrize("width", range(1, 17))
+def test_padding_that_is_not_zero_is_refused(width):
+    refused = 0
+    for count in COUNTS:
+        spare = -count * width % 8
+        packed = bytearray(wire.pack(np.zeros(count, int), width))
+        for bit in range(8 - spare, 8) if spare else ():
+            packed[-1] = 1 << bit
+            with pytest.raises(DecodeError, match="padding"):
+                wire.unpack(bytes(packed), count, width)
+            refused += 1
+        with pytest.raises(DecodeError, match="bytes where"):
+            wire.unpack(bytes(len(packed) + 1), count, width)
+    assert refused or width in (8, 16)
+
+
+def test_writing_residues_wider_than_16_bits_is_refused():
+    for width in (0, 17):
+        with pytest.raises(ParameterError, match=str(width)):
+            wire.Writer().residues(np.zeros(3, np.uint16), width)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_floats_that_are_not_finite_are_refused(value):
+    out = wire.Writer()
+    out.floats(np.array([1.0, value]))
+    with pytest.raises(DecodeError, match="NaN or infinity"):
+        wire.Reader(out.parts[0]).floats((2,))
+
+
+def test_floats_and_integers_keep_their_exact_values():
+    numbers = np.array([[-0.0, 1e-310], [np.pi, -1e308]])
+    out = wire.Writer()
+    out.floats(numbers)
+    assert wire.Reader(out.parts[0]).floats((2, 2)).tobytes() == numbers.tobytes()
+    for n_bytes in (1, 2, 4, 8):
+        top = np.array([0, 1, 256**n_bytes - 1], dtype=np.uint64)
+        out = wire.Writer()
+        out.uints(top, n_bytes)
+        back = wire.Reader(out.parts[0]).uints((3,), n_bytes)
+        assert back.tolist() == top.tolist()
+        assert back.dtype == np.dtype(f"u{n_bytes}")
+
+
+def test_a_reader_refuses_to_read_past_the_end_or_to_stop_before_it():
+    reader = wire.Reader(b"abc")
+    assert reader.raw(2) == b"ab"
+    with pytest.raises(DecodeError, match="inside a field"):
+        reader.uint(2)
+    with pytest.raises(DecodeError, match="1 trailing"):
+        reader.finish()
+    assert reader.uint(1) == ord("c")
+    reader.finish()
+
+
+# Every message type: random sizes, and an instance of those sizes. A new type needs an entry.
+
+
+def _rows(rng):
+    return {"rows": int(rng.integers(0, 6)), "columns": int(rng.integers(0, 4))}
+
+
+def _matrix(rng, rows, columns):
+    return rng.integers(0, 1 << 64, (rows, columns), dtype=np.uint64)
+
+
+def _bits(rng, n):
+    return rng.integers(0, 2, n).astype(bool)
+
+
+def _point(rng):
+    return multiply_base(Scalar.from_uniform_bytes(rng.bytes(64)))
+
+
+def _sealed(rng):
+    dims = {"body": int(rng.integers(0, 50))}
+    return dims, Sealed(int(rng.integers(0, 1 << 16)), rng.bytes(dims["body"] + 16))
+
+
+def _hello(rng):
+    dims = {"agreement": 8 * int(rng.integers(0, 5)), "numbers": int(rng.integers(0, 4))}
+    values = rng.integers(0, 1 << 32, dims["numbers"], dtype=np.uint32)
+    return dims, Hello(rng.bytes(32), rng.bytes(dims["agreement"]), values)
+
+
+def _directory(rng):
+    p, n = int(rng.integers(2, 20)), int(rng.integers(0, 4))
+    keys = tuple(rng.bytes(32) for _ in range(p))
+    values = rng.integers(0, 1 << 32, (p, n), dtype=np.uint32)
+    return {"invited": p, "numbers": n}, Directory(
+        rng.bytes(16), rng.bytes(32), _bits(rng, p), keys, values
+    )
+
+
+def _distance_shares(rng):
+    w = int(rng.integers(1, 17))
+    p, n, others = (int(rng.integers(low, 8)) for low in (2, 0, 0))
+    return {"clients": p, "rows": n, "others": others, "width": w}, DistanceShares(
+        _bits(rng, p),
+        rng.integers(0, 1 << w, n * (n - 1) // 2).astype(np.uint16),
+        rng.integers(0, 1 << w, (n, others)).astype(np.uint16),
+        w,
+    )
+
+
+def _masked_rows(rng):
+    dims = {"rows": int(rng.integers(0, 5)), "n_bits": int(rng.integers(1, 80))}
+    residues = rng.integers(0, 1 << masked_width(dims["n_bits"]), (dims["rows"], dims["n_bits"]))
+    return dims, MaskedRows(residues.astype(np.uint16), dims["n_bits"])
+
+
+def _plain_bits(rng):
+    dims = {"rows": int(rng.integers(0, 5)), "n_bits": int(rng.integers(1, 80))}
+    return dims, PlainBits(rng.integers(0, 2, (dims["rows"], dims["n_bits"])).astype(np.uint8))
+
+
+def _pairs(kind):
+    def make(rng):
+        dims = {"count": int(rng.integers(0, 9)), "length": int(rng.integers(1, 20))}
+        return dims, kind(rng.integers(0, 256, (dims["count"], 2, dims["length"]), dtype=np.uint8))
+
+    return make
+
+
+def _choices(rng):
+    dims = {"count": int(rng.integers(0, 4))}
+    return dims, OtChoices(tuple(_point(rng) for _ in range(dims["count"])))
+
+
+def _block(kind):
+    def make(rng):
+        dims = _rows(rng)
+        return dims, kind(_matrix(rng, dims["rows"], dims["columns"]))
+
+    return make
+
+
+def _roster(rng):
+    p = int(rng.integers(2, 20))
+    return {"clients": p}, Roster(_bits(rng, p), _bits(rng, p))
+
+
+def _received(rng):
+    p = int(rng.integers(2, 20))
+    return {"clients": p}, Received(_bits(rng, p))
+
+
+def _round(rng):
+    p = int(rng.integers(2, 20))
+    return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), _bits(rng, p))
+
+
+EXAMPLES = {
+    Sealed: _sealed,
+    Hello: _hello,
+    Directory: _directory,
+    SeedShare: lambda rng: ({}, SeedShare(rng.bytes(32))),
+    Received: _received,
+    Roster: _roster,
+    Confirm: lambda rng: ({}, Confirm(rng.bytes(32))),
+    DistanceShares: _distance_shares,
+    PlainBits: _plain_bits,
+    MaskedRows: _masked_rows,
+    OtSetup: lambda rng: ({}, OtSetup(_point(rng))),
+    OtChoices: _choices,
+    OtOffers: _pairs(OtOffers),
+    IdealMessages: _pairs(IdealMessages),
+    RowSumsRound: _round,
+    RowSumsUpload: _block(RowSumsUpload),
+    RowSumsBlock: _block(RowSumsBlock),
+    IdealRows: _block(IdealRows),
+    IdealBlock: _block(IdealBlock),
+}
+KINDS = pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+
+
+def test_every_message_type_has_an_example_here():
+    for module in pkgutil.walk_packages(xclp_crypto.__path__, "xclp_crypto."):
+        importlib.import_module(module.name)
+    ours = {k for k in wire._registry.values() if k.__module__.startswith("xclp_crypto.")}
+    assert ours == set(EXAMPLES)
+
+
+def _same(a, b):
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.shape == b.shape and np.array_equal(a, b)
+    return type(a) is type(b) and a == b
+
+
+@KINDS
+def test_size_formula_is_the_length_and_decoding_inverts_encoding(kind):
+    rng = np.random.default_rng(kind.TAG)
+    for _ in range(25):
+        dims, message = EXAMPLES[kind](rng)
+        body = wire.body(message)
+        payload = wire.encode(message)
+        assert kind.size(**dims) == len(body)
+        assert payload == kind.TAG.to_bytes(2, "big") + body
+        back = wire.decode(kind, payload, **dims)
+        assert type(back) is kind
+        for field in fields(kind):
+            assert _same(getattr(message, field.name), getattr(back, field.name)), field.name
+        assert kind.__name__ in wire.type_name(payload)
+
+
+@KINDS
+def test_a_message_of_another_tag_or_length_is_refused(kind):
+    rng = np.random.default_rng(kind.TAG)
+    dims, message = EXAMPLES[kind](rng)
+    payload = wire.encode(message)
+    other = next(k for k in EXAMPLES if k is not kind)
+    wrong = {
+        "longer": payload + b"\0",
+        "another tag": other.TAG.to_bytes(2, "big") + payload[2:],
+        "unknown tag": b"\xff\xff" + payload[2:],
+        "no body": payload[:1],
+        "nothing": b"",
+    }
+    if len(payload) > 2:
+        wrong["shorter"] = payload[:-1]
+    for name, data in wrong.items():
+        with pytest.raises(DecodeError):
+            pytest.fail(f"{name} was taken: {wire.decode(kind, data, **dims)}")
+
+
+@KINDS
+def test_messages_show_nothing_and_are_not_pickled_or_copied(kind):
+    _, message = EXAMPLES[kind](np.random.default_rng(0))
+    assert repr(message) == str(message) == f"<{kind.__name__}>"
+    for action in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match=kind.__name__):
+            action(message)
+    with pytest.raises(AttributeError):
+        setattr(message, fields(kind)[0].name, None)
+
+
+@KINDS
+@settings(max_examples=60)
+@given(seed=st.integers(0, 1 << 32), data=st.data())
+def test_random_bytes_are_refused_or_are_the_encoding_of_what_they_decode_to(kind, seed, data):
+    dims, message = EXAMPLES[kind](np.random.default_rng(seed))
+    original = wire.encode(message)
+    if data.draw(st.booleans(), label="arbitrary"):
+        size = kind.size(**dims)
+        payload = original[:2] + data.draw(st.binary(min_size=size, max_size=size))
+    else:
+        altered = bytearray(original)
+        for _ in range(data.draw(st.integers(1, 3))):
+            altered[data.draw(st.integers(0, len(altered) - 1))] = data.draw(st.integers(0, 255))
+        payload = bytes(altered)
+    try:
+        back = wire.decode(kind, payload, **dims)
+    except DecodeError:
+        assume(payload != original)
+        return
+    assert wire.encode(back) == payload
+
+
+def test_two_messages_cannot_have_one_tag():
+    with pytest.raises(ParameterError, match="0x0101"):
+
+        class Second(wire.Message):
+            TAG = Hello.TAG
+
+    for tag in (-1, 1 << 16):
+        with pytest.raises(ParameterError, match="too large"):
+
+            class TooLarge(wire.Message):
+                TAG = tag
+
+    assert wire._registry[Hello.TAG] is Hello
+    assert -1 not in wire._registry
+
+
+def test_a_message_type_must_state_its_size_and_code():
+    @dataclass(frozen=True, repr=False)
+    class Unfinished(wire.Message):
+        TAG = 0xFE01
+
+    with pytest.raises(TypeError, match="size"):
+        Unfinished.size()
+    with pytest.raises(TypeError, match="fields"):
+        wire.encode(Unfinished())
+    with pytest.raises(TypeError, match="fields"):
+        Unfinished.read(wire.Reader(b""))
+
+
+def test_names_for_reports_never_raise():
+    assert wire.type_name(b"") == "unknown tag 0x0000"
+    assert wire.type_name(b"\xff\xff...") == "unknown tag 0xffff"
+    assert wire.type_name(wire.encode(Sealed(Hello.TAG, b""))) == "Sealed[Hello]"
+    assert wire.type_name(wire.encode(Sealed(0xFFFF, b""))) == "Sealed[unknown tag 0xffff]"

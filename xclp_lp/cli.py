@@ -1,0 +1,216 @@
+"""The command line: ``xclp demo`` and ``xclp run``.
+
+Exit codes: 0 done; 1 the secure and the plain labels of the demonstration differ, or a party
+failed; 2 bad input, which is said in one line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from xclp_crypto import __version__
+from xclp_crypto.errors import DataError, ParameterError, XclpError
+from xclp_lp.data import LOADERS, load
+from xclp_lp.demo import compare, summary
+from xclp_lp.federation_file import load_federation, write_results
+from xclp_lp.report import StepReporter, cost_table
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"xclp {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Label data jointly without showing it."""
+
+
+@app.command()
+def demo(
+    dataset: Annotated[
+        str,
+        typer.Option(
+            help="watch: wrist sensors of 10 people doing 7 physiotherapy exercises; digits: "
+            "scikit-learn's handwritten digits, spread over 10 clients."
+        ),
+    ] = "watch",
+    labelled: Annotated[
+        float, typer.Option(help="Fraction of each client's rows that is labelled.")
+    ] = 0.05,
+    k: Annotated[int, typer.Option("-k", "--k", help="Neighbours per point.")] = 3,
+    alpha: Annotated[float, typer.Option(help="How far labels travel, between 0 and 1.")] = 0.99,
+    bits: Annotated[int, typer.Option(help="Bits of each hash.")] = 4096,
+    hamming: Annotated[
+        str, typer.Option(help="How distances are computed: masked, plain or shade (slow).")
+    ] = "masked",
+    seed: Annotated[
+        int, typer.Option(help="Chooses the labelled rows and the projection; keys stay random.")
+    ] = 0,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Average over this many seeds, from --seed on.")
+    ] = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result to this file.")
+    ] = None,
+) -> None:
+    """Label real data across clients, and compare with each client alone and with pooled data."""
+    if dataset not in LOADERS:
+        raise ParameterError(f"--dataset must be one of {', '.join(LOADERS)}, got {dataset!r}")
+    if json_file is not None:
+        _require_writable(json_file)
+    with console.status(f"reading {dataset}"):
+        federation = load(dataset)
+    people = len(federation.names)
+    console.print(
+        f"[bold]{dataset}[/]: {sum(map(len, federation.labels)):,} rows of {people} clients, "
+        f"{federation.features[0].shape[1]} features, {len(federation.classes)} classes "
+        f"[dim]({federation.source})[/]"
+    )
+    runs = []
+    with StepReporter(console).showing() as progress:
+        for i in range(repeat):
+            if repeat > 1:
+                console.print(f"seed {seed + i}")
+            runs.append(
+                compare(
+                    federation,
+                    labelled=labelled,
+                    seed=seed + i,
+                    n_bits=bits,
+                    k=k,
+                    alpha=alpha,
+                    hamming=hamming,
+                    progress=progress,
+                )
+            )
+    result = summary(runs)
+    accuracy = result["accuracy"]
+    table = Table(title="Accuracy on the unlabelled rows", title_justify="left")
+    table.add_column("method")
+    table.add_column("who sees what")
+    table.add_column("accuracy", justify="right")
+    table.add_row("each client alone", "nobody anything", f"{accuracy['per_client']:.1%}")
+    table.add_row(f"XCLP, {hamming}", _who_sees(hamming), f"{accuracy['xclp']:.1%}")
+    table.add_row("pooled data, plain", "one party all data", f"{accuracy['plain']:.1%}")
+    console.print(table)
+    console.print(
+        f"{runs[0].labelled:,} of {runs[0].rows:,} rows were labelled. Secure and plain labels are "
+        + ("[green]identical[/]." if result["identical_labels"] else "[red]DIFFERENT[/].")
+    )
+    console.print(cost_table(runs[0].cost))
+    if json_file is not None:
+        parameters = {
+            "dataset": dataset,
+            "labelled": labelled,
+            "k": k,
+            "alpha": alpha,
+            "n_bits": bits,
+            "hamming": hamming,
+            "seeds": list(range(seed, seed + repeat)),
+        }
+        _write_json(json_file, result | {"parameters": parameters})
+        console.print(f"written to {json_file}")
+    if not result["identical_labels"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def run(
+    federation: Annotated[
+        Path,
+        typer.Argument(help="A federation file; examples/quickstart/federation.toml is one."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option(help="Folder for the results instead of the file's.")
+    ] = None,
+) -> None:
+    """Label your own data: one section per client in a federation file.
+
+    Each section [clients.NAME] names a file of features (.npy, .npz, .csv or .parquet) and the
+    labels: a column of the same file (label_column) or a file of their own (labels). Empty cells
+    and -1 mean unlabelled. The section [parameters] takes n_bits, k, alpha, hamming, classes and
+    the other arguments of CrossClientLabelPropagation.
+
+    Writes NAME.csv for each client (id, label, confidence, probability of every class) and
+    cost.json. All parties run in this one process, with real encrypted messages: it shows what a
+    federation computes and costs, and is for data that this machine may hold.
+    """
+    with console.status("reading the clients' files"):
+        loaded = load_federation(federation)
+    if output is not None:
+        loaded = type(loaded)(loaded.clients, loaded.parameters, output)
+    rows = sum(len(c.features) for c in loaded.clients)
+    console.print(f"{len(loaded.clients)} clients, {rows:,} rows")
+    estimator = loaded.estimator()
+    with StepReporter(console).showing() as progress:
+        estimator.fit(
+            [c.features for c in loaded.clients],
+            [c.labels for c in loaded.clients],
+            progress=progress,
+        )
+    written = write_results(loaded, estimator)
+    console.print(cost_table(estimator.cost_))
+    console.print(f"{len(written)} files written to {loaded.output}")
+
+
+def _who_sees(hamming: str) -> str:
+    return "the server bits" if hamming == "plain" else "the server distances"
+
+
+def _require_writable(file: Path) -> None:
+    if not file.parent.is_dir():
+        raise ParameterError(f"--json {file}: there is no folder {file.parent}")
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise ParameterError(f"--json {file}: cannot be written")
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    """Write a file that is either complete or not there."""
+    with tempfile.NamedTemporaryFile(
+        "w", dir=file.parent, prefix=".xclp-", suffix=".json", delete=False, encoding="utf-8"
+    ) as scratch:
+        json.dump(content, scratch, indent=2)
+        scratch.write("\n")
+    Path(scratch.name).replace(file)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    errors.print(f"xclp: warning: {message}")
+
+
+def main() -> None:
+    """Run the command line; typed errors become one line and an exit code."""
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except (ParameterError, DataError) as error:
+        errors.print(f"xclp: {error}")
+        sys.exit(2)
+    except XclpError as error:
+        errors.print(f"xclp: {error}")
+        sys.exit(1)

@@ -1,0 +1,247 @@
+"""A scikit-learn-style front: all clients in this process, through the real protocols."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.front import client_names, warn_if_two
+from xclp_crypto.params import FRACTION_BITS
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.transport.simulate import Progress, Role, Simulation
+from xclp_lp import labels
+from xclp_lp.graph import Ties
+from xclp_lp.lsh import checked_vectors, zero_rows
+from xclp_lp.propagation import Prediction
+from xclp_lp.session import ClientData, Parameters, client_role, server_role
+
+
+class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklearn is untyped
+    """Label the unlabelled rows of several clients jointly (paper, Algorithm 1).
+
+    Every client and the server run in this process and exchange the real, encrypted messages. The
+    labels are those of label propagation over the pooled data.
+
+    Args:
+        n_bits: L, bits of a hash; more bits estimate angles better and cost more.
+        k: neighbours per point, smaller than the number of all rows.
+        alpha: α in (0, 1); close to 1 lets labels travel far.
+        gamma: exponent γ > 0 of the cosine similarity.
+        hamming: back end for the distances: ``masked`` (fast; private unless a client shares its
+            keys with the server), ``shade`` (private against any collusion, slow) or ``plain`` (not
+            private).
+        include_self: whether a point may be its own neighbour.
+        ties: ``all`` keeps every neighbour as near as the k-th, so that the order of clients does
+            not matter; ``lowest-index`` keeps exactly k.
+        classes: all class labels; by default those that occur, which in a real federation
+            everybody would have to know beforehand.
+        fraction_bits: fractional bits of the fixed-point scores.
+        random_state: an integer fixes the random projection, and nothing else, so that results
+            can be repeated; None lets the clients agree on a secret one.
+        client_names: one name per client, for errors and costs.
+
+    Attributes:
+        classes_: (C,) class labels.
+        transduction_: list over clients of (n_j,) labels for *all* rows; −1 (integers) or None
+            where no label reaches a row.
+        confidence_: list of (n_j,) float64 in [0, 1]: 1 minus the normalised entropy.
+        label_distributions_: list of (n_j, C) float64, rows sum to 1.
+        cost_: measured bytes, rounds and seconds.
+        client_names_: names used.
+        n_features_in_: d.
+
+    Example:
+        >>> import numpy as np
+        >>> from xclp_lp import CrossClientLabelPropagation
+        >>> Xs = [np.array([[1.0, 0.1], [0.9, 0.0]]), np.array([[0.0, 1.0], [0.1, 0.8]]),
+        ...       np.array([[1.0, 0.0], [0.0, 0.9]])]
+        >>> ys = [[0, -1], [1, -1], [-1, -1]]
+        >>> xclp = CrossClientLabelPropagation(n_bits=512, k=2, random_state=0).fit(Xs, ys)
+        >>> xclp.transduction_[2].tolist()
+        [0, 1]
+    """
+
+    def __init__(
+        self,
+        n_bits: int = 4096,
+        k: int = 10,
+        alpha: float = 0.99,
+        *,
+        gamma: float = 1.0,
+        hamming: str = "masked",
+        include_self: bool = False,
+        ties: Ties = "all",
+        classes: Sequence[Any] | None = None,
+        fraction_bits: int = FRACTION_BITS,
+        random_state: int | None = None,
+        client_names: Sequence[str] | None = None,
+    ) -> None:
+        self.n_bits = n_bits
+        self.k = k
+        self.alpha = alpha
+        self.gamma = gamma
+        self.hamming = hamming
+        self.include_self = include_self
+        self.ties = ties
+        self.classes = classes
+        self.fraction_bits = fraction_bits
+        self.random_state = random_state
+        self.client_names = client_names
+
+    def fit(
+        self,
+        Xs: Sequence[ArrayLike],
+        ys: Sequence[ArrayLike],
+        *,
+        rng: Rng | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Self:
+        """Run the protocol on the data of all clients.
+
+        Args:
+            Xs: one (n_j, d) array per client; n_j may be 0.
+            ys: one (n_j,) array of labels per client; −1, None, NaN or a mask marks rows without.
+            rng: source of keys and masks; the operating system's unless a test passes
+                `SeededRng`.
+            progress: called before each computation.
+
+        Returns:
+            This estimator.
+
+        Raises:
+            DataError: NaN, infinity, ragged or unequal shapes, unknown class or no label at all;
+                names client, row and column.
+            ParameterError: a parameter is out of range.
+        """
+        names = client_names(len(Xs), self.client_names)
+        if len(ys) != len(Xs):
+            raise DataError(f"{len(Xs)} feature arrays and {len(ys)} label arrays")
+        vectors = check_features(Xs, names)
+        marked = [labels.marked_values(y, name) for y, name in zip(ys, names, strict=True)]
+        for name, x, (values, _) in zip(names, vectors, marked, strict=True):
+            if len(values) != len(x):
+                raise DataError(f"client {name!r}: {len(x)} rows of features, {len(values)} labels")
+        classes = labels.class_values(marked, self.classes, names)
+        params = Parameters(
+            classes=classes,
+            n_bits=self.n_bits,
+            k=self.k,
+            alpha=self.alpha,
+            gamma=self.gamma,
+            hamming=self.hamming,
+            include_self=self.include_self,
+            ties=self.ties,
+            fraction_bits=self.fraction_bits,
+        )
+        data = {
+            name: ClientData(x, labels.encode(values, labelled, classes))
+            for name, x, (values, labelled) in zip(names, vectors, marked, strict=True)
+        }
+        _require_usable(data, params)
+        warn_if_two(len(names))
+
+        source = rng or SystemRng()
+        seed = projection_seed(self.random_state)
+        roles: dict[str, Role] = {
+            name: partial(
+                client_role,
+                data=data[name],
+                params=params,
+                invited=names,
+                rng=source.child(name),
+                projection_seed=seed,
+            )
+            for name in names
+        }
+        roles[SERVER] = partial(server_role, params=params, invited=names, rng=source.child(SERVER))
+        outcome = Simulation(progress=progress).run(roles).raise_errors()
+        predictions: list[Prediction] = [outcome.results[name] for name in names]
+        self.classes_ = np.array(classes)
+        self.transduction_ = [labels.decode(p.labels, classes) for p in predictions]
+        self.confidence_ = [p.confidence for p in predictions]
+        self.label_distributions_ = [p.distribution for p in predictions]
+        self.cost_ = outcome.cost
+        self.client_names_ = names
+        self.n_features_in_ = vectors[0].shape[1]
+        return self
+
+    def fit_predict(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike]) -> list[NDArray[Any]]:
+        """Run `fit` and return `transduction_`."""
+        transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
+        return transduction
+
+
+def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArray[Any]]:
+    """Return the clients' vectors as matrices with the same number of columns.
+
+    A client without rows may pass an empty list.
+
+    Raises:
+        DataError: not a finite real matrix, or another number of features; names the client.
+    """
+    matrices: list[NDArray[Any] | None] = []
+    for x, name in zip(Xs, names, strict=True):
+        try:
+            array = np.asarray(x)
+            matrices.append(None if array.size == 0 and array.ndim < 2 else checked_vectors(array))
+        except ValueError as error:  # DataError is one; NumPy raises it for ragged lists
+            reason = str(error) if isinstance(error, DataError) else "rows of unequal length"
+            raise DataError(f"client {name!r}: {reason}") from None
+    known = [(name, m) for name, m in zip(names, matrices, strict=True) if m is not None]
+    if not known:
+        raise DataError("no client has any rows")
+    reference, first = known[0]
+    for name, matrix in known:
+        if matrix.shape[1] != first.shape[1]:
+            raise DataError(
+                f"client {name!r} has {matrix.shape[1]} features, {reference!r} has "
+                f"{first.shape[1]}; all must have the same"
+            )
+    return [np.zeros((0, first.shape[1])) if m is None else m for m in matrices]
+
+
+def projection_seed(random_state: int | None) -> bytes | None:
+    """Return the 32-byte seed of the projection that `random_state` stands for, or None.
+
+    Raises:
+        ParameterError: neither None nor an integer ≥ 0.
+    """
+    if random_state is None:
+        return None
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
+        raise ParameterError(f"random_state must be None or an integer, got {random_state!r}")
+    if random_state < 0:
+        raise ParameterError(f"random_state must not be negative, got {random_state}")
+    return hashlib.sha256(label("random state", int(random_state))).digest()
+
+
+def _require_usable(data: dict[str, ClientData], params: Parameters) -> None:
+    """Check over all clients what the server would refuse, and warn of zero rows."""
+    usable = 0
+    labelled = 0
+    for name, own in data.items():
+        zero = zero_rows(own.vectors)
+        usable += int((~zero).sum())
+        labelled += int((own.codes[~zero] != labels.UNLABELLED).sum())
+        if zero.any():
+            rows = np.flatnonzero(zero)
+            shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+            warnings.warn(
+                f"client {name!r}: rows {shown} are all zero, so they have no direction; they are "
+                "left out and get no label",
+                UserWarning,
+                stacklevel=3,
+            )
+    params.require_rows(usable)
+    if not labelled:
+        raise DataError("every labelled row is all zero, so no label can spread")
