@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xclp_crypto.errors import ParameterError, ProtocolError
-from xclp_lp.lsh import MAX_BITS
+from xclp_crypto.params import MAX_HASH_BITS
 
 Ties = Literal["all", "lowest-index"]
 
@@ -165,5 +165,5 @@ def _nearest(
 
 
 def _check_bits(n_bits: int) -> None:
-    if not isinstance(n_bits, int | np.integer) or not 1 <= n_bits <= MAX_BITS:
-        raise ParameterError(f"n_bits is {n_bits}; it must be an integer in 1..{MAX_BITS}")
+    if not isinstance(n_bits, int | np.integer) or not 1 <= n_bits <= MAX_HASH_BITS:
+        raise ParameterError(f"n_bits is {n_bits}; it must be an integer in 1..{MAX_HASH_BITS}")

@@ -19,9 +19,7 @@ from scipy.special import ndtri
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.errors import DataError, ParameterError, XclpError
-
-MAX_BITS = 32768
-"""Longest hash, in bits: distances must fit uint16."""
+from xclp_crypto.params import MAX_HASH_BITS
 
 MAX_FEATURES = 1 << 20
 """Most features per vector: beyond, fewer than 19 bits would be left for each of them."""
@@ -55,7 +53,7 @@ def projection(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]:
     Source: Algorithm 1, line "Π".
     """
     for name, value, limit in (
-        ("n_bits", n_bits, MAX_BITS),
+        ("n_bits", n_bits, MAX_HASH_BITS),
         ("n_features", n_features, MAX_FEATURES),
     ):
         if not isinstance(value, int | np.integer) or not 1 <= value <= limit:

@@ -16,8 +16,9 @@ from scipy import linalg, sparse
 from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError, XclpError
+from xclp_crypto.params import MAX_HASH_BITS
+from xclp_crypto.protocols.hamming import distances_between
 from xclp_lp.graph import Ties, neighbour_graph
-from xclp_lp.lsh import MAX_BITS
 
 DENSE_LIMIT = 8000
 """Most points for which I − α𝒲 is factorised as a dense matrix (8·n² bytes: 512 MB)."""
@@ -167,21 +168,14 @@ def hamming_distances(bits: ArrayLike) -> NDArray[np.uint16]:
         DataError: an entry is neither 0 nor 1.
     """
     b = np.asarray(bits)
-    if b.ndim != 2 or not 1 <= b.shape[1] <= MAX_BITS:
-        raise ParameterError(f"bits have shape {b.shape}; (n, L) with L in 1..{MAX_BITS} is needed")
+    if b.ndim != 2 or not 1 <= b.shape[1] <= MAX_HASH_BITS:
+        raise ParameterError(
+            f"bits have shape {b.shape}; (n, L) with L in 1..{MAX_HASH_BITS} is needed"
+        )
     if b.dtype.kind not in "buif" or not ((b == 0) | (b == 1)).all():
         raise DataError("bits have an entry that is neither 0 nor 1")
-    n, n_bits = b.shape
-    signs = np.float32(2) * b.astype(np.float32) - np.float32(1)
-    H = np.empty((n, n), dtype=np.uint16)
-    step = 1024
-    for start in range(0, n, step):
-        stop = min(start + step, n)
-        # Inner products of ±1 are integers up to L <= 2^24: float32 holds every partial sum.
-        product = signs[start:stop] @ signs[start:].T
-        H[start:stop, start:] = (np.float32(n_bits) - product) * np.float32(0.5)
-        H[stop:, start:stop] = H[start:stop, stop:].T
-    return H
+    rows = b.astype(np.uint8)
+    return distances_between(rows, rows)
 
 
 def pooled_scores(

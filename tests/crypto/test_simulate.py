@@ -1,0 +1,501 @@
+"""The simulation driver and its meter: determinism, costs, faults, deadlines, who gets the error."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from protocol_runs import hamming, row_sums
+
+from xclp_crypto import wire
+from xclp_crypto.errors import (
+    FaultyPeer,
+    ParameterError,
+    ProtocolError,
+    Stalled,
+    TooFewParties,
+)
+from xclp_crypto.testing import deliveries, every_corruption, every_dropout, run, transcript_digest
+from xclp_crypto.transport.meter import Cost
+from xclp_crypto.transport.simulate import Faults, Progress, Simulation
+
+
+@dataclass(frozen=True, repr=False)
+class Note(wire.Message):
+    """n bytes."""
+
+    TAG = 0xFE10
+    text: bytes
+
+    @staticmethod
+    def size(*, n):
+        return n
+
+    def write(self, out):
+        out.raw(self.text)
+
+    @classmethod
+    def read(cls, data, *, n):
+        return cls(data.raw(n))
+
+
+@dataclass(frozen=True, repr=False)
+class Other(Note):
+    TAG = 0xFE11
+
+
+def sender(to, *texts):
+    async def role(io):
+        for text in texts:
+            await io.send(to, Note(text))
+
+    return role
+
+
+def receiver(frm, times=1, n=1):
+    async def role(io):
+        return [(await io.recv(Note, frm, n=n)).text for _ in range(times)]
+
+    return role
+
+
+def gatherer(parties, at_least=None, n=1):
+    async def role(io):
+        got = await io.gather(Note, parties, at_least, n=n)
+        return {c: m.text for c, m in got.items()}
+
+    return role
+
+
+async def nothing(io):
+    return "nothing"
+
+
+BITS = {"a": np.eye(2, 5), "b": np.ones((1, 5)), "c": np.zeros((2, 5))}
+
+
+# Determinism
+
+
+@pytest.mark.parametrize("backend", ["plain", "masked", "shade"])
+def test_the_same_seed_gives_the_same_transcript_and_another_seed_another(backend):
+    first = transcript_digest(hamming(backend, BITS, seed=1))
+    assert first == transcript_digest(hamming(backend, BITS, seed=1))
+    other = transcript_digest(hamming(backend, BITS, seed=2))
+    assert first.keys() == other.keys()
+    assert all(first[key] != other[key] for key in first)
+
+
+def test_digest_names_direction_and_type():
+    make = hamming("masked", BITS)
+    assert set(transcript_digest(make)) == {
+        "Hello: client → server",
+        "Directory: server → client",
+        "Sealed[SeedShare]: client → client",
+        "Sealed[Received]: client → server",
+        "Sealed[Roster]: server → client",
+        "Sealed[Confirm]: client → server",
+        "Sealed[MaskedRows]: client → server",
+        "Sealed[DistanceShares]: client → server",
+    }
+    assert "MaskedRows: client → server" in transcript_digest(make, opened=True)
+
+
+# The meter
+
+
+@pytest.mark.parametrize("backend", ["plain", "masked", "shade"])
+def test_metered_bytes_are_the_encoded_messages_by_link_type_and_step(backend):
+    make = hamming(backend, BITS)
+    sent = deliveries(make)
+    cost = run(make).cost
+    totals, counts = {}, {}
+    for d in sent:
+        key = (d.step, d.message, d.sender, d.receiver)
+        totals[key] = totals.get(key, 0) + len(d.payload)
+        counts[key] = counts.get(key, 0) + 1
+    assert dict(cost.bytes_sent) == totals
+    assert dict(cost.messages) == counts
+    assert cost.total_bytes == sum(len(d.payload) for d in sent)
+    assert sum(cost.bytes_by_link().values()) == cost.total_bytes
+    assert sum(cost.bytes_by_message().values()) == cost.total_bytes
+    for party in ("a", "server"):
+        for step in (None, "setup", "hamming"):
+            chosen = [d for d in sent if step in (None, d.step)]
+            out = sum(len(d.payload) for d in chosen if d.sender == party)
+            into = sum(len(d.payload) for d in chosen if d.receiver == party)
+            assert cost.sent_by(party, step) == out
+            assert cost.received_by(party, step) == into
+    assert cost.sent_by("a", "hamming") < cost.sent_by("a")
+    assert cost.sent_by("nobody") == cost.sent_by("a", "no step") == 0
+
+
+def test_lost_messages_are_metered_because_they_were_sent():
+    roles = {"a": sender("b", b"x", b"y"), "b": nothing}
+    cost = Simulation(faults=Faults(on_message=lambda d: None)).run(roles).cost
+    assert cost.total_bytes == 2 * 3
+
+
+def test_rounds_are_chains_of_messages():
+    async def ping(io):
+        for _ in range(3):
+            with io.step("there"):
+                await io.send("pong", Note(b"x"))
+            with io.step("back"):
+                await io.recv(Note, "pong", n=1)
+
+    async def pong(io):
+        for _ in range(3):
+            await io.recv(Note, "ping", n=1)
+            with io.step("back"):
+                await io.send("ping", Note(b"x"))
+
+    cost = Simulation().run({"ping": ping, "pong": pong}).cost
+    assert (cost.rounds, cost.rounds_in("there"), cost.rounds_in("back")) == (6, 3, 3)
+    # Messages that do not wait for one another are one round, however many.
+    parallel = {"a": sender("c", *[b"x"] * 5), "b": sender("c", b"y"), "c": nothing}
+    assert Simulation().run(parallel).cost.rounds == 1
+    assert Simulation().run({"a": nothing}).cost.rounds == 0
+
+
+@pytest.mark.parametrize(
+    ("backend", "rounds"), [("plain", 3), ("masked", 6), ("shade", 6)]
+)
+def test_rounds_of_the_protocols(backend, rounds):
+    # Hello, Directory; then plain: bits; masked: share, received, roster, upload; shade: three of
+    # the transfer, shares.
+    assert run(hamming(backend, BITS)).cost.rounds == rounds
+
+
+def test_seconds_are_attributed_to_party_step_and_function():
+    cost = run(hamming("masked", BITS)).cost
+    work = set(cost.seconds)
+    for party in BITS:
+        assert ("setup", "generate", party) in work
+        assert ("hamming", "client_upload", party) in work
+        assert ("hamming", "wire", party) in work
+    assert ("hamming", "_assemble", "server") in work
+    assert not any(w.party == "server" and w.function == "client_upload" for w in work)
+    assert all(seconds >= 0 for seconds in cost.seconds.values())
+    assert set(cost.seconds_by_party()) == {*BITS, "server"}
+    assert sum(cost.seconds_by_party().values()) == pytest.approx(cost.total_seconds)
+    assert {"setup", "hamming"} <= set(cost.steps)
+
+
+def test_the_outermost_step_wins():
+    async def role(io):
+        assert io.current_step == "run"
+        with io.step("outer"), io.step("inner"):
+            assert io.current_step == "outer"
+            await io.send("b", Note(b"x"))
+        assert io.current_step == "run"
+
+    outcome = Simulation().run({"a": role, "b": nothing}).raise_errors()
+    assert {t.step for t in outcome.cost.bytes_sent} == {"outer"}
+
+
+def test_cost_is_json_ready_and_its_repr_readable():
+    cost = run(hamming("masked", BITS)).cost
+    record = json.loads(json.dumps(cost.to_dict()))
+    assert record["bytes"] == cost.total_bytes
+    assert repr(cost).startswith(f"<Cost {cost.total_bytes:,} bytes, 6 rounds")
+    assert json.loads(json.dumps(Cost().to_dict()))["rounds"] == 0
+
+
+# Faults
+
+
+def test_a_party_vanishes_before_its_kth_operation():
+    async def talker(io):
+        await io.send("b", Note(b"1"))
+        await io.compute(len, b"")
+        await io.send("b", Note(b"2"))
+        return "done"
+
+    arrived = []
+    for k in range(4):
+        roles = {"a": talker, "b": nothing}
+        outcome = Simulation(faults=Faults(vanish={"a": k})).run(roles)
+        arrived.append(outcome.unread.get(("a", "b"), 0))
+        assert outcome.operations["a"] == k
+        assert outcome.vanished == (("a",) if k < 3 else ())
+        assert ("a" in outcome.results) == (k == 3)
+        assert not outcome.errors
+    assert arrived == [0, 1, 1, 2]
+
+
+def test_vanishing_closes_the_role_so_that_its_cleanup_runs():
+    closed = []
+
+    async def careful(io):
+        try:
+            await io.send("b", Note(b"1"))
+        finally:
+            closed.append(io.name)
+
+    Simulation(faults=Faults(vanish={"a": 0})).run({"a": careful, "b": nothing})
+    assert closed == ["a"]
+
+
+def test_a_party_that_does_not_exist_cannot_vanish():
+    with pytest.raises(ParameterError, match="'z'.*a, b"):
+        Simulation(faults=Faults(vanish={"z": 1})).run({"a": nothing, "b": nothing})
+
+
+def test_a_lost_message_stalls_its_receiver_who_is_told_the_step_and_the_sender():
+    async def role(io):
+        with io.step("wait"):
+            await io.recv(Note, "a", n=1)
+
+    faults = Faults(on_message=lambda d: None)
+    outcome = Simulation(faults=faults).run({"a": sender("b", b"x"), "b": role})
+    error = outcome.errors["b"]
+    assert isinstance(error, Stalled)
+    assert (error.party, error.step, error.waiting_for) == ("b", "wait", ("a",))
+    assert "no Note from a" in str(error)
+    assert outcome.results == {"a": None}
+    with pytest.raises(Stalled):
+        outcome.raise_errors()
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [b"", b"\xfe", b"\xfe\x10", b"\xfe\x10xy", b"\xfe\x11x", b"\xff\xffx"],
+    ids=["nothing", "half a tag", "no body", "too long", "another type", "unknown"],
+)
+def test_an_altered_message_is_its_senders_fault(altered):
+    faults = Faults(on_message=lambda d: altered)
+    outcome = Simulation(faults=faults).run({"a": sender("b", b"x"), "b": receiver("a")})
+    error = outcome.errors["b"]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == ("a",)
+    assert str(error).startswith("a did not follow the protocol: Note")
+    assert "a" in outcome.results
+
+
+def test_a_fault_sees_index_step_link_type_and_bytes():
+    seen = []
+
+    def watch(delivery):
+        seen.append(delivery)
+        return delivery.payload
+
+    Simulation(faults=Faults(on_message=watch)).run({"a": sender("b", b"x", b"y"), "b": nothing})
+    assert [(d.index, d.sender, d.receiver, d.message, d.payload) for d in seen] == [
+        (0, "a", "b", "Note", b"\xfe\x10x"),
+        (1, "a", "b", "Note", b"\xfe\x10y"),
+    ]
+
+
+def test_unread_messages_are_counted_by_link():
+    roles = {"a": sender("c", b"x", b"y"), "b": sender("c", b"z"), "c": receiver("a")}
+    outcome = Simulation().run(roles).raise_errors()
+    assert outcome.results["c"] == [b"x"]
+    assert outcome.unread == {("a", "c"): 1, ("b", "c"): 1}
+
+
+@pytest.mark.parametrize("to", ["nobody", "a", ("b", "nobody")])
+def test_sending_to_an_unknown_party_or_to_oneself_is_the_senders_error(to):
+    outcome = Simulation().run({"a": sender(to, b"x"), "b": nothing})
+    assert set(outcome.errors) == {"a"}
+    assert isinstance(outcome.errors["a"], ParameterError)
+    assert "no other party" in str(outcome.errors["a"])
+
+
+def test_receiving_from_an_unknown_party_stalls():
+    outcome = Simulation().run({"a": receiver("nobody"), "b": nothing})
+    assert isinstance(outcome.errors["a"], Stalled)
+
+
+def test_one_message_goes_to_several_and_each_is_metered():
+    roles = {"a": sender(("b", "c"), b"x"), "b": receiver("a"), "c": receiver("a")}
+    outcome = Simulation().run(roles).raise_errors()
+    assert outcome.results["b"] == outcome.results["c"] == [b"x"]
+    assert outcome.cost.bytes_by_link() == {"a → b": 3, "a → c": 3}
+
+
+def test_messages_of_one_link_arrive_in_order_and_sizes_may_differ_by_sender():
+    roles = {"a": sender("b", b"1", b"2", b"3"), "b": receiver("a", times=3)}
+    assert Simulation().run(roles).results["b"] == [b"1", b"2", b"3"]
+    roles = {
+        "a": sender("c", b"1"),
+        "b": sender("c", b"22"),
+        "c": gatherer(["a", "b"], n={"a": 1, "b": 2}),
+    }
+    assert Simulation().run(roles).results["c"] == {"a": b"1", "b": b"22"}
+
+
+# Gathering and deadlines
+
+
+def test_gather_waits_for_all_unless_told_how_many_are_enough():
+    def roles(at_least):
+        return {
+            "a": sender("s", b"x"),
+            "b": nothing,
+            "c": sender("s", b"y"),
+            "s": gatherer("abc", at_least),
+        }
+
+    for at_least in (0, 1, 2):
+        outcome = Simulation().run(roles(at_least)).raise_errors()
+        assert outcome.results["s"] == {"a": b"x", "c": b"y"}
+    error = Simulation().run(roles(3)).errors["s"]
+    assert isinstance(error, TooFewParties)
+    assert (error.present, error.needed, error.step) == (2, 3, "run")
+    error = Simulation().run(roles(None)).errors["s"]
+    assert isinstance(error, Stalled)
+    assert error.waiting_for == ("b",)
+    assert isinstance(error, ProtocolError)
+
+
+def test_at_least_does_not_end_a_gather_early():
+    roles = {"s": gatherer("ab", 0), "a": sender("s", b"x"), "b": sender("s", b"y")}
+    assert Simulation().run(roles).results["s"] == {"a": b"x", "b": b"y"}
+    assert Simulation().run({"s": gatherer((), 0)}).results["s"] == {}
+    assert Simulation().run({"s": gatherer(())}).results["s"] == {}
+
+
+def test_at_the_deadline_waits_on_parties_that_ended_are_given_up_first():
+    order = []
+
+    def patient(frm):
+        async def role(io):
+            await io.gather(Note, [frm], 0, n=1)
+            order.append(io.name)
+            await io.send("s", Note(b"x"))
+
+        return role
+
+    # `first` waits on `gone` through `second`; `second` waits on `gone`, which has ended.
+    roles = {
+        "first": patient("second"),
+        "second": patient("gone"),
+        "gone": nothing,
+        "s": gatherer(["first", "second"], 0),
+    }
+    outcome = Simulation().run(roles).raise_errors()
+    assert order == ["second", "first"]
+    assert outcome.results["s"] == {"first": b"x", "second": b"x"}
+
+
+def test_otherwise_the_party_given_first_gives_up_first_and_the_server_last():
+    order = []
+
+    def role(frm):
+        async def wait(io):
+            await io.gather(Note, frm, 0, n=1)
+            order.append(io.name)
+
+        return wait
+
+    # Everybody waits on somebody who still runs.
+    Simulation().run({"a": role(["b"]), "b": role(["s"]), "s": role(["a"])})
+    assert order[0] == "a"
+    order.clear()
+    Simulation().run({"s": role(["a"]), "b": role(["s"]), "a": role(["b"])})
+    assert order[0] == "s"
+
+
+def test_parties_that_wait_on_one_another_stall_and_do_not_hang():
+    outcome = Simulation().run({"a": receiver("b"), "b": receiver("a")})
+    assert all(isinstance(e, Stalled) for e in outcome.errors.values())
+    assert set(outcome.errors) == {"a", "b"}
+
+
+# Errors and progress
+
+
+def test_an_error_of_a_computation_is_raised_inside_the_role():
+    def fail():
+        raise ParameterError("refused")
+
+    async def catches(io):
+        try:
+            await io.compute(fail)
+        except ParameterError as error:
+            return str(error)
+
+    async def does_not(io):
+        await io.compute(fail)
+
+    outcome = Simulation().run({"a": catches, "b": does_not, "c": nothing})
+    assert outcome.results == {"a": "refused", "c": "nothing"}
+    assert set(outcome.errors) == {"b"}
+
+
+@pytest.mark.parametrize("where", ["role", "compute"])
+def test_an_error_that_is_not_ours_is_a_bug_and_propagates(where):
+    closed = []
+
+    def fail():
+        raise KeyError("bug")
+
+    async def role(io):
+        if where == "role":
+            fail()
+        await io.compute(fail)
+
+    async def waits(io):
+        try:
+            await io.recv(Note, "a", n=1)
+        finally:
+            closed.append(io.name)
+
+    with pytest.raises(KeyError, match="bug"):
+        Simulation().run({"b": waits, "a": role})
+    assert closed == ["b"]
+
+
+def test_progress_is_reported_before_each_computation():
+    seen = []
+
+    def square_root(x):
+        seen.append("computing")
+        return x**0.5
+
+    async def role(io):
+        with io.step("roots"):
+            return await io.compute(square_root, 4) + await io.compute(square_root, x=9)
+
+    outcome = Simulation(progress=seen.append).run({"a": role})
+    assert outcome.results["a"] == 5
+    report = Progress("a", "roots", "square root")
+    assert seen == [report, "computing", report, "computing"]
+
+
+def test_views_hold_what_was_received_and_only_if_asked_for():
+    roles = {"a": sender("b", b"x"), "b": receiver("a")}
+    assert Simulation().run(roles).views == {"a": [], "b": []}
+    (frm, message), *rest = Simulation(record=True).run(roles).views["b"]
+    assert (frm, message.text, rest) == ("a", b"x", [])
+
+
+# The public helpers
+
+
+def test_every_dropout_covers_every_operation_of_every_party():
+    make = hamming("plain", BITS)
+    operations = run(make).operations
+    cases = [(c.party, c.after) for c in every_dropout(make)]
+    assert cases == [(p, k) for p, n in operations.items() for k in range(n)]
+    assert [c.party for c in every_dropout(make, ["b"])] == ["b"] * operations["b"]
+    assert str(next(every_dropout(make, ["b"]))) == "b vanishes after 0 operations"
+    with pytest.raises(ParameterError, match="'z'"):
+        next(every_dropout(make, ["z"]))
+
+
+def test_every_corruption_covers_every_message_and_changes_it():
+    make = row_sums(
+        {c: np.ones((3, 1)) for c in "abc"}, {"a": [0], "b": [1], "c": [2]}
+    )
+    sent = deliveries(make)
+    cases = list(every_corruption(make))
+    assert {c.delivery.index for c in cases} == set(range(len(sent)))
+    for index in range(len(sent)):
+        names = {c.tamper for c in cases if c.delivery.index == index}
+        assert {"lost", "truncated", "extended", "emptied", "tag altered"} <= names
+    only = list(every_corruption(make, {"cut": lambda p, _: p[:1]}, lambda d: d.sender == "a"))
+    assert len(only) == sum(d.sender == "a" for d in sent)
+    assert str(only[0]) == "message 0, Hello a → server: cut"
+    assert not list(every_corruption(make, {"kept": lambda p, _: p}))
