@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import util
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,18 +69,12 @@ def load_watch(mirror: bool = False) -> Federation:
 
 
 def _seglearn_data() -> dict[str, Any]:
-    """Run seglearn's own loader, from its file: importing the package would need pandas."""
-    package = util.find_spec("seglearn")
-    if package is None or not package.submodule_search_locations:
+    try:
+        from seglearn.datasets import load_watch as load
+    except ImportError:
         raise ParameterError(
             "the data set 'watch' comes with the package seglearn; "
             "install it with: pip install 'xclp[demo]'"
-        )
-    path = Path(package.submodule_search_locations[0]) / "datasets.py"
-    spec = util.spec_from_file_location("_xclp_seglearn_datasets", path)
-    if spec is None or spec.loader is None:
-        raise ParameterError(f"{path} cannot be loaded; reinstall seglearn")
-    module = util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    data: dict[str, Any] = module.load_watch()
+        ) from None
+    data: dict[str, Any] = load()
     return data
