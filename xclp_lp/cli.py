@@ -22,7 +22,7 @@ from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import compare, summary
-from xclp_lp.federation_file import load_federation, write_results
+from xclp_lp.federation_file import load_federation, require_writable, write_results
 from xclp_lp.report import StepReporter, cost_table
 
 app = typer.Typer(
@@ -32,7 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 console = Console()
-errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
+errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 def _version(wanted: bool) -> None:
@@ -134,7 +134,7 @@ def demo(
             "seeds": list(range(seed, seed + repeat)),
         }
         _write_json(json_file, result | {"parameters": parameters})
-        console.print(f"written to {json_file}")
+        console.print(f"written to {json_file}", markup=False, emoji=False)
     if not result["identical_labels"]:
         raise typer.Exit(1)
 
@@ -152,9 +152,9 @@ def run(
     """Label your own data: one section per client in a federation file.
 
     Each section [clients.NAME] names a file of features (.npy, .npz, .csv or .parquet) and the
-    labels: a column of the same file (label_column) or a file of their own (labels). Empty cells
-    and -1 mean unlabelled. The section [parameters] takes n_bits, k, alpha, hamming, classes and
-    the other arguments of CrossClientLabelPropagation.
+    labels: a column of the same file (label_column) or a file of their own (labels). Empty cells,
+    and -1 where all labels are integers, mean unlabelled. The section [parameters] takes n_bits, k,
+    alpha, hamming, classes and the other arguments of CrossClientLabelPropagation.
 
     Writes NAME.csv for each client (id, label, confidence, probability of every class) and
     cost.json. All parties run in this one process, with real encrypted messages: it shows what a
@@ -164,6 +164,7 @@ def run(
         loaded = load_federation(federation)
     if output is not None:
         loaded = type(loaded)(loaded.clients, loaded.parameters, output)
+    require_writable(loaded)
     rows = sum(len(c.features) for c in loaded.clients)
     console.print(f"{len(loaded.clients)} clients, {rows:,} rows")
     estimator = loaded.estimator()
@@ -175,7 +176,7 @@ def run(
         )
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
-    console.print(f"{len(written)} files written to {loaded.output}")
+    console.print(f"{len(written)} files written to {loaded.output}", markup=False, emoji=False)
 
 
 def _who_sees(hamming: str) -> str:
@@ -191,16 +192,19 @@ def _require_writable(file: Path) -> None:
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
     """Write a file that is either complete or not there."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=file.parent, prefix=".xclp-", suffix=".json", delete=False, encoding="utf-8"
-    ) as scratch:
-        json.dump(content, scratch, indent=2)
-        scratch.write("\n")
-    Path(scratch.name).replace(file)
+    with tempfile.TemporaryDirectory(prefix=".xclp-", dir=file.parent) as scratch:
+        complete = Path(scratch) / "result.json"
+        complete.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        complete.replace(file)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    errors.print(f"xclp: warning: {message}")
+    _say(f"warning: {message}")
+
+
+def _say(message: object) -> None:
+    """Print one line, whatever the libraries underneath put into their messages."""
+    errors.print("xclp:", " ".join(str(message).splitlines()))
 
 
 def main() -> None:
@@ -209,8 +213,8 @@ def main() -> None:
     try:
         app()
     except (ParameterError, DataError) as error:
-        errors.print(f"xclp: {error}")
+        _say(error)
         sys.exit(2)
     except XclpError as error:
-        errors.print(f"xclp: {error}")
+        _say(error)
         sys.exit(1)

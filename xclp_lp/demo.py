@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.errors import ParameterError
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
@@ -69,6 +70,11 @@ def compare(
     """
     classes = federation.classes
     shown = label_mask(federation.labels, labelled, seed)
+    hidden = ~np.concatenate(shown)
+    if not hidden.any():
+        raise ParameterError(
+            f"labelled must leave some row to predict, got {labelled} of {len(hidden)} rows"
+        )
     truth = [encode(y.tolist(), np.ones(len(y), dtype=bool), classes) for y in federation.labels]
     codes = [np.where(mask, y, UNLABELLED) for mask, y in zip(shown, truth, strict=True)]
 
@@ -95,7 +101,6 @@ def compare(
     together = [p.labels for p in pooled(bits, onehot, k=k, alpha=alpha)]
     alone = [p.labels for p in per_client(bits, onehot, k=k, alpha=alpha)]
 
-    hidden = ~np.concatenate(shown)
     expected = np.concatenate(truth)[hidden]
 
     def accuracy(predicted: list[NDArray[np.int64]]) -> float:

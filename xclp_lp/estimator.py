@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -192,11 +193,10 @@ def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArra
     matrices: list[NDArray[Any] | None] = []
     for x, name in zip(Xs, names, strict=True):
         try:
-            array = np.asarray(x)
+            array = _as_matrix(x)
             matrices.append(None if array.size == 0 and array.ndim < 2 else checked_vectors(array))
-        except ValueError as error:  # DataError is one; NumPy raises it for ragged lists
-            reason = str(error) if isinstance(error, DataError) else "rows of unequal length"
-            raise DataError(f"client {name!r}: {reason}") from None
+        except DataError as error:
+            raise DataError(f"client {name!r}: {error}") from None
     known = [(name, m) for name, m in zip(names, matrices, strict=True) if m is not None]
     if not known:
         raise DataError("no client has any rows")
@@ -208,6 +208,27 @@ def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArra
                 f"{first.shape[1]}; all must have the same"
             )
     return [np.zeros((0, first.shape[1])) if m is None else m for m in matrices]
+
+
+def _as_matrix(x: ArrayLike) -> NDArray[Any]:
+    """Turn one client's features into an array; say where that cannot be done."""
+    if isinstance(x, np.ma.MaskedArray) and np.ma.getmaskarray(x).any():
+        place = ", ".join(map(str, np.argwhere(np.ma.getmaskarray(x))[0]))
+        raise DataError(f"the features are masked at ({place}); every value must be there")
+    try:
+        array = np.asarray(x)
+    except ValueError:  # a ragged list
+        lengths = [np.size(row) for row in x]  # type: ignore[union-attr]
+        odd = next((i for i, n in enumerate(lengths) if n != lengths[0]), 0)
+        raise DataError(
+            f"row {odd} has {lengths[odd]} features, row 0 has {lengths[0]}; rows must be equally "
+            "long and hold numbers only"
+        ) from None
+    if array.dtype.kind in "OUS" and array.ndim == 2:
+        for (row, column), value in np.ndenumerate(array):
+            if not isinstance(value, int | float | np.number | np.bool_):
+                raise DataError(f"row {row}, column {column} is {value!r}, which is no number")
+    return array
 
 
 def projection_seed(random_state: int | None) -> bytes | None:
@@ -223,6 +244,24 @@ def projection_seed(random_state: int | None) -> bytes | None:
     if random_state < 0:
         raise ParameterError(f"random_state must not be negative, got {random_state}")
     return hashlib.sha256(label("random state", int(random_state))).digest()
+
+
+def require_memory(n: int, n_bits: int) -> None:
+    """Refuse a run whose server cannot hold what it needs: n² distances and the masked rows.
+
+    Raises:
+        ParameterError: 2·n² + 8·n·L bytes are more than this machine's memory.
+    """
+    if not hasattr(os, "sysconf"):  # Windows does not say it this way
+        return
+    needed = 2 * n * n + 8 * n * n_bits
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > available:
+        raise ParameterError(
+            f"{n:,} rows with {n_bits:,} bits need {needed / 1e9:,.1f} GB at the server and this "
+            f"machine has {available / 1e9:,.1f} GB; use fewer rows, or split the clients into "
+            "groups and run each group"
+        )
 
 
 def _require_usable(data: dict[str, ClientData], params: Parameters) -> None:
@@ -243,5 +282,6 @@ def _require_usable(data: dict[str, ClientData], params: Parameters) -> None:
                 stacklevel=3,
             )
     params.require_rows(usable)
+    require_memory(usable, params.n_bits)
     if not labelled:
         raise DataError("every labelled row is all zero, so no label can spread")

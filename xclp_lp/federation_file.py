@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import tempfile
 import tomllib
 from collections.abc import Sequence
@@ -149,7 +150,7 @@ def _load_client(name: str, section: Any, path: Path) -> LoadedClient:
     where = f"{path}, [clients.{name}]"
     if not isinstance(section, dict):
         raise ParameterError(f"{where} must be a section")
-    if not name or name.startswith(".") or any(c in name for c in "/\\:\0"):
+    if not name.isprintable() or name.startswith(".") or any(c in name for c in "/\\:") or not name:
         raise ParameterError(
             f"{where}: the name becomes the name of a file, so it cannot be {name!r}"
         )
@@ -165,6 +166,8 @@ def _load_client(name: str, section: Any, path: Path) -> LoadedClient:
     label_column, id_column = section.get("label_column"), section.get("id_column")
     features_path = path.parent / section["features"]
     source = read_file(features_path, name)
+    if label_column is not None and "labels" not in section and not isinstance(source, Table):
+        raise ParameterError(f"{where}: label_column needs a .csv or .parquet file")
     features = features_of(
         source,
         name,
@@ -196,6 +199,27 @@ def _load_client(name: str, section: Any, path: Path) -> LoadedClient:
     return LoadedClient(name, features, labels, ids)
 
 
+def require_writable(federation: FederationFile) -> None:
+    """Refuse a place for the results that cannot take them, before anything is computed.
+
+    Raises:
+        ParameterError: the folder, or one that it lies in, is a file or may not be written; or a
+            result would replace a folder.
+    """
+    folder = federation.output
+    reason = None
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    if not existing.is_dir():
+        reason = f"{existing} is a file"
+    elif not os.access(existing, os.W_OK):
+        reason = f"{existing} may not be written"
+    for name in (*(f"{c.name}.csv" for c in federation.clients), "cost.json"):
+        if (folder / name).is_dir():
+            reason = f"{folder / name} is a folder"
+    if reason is not None:
+        raise ParameterError(f"results cannot be written to {folder}: {reason}")
+
+
 def write_results(federation: FederationFile, fitted: CrossClientLabelPropagation) -> list[Path]:
     """Write one ``NAME.csv`` per client and ``cost.json``; all or nothing.
 
@@ -205,8 +229,10 @@ def write_results(federation: FederationFile, fitted: CrossClientLabelPropagatio
         The files written.
 
     Raises:
-        DataError: the folder cannot be written.
+        ParameterError: see `require_writable`.
+        DataError: writing fails.
     """
+    require_writable(federation)
     folder = federation.output
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -27,13 +27,15 @@ def marked_values(y: ArrayLike, client: str) -> tuple[list[Any], NDArray[np.bool
     Raises:
         DataError: not one-dimensional.
     """
+    if isinstance(y, str | bytes) or not (isinstance(y, np.ndarray) or hasattr(y, "__len__")):
+        raise DataError(f"client {client!r}: labels must be a list or an array, got {y!r}")
     array = y if isinstance(y, np.ndarray) else _as_objects(y)
     if array.ndim != 1:
         raise DataError(
             f"client {client!r}: labels must be one-dimensional, got shape {array.shape}"
         )
     hidden = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
-    values = np.ma.getdata(array).tolist()
+    values = [_plain(v) for v in np.ma.getdata(array).tolist()]
     labelled = np.array([not _is_missing(v) for v in values], dtype=bool)
     return values, labelled if hidden is None else labelled & ~hidden
 
@@ -44,16 +46,54 @@ def _as_objects(y: ArrayLike) -> NDArray[Any]:
         return np.asarray(y.to_numpy())
     items = list(y) if isinstance(y, Sequence) else np.asarray(y).tolist()
     array = np.empty(len(items), dtype=object)
-    array[:] = [v.item() if isinstance(v, np.generic) else v for v in items]
+    for i, value in enumerate(items):  # one by one: a list of lists would become a matrix
+        array[i] = value
     return array
+
+
+def _plain(value: Any) -> Any:
+    """Turn NumPy's numbers, booleans and strings into Python's."""
+    return value.item() if isinstance(value, np.number | np.bool_ | np.str_) else value
 
 
 def _is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
-    if isinstance(value, bool | np.bool_ | str | bytes):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return False
-    return bool(value != value or value == UNLABELLED)  # NaN differs from itself
+    return value != value or value == UNLABELLED  # NaN differs from itself
+
+
+def _kind(value: Any) -> str | None:
+    """Return which labels can occur together: True and 1 are equal for Python, but not here."""
+    match value:
+        case bool():
+            return "bool"
+        case int() | float():
+            return "number"
+        case str():
+            return "str"
+        case _:
+            return None
+
+
+def _given_classes(classes: Any) -> tuple[Any, ...]:
+    if isinstance(classes, str | bytes) or not hasattr(classes, "__iter__"):
+        raise ParameterError(f"classes must be a list of labels, got {classes!r}")
+    given = tuple(_plain(c) for c in classes)
+    if any(_is_missing(c) for c in given):
+        raise ParameterError(
+            f"classes must not contain a marker of unlabelled rows (-1, None, NaN), got {given!r}"
+        )
+    kinds = {_kind(c) for c in given}
+    if None in kinds or len(kinds) > 1:
+        raise ParameterError(
+            "classes must all be numbers, all strings or all booleans, got "
+            + ", ".join(f"{c!r} ({type(c).__name__})" for c in given)
+        )
+    if not given or len(set(given)) != len(given):
+        raise ParameterError(f"classes must be distinct and at least one, got {given!r}")
+    return given
 
 
 def class_values(
@@ -66,48 +106,45 @@ def class_values(
     Raises:
         DataError: no client has a label, labels of several types, or a label that is none of
             `classes`; names client and row.
-        ParameterError: `classes` is empty or repeats a class.
+        ParameterError: `classes` is no list, is empty, repeats a class, has classes of several
+            types, or a marker of unlabelled rows.
     """
-    if classes is not None:
-        given = tuple(np.asarray(classes).tolist())
-        if not given or len(set(given)) != len(given):
-            raise ParameterError(f"classes must be distinct and at least one, got {given!r}")
-        if any(_is_missing(c) for c in given):
-            raise ParameterError(
-                "classes must not contain a marker of unlabelled rows (-1, None, NaN), "
-                f"got {given!r}"
-            )
-    known = None if classes is None else set(given)
-    seen: dict[Any, tuple[str, int]] = {}
+    given = None if classes is None else _given_classes(classes)
+    known = None if given is None else {(_kind(c), c) for c in given}
+    seen: set[Any] = set()
+    places: dict[str, tuple[type, str, int]] = {}
+    floats = False
     for client, (values, labelled) in zip(clients, labels, strict=True):
         for row in np.flatnonzero(labelled).tolist():
             value = values[row]
-            if not isinstance(value, bool | int | float | str):
+            kind = _kind(value)
+            if kind is None:
                 raise DataError(
                     f"client {client!r}, row {row}: a label of type {type(value).__name__}; "
                     "labels are integers, strings, booleans or floats"
                 )
-            if known is not None and value not in known:
+            if known is not None and (kind, value) not in known:
                 raise DataError(
                     f"client {client!r}, row {row}: label {value!r} is none of the classes "
                     f"{given!r}"
                 )
-            seen.setdefault(value, (client, row))
+            seen.add(value)
+            places.setdefault(kind, (type(value), client, row))
+            floats |= isinstance(value, float)
     if not seen:
         raise DataError(
             "no client has a label; mark unlabelled rows with -1 (integers), None or a mask, and "
             "leave at least one row labelled"
         )
-    if known is not None:
+    if given is not None:
         return given
-    kinds = {type(value) for value in seen}
-    if len(kinds - {int, float}) + bool(kinds & {int, float}) > 1:
-        places = {type(v).__name__: place for v, place in seen.items()}
+    if len(places) > 1:
         raise DataError(
             "labels are of several types: "
-            + ", ".join(f"{kind} (client {c!r}, row {r})" for kind, (c, r) in places.items())
+            + ", ".join(f"{t.__name__} (client {c!r}, row {r})" for t, c, r in places.values())
         )
-    return tuple(sorted(seen))
+    # 1 and 1.0 are one class; its type must not depend on which client comes first.
+    return tuple(sorted(float(v) if floats else v for v in seen))
 
 
 def encode(

@@ -38,7 +38,7 @@ from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import DataError, Excluded, FaultyPeer, ParameterError, ProtocolError
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
 from xclp_crypto.protocols.setup import (
@@ -92,8 +92,18 @@ class Parameters:
     version: int = field(default=PROTOCOL_VERSION, init=False)
 
     def __post_init__(self) -> None:
-        residue_width(_integer("n_bits", self.n_bits))
-        if _integer("k", self.k) < 1:
+        # As Python's own numbers: digests compare the repr, which NumPy's numbers change.
+        for name, convert in (
+            ("n_bits", _integer),
+            ("k", _integer),
+            ("fraction_bits", _integer),
+            ("alpha", _real),
+            ("gamma", _real),
+            ("include_self", _boolean),
+        ):
+            object.__setattr__(self, name, convert(name, getattr(self, name)))
+        residue_width(self.n_bits)
+        if self.k < 1:
             raise ParameterError(f"k must be at least 1, got {self.k}")
         if not 0 < self.alpha < 1:
             raise ParameterError(f"alpha must be strictly between 0 and 1, got {self.alpha}")
@@ -103,8 +113,10 @@ class Parameters:
             raise ParameterError(f"ties must be 'all' or 'lowest-index', got {self.ties!r}")
         if not self.classes:
             raise ParameterError("classes must name at least one class")
+        if not isinstance(self.hamming, str | HammingBackend):
+            raise ParameterError(f"hamming must be the name of a back end, got {self.hamming!r}")
         get_backend(self.hamming)
-        FixedPoint(_integer("fraction_bits", self.fraction_bits))
+        FixedPoint(self.fraction_bits)
 
     def agreement(self) -> Agreement:
         """Return the digests that the first message of every client carries."""
@@ -127,6 +139,18 @@ def _integer(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise ParameterError(f"{name} must be an integer, got {value!r}")
     return int(value)
+
+
+def _real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise ParameterError(f"{name} must be a number, got {value!r}")
+    return float(value)
+
+
+def _boolean(name: str, value: object) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterError(f"{name} must be true or false, got {value!r}")
+    return bool(value)
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,8 @@ rows of a table from 1, the header not counted.
 from __future__ import annotations
 
 import csv
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,18 +49,26 @@ def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArr
                 return _read_csv(path, client)
             case ".parquet":
                 return _read_parquet(path)
-            case ".npz":
-                with np.load(path, allow_pickle=False) as arrays:
-                    return {name: arrays[name] for name in arrays.files}
             case _:
-                array: NDArray[Any] = np.load(path, allow_pickle=False)
-                return array
+                return _read_numpy(path)
     except FileNotFoundError:
         raise DataError(f"client {client!r}: there is no file {path}") from None
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError | ParameterError):
             raise
         raise DataError(f"client {client!r}: {path} cannot be read: {error}") from None
+
+
+def _read_numpy(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    content = np.load(path, allow_pickle=False)
+    if isinstance(content, np.ndarray):
+        if path.suffix == ".npz":
+            raise ValueError("it holds a single array; rename it to .npy")
+        return content
+    with content as arrays:
+        if path.suffix == ".npy":
+            raise ValueError("it holds named arrays; rename it to .npz")
+        return {name: arrays[name] for name in arrays.files}
 
 
 def _read_csv(path: Path, client: str) -> Table:
@@ -72,7 +82,9 @@ def _read_csv(path: Path, client: str) -> Table:
                     f"client {client!r}: the first line of {path} must name every column once"
                 )
             rows = []
-            for number, row in enumerate(reader, start=1):
+            for number, fields in enumerate(reader, start=1):
+                # An empty cell of a single column is an empty line.
+                row = fields or [""] * (len(header) == 1)
                 if len(row) != len(header):
                     raise DataError(
                         f"client {client!r}: row {number} of {path} has {len(row)} fields; the "
@@ -123,7 +135,7 @@ def features_of(
     """
     if not isinstance(source, Table):
         return _pick_array(source, client, path, array, "features_array")
-    names = list(columns) if columns else [c for c in source.columns if c not in leave_out]
+    names = [c for c in source.columns if c not in leave_out] if columns is None else list(columns)
     if not names:
         raise DataError(f"client {client!r}: {path} has no feature columns")
     matrix = np.empty((len(source), len(names)))
@@ -172,7 +184,11 @@ def labels_of(
                 f"one of {', '.join(source.columns)}"
             )
         (column,) = source.columns
-    return [None if cell == "" else cell for cell in column_of(source, client, path, column)]
+    return [None if _is_empty(cell) else cell for cell in column_of(source, client, path, column)]
+
+
+def _is_empty(cell: Any) -> bool:
+    return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def _pick_array(
@@ -196,11 +212,11 @@ def _pick_array(
 
 def _number(cell: Any, client: str, path: Path, row: int, column: str) -> float:
     try:
-        if cell is None or cell == "":
+        if _is_empty(cell) or (isinstance(cell, str) and "_" in cell):  # Python takes 1_000
             raise ValueError
         return float(cell)
     except (TypeError, ValueError):
-        what = "is empty" if cell is None or cell == "" else f"is {cell!r}, which is no number"
+        what = "is empty" if _is_empty(cell) else f"is {cell!r}, which is no number"
         raise DataError(
             f"client {client!r}: row {row + 1}, column {column!r} of {path} {what}"
         ) from None
@@ -209,8 +225,11 @@ def _number(cell: Any, client: str, path: Path, row: int, column: str) -> float:
 def integers_if_all(labels: Sequence[list[Any] | NDArray[Any]]) -> list[list[Any] | NDArray[Any]]:
     """Turn text labels into integers where the texts of *all* clients are integers.
 
-    A .csv file holds text only; this makes ``1`` in one file and 1 in another the same class.
+    A .csv file holds text only; this makes ``1`` in one file and 1 in another the same class. Where
+    an array holds text, text is meant, and all stays as it is.
     """
+    if any(isinstance(v, str) for ys in labels if not isinstance(ys, list) for v in ys.flat):
+        return list(labels)
     texts = [v for ys in labels if isinstance(ys, list) for v in ys if isinstance(v, str)]
     if not texts or not all(_is_integer(t) for t in texts):
         return list(labels)

@@ -397,6 +397,24 @@ def test_otherwise_the_party_given_first_gives_up_first_and_the_server_last():
     assert order[0] == "s"
 
 
+def test_a_wait_without_a_deadline_outlasts_every_deadline():
+    # The client waits for the server, whose own wait on another client has a deadline.
+    async def server(io):
+        got = await io.gather(Note, ["a", "b"], 1, n=1)
+        await io.send(tuple(got), Note(b"z"))
+        return set(got)
+
+    async def lost(io):
+        await io.send("s", Note(b"x"))
+        await io.recv(Note, "s", n=1)
+
+    roles = {"a": lost, "b": lost, "s": server}
+    faults = Faults(on_message=lambda d: None if d.sender == "a" else d.payload)
+    outcome = Simulation(faults=faults).run(roles)
+    assert outcome.results == {"b": None, "s": {"b"}}
+    assert isinstance(outcome.errors["a"], Stalled)
+
+
 def test_parties_that_wait_on_one_another_stall_and_do_not_hang():
     outcome = Simulation().run({"a": receiver("b"), "b": receiver("a")})
     assert all(isinstance(e, Stalled) for e in outcome.errors.values())

@@ -3,8 +3,9 @@
 The driver meters bytes and rounds, attributes seconds to party and step, can let parties vanish
 and messages be lost or altered, and is deterministic: parties run in the order in which they were
 given, each until it waits. Time does not pass; a *deadline* is the moment at which nobody can
-move any more. Then waits on parties that have ended are given up first, and otherwise the waits of
-the parties given first, so give the server last: its deadlines are the longest.
+move any more. Then one wait ends, in this order: one on parties that have all ended; one that has a
+deadline (`gather` with `at_least`), of the party given first, so give the server last: its deadlines
+are the longest; and only then one without a deadline, which stalls.
 """
 
 from __future__ import annotations
@@ -298,7 +299,8 @@ class Simulation:
             for p, wait in waiting
             if all(m not in self._parties or self._parties[m].ended for m in p.missing())
         ]
-        party, wait = (hopeless or waiting)[0]
+        deadlines = [(p, wait) for p, wait in waiting if wait.at_least is not None]
+        party, wait = (hopeless or deadlines or waiting)[0]
         missing = party.missing()
         present = len(wait.parties) - len(missing)
         answer: dict[str, Message] | XclpError

@@ -215,6 +215,7 @@ async def secure_row_sums_client(
     io, me, shape = session.io, session.io.name, (values.shape[0], values.shape[1])
     encoded = np.asarray(codec.encode(values, client=me), dtype=np.uint64)
     order = tuple(rows)
+    known = set(session.clients)
     masks: dict[str, NDArray[np.uint64]] = {}
     taking_part: tuple[str, ...] = ()
     attempt = 0
@@ -225,7 +226,8 @@ async def secure_row_sums_client(
             raise Excluded(me, io.current_step)
         if status.done:
             break
-        if len(clients) < MIN_CLIENTS or (attempt and not set(clients) < set(taking_part)):
+        allowed = set(clients) < set(taking_part) if attempt else set(clients) <= known
+        if len(clients) < MIN_CLIENTS or not allowed:
             raise FaultyPeer(SERVER, f"asks {len(clients)} clients for attempt {attempt}")
         taking_part = clients
         lab = session.once(purpose, attempt, *clients)

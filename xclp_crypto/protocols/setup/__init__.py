@@ -1,6 +1,12 @@
 """Session keys, sealed channels and the seed that all clients share."""
 
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
+from xclp_crypto.protocols.setup.ideal import (
+    ideal_key_exchange_client,
+    ideal_key_exchange_server,
+    ideal_seed_agreement_client,
+    ideal_seed_agreement_server,
+)
 from xclp_crypto.protocols.setup.key_exchange import key_exchange_client, key_exchange_server
 from xclp_crypto.protocols.setup.seed_agreement import (
     seed_agreement_client,
@@ -11,6 +17,10 @@ __all__ = [
     "SERVER",
     "SealedIO",
     "Session",
+    "ideal_key_exchange_client",
+    "ideal_key_exchange_server",
+    "ideal_seed_agreement_client",
+    "ideal_seed_agreement_server",
     "key_exchange_client",
     "key_exchange_server",
     "seed_agreement_client",

@@ -1,0 +1,117 @@
+"""Setup and its ideal twin have one interface: what is built on top does not see the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.params import Agreement
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols import setup
+from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.transport.simulate import Faults, Outcome, Role, Simulation
+
+CLIENTS = ("anna", "ben", "cleo")
+BITS = {c: np.eye(4, 9, k, dtype=np.uint8)[: k + 1] for k, c in enumerate(CLIENTS)}
+SIZES = {c: len(b) for c, b in BITS.items()}
+ROWS = {c: np.flatnonzero(np.repeat(np.arange(3), [1, 2, 3]) == j) for j, c in enumerate(CLIENTS)}
+VALUES = {c: np.full((6, 2), j + 0.25) for j, c in enumerate(CLIENTS)}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One construction of the setup."""
+
+    exchange_client: Callable[..., Any]
+    exchange_server: Callable[..., Any]
+    seed_client: Callable[..., Any]
+    seed_server: Callable[..., Any]
+
+
+REAL = Setup(
+    setup.key_exchange_client,
+    setup.key_exchange_server,
+    setup.seed_agreement_client,
+    setup.seed_agreement_server,
+)
+IDEAL = Setup(
+    setup.ideal_key_exchange_client,
+    setup.ideal_key_exchange_server,
+    setup.ideal_seed_agreement_client,
+    setup.ideal_seed_agreement_server,
+)
+
+
+def run(kind: Setup, agreements: dict[str, Agreement] | None = None, **faults: Any) -> Outcome:
+    """Set up, compute distances and sums; clients return (secret, numbers, block)."""
+    agreed = agreements or {}
+    default = Agreement(n_bits=9)
+    rng = SeededRng(7)
+    method = get_backend("masked")
+
+    async def client(io):
+        own = rng.child(io.name)
+        session = await kind.exchange_client(
+            io, CLIENTS, agreed.get(io.name, default), [SIZES[io.name]], own
+        )
+        secret = await kind.seed_client(session, own)
+        sizes = {c: SIZES[c] for c in session.clients}
+        await method.client(session, BITS[io.name], sizes, secret, own)
+        block = await secure_row_sums_client(
+            session, VALUES[io.name], ROWS, FixedPoint(40, parties=3)
+        )
+        return secret, session.numbers, block
+
+    async def server(io):
+        session = await kind.exchange_server(io, CLIENTS, default, 1, rng.child(SERVER))
+        members = await kind.seed_server(session)
+        distances = await method.server(session, 9, {c: SIZES[c] for c in session.clients})
+        await secure_row_sums_server(session, ROWS, 2, session.clients)
+        return members, session.numbers, distances.matrix
+
+    roles: dict[str, Role] = dict.fromkeys(CLIENTS, client)
+    roles[SERVER] = server
+    return Simulation(faults=Faults(**faults)).run(roles)
+
+
+@pytest.mark.parametrize("kind", [REAL, IDEAL], ids=["real", "ideal"])
+def test_everything_on_top_works_over_either_setup(kind):
+    outcome = run(kind).raise_errors()
+    members, numbers, matrix = outcome.results[SERVER]
+    stacked = np.concatenate(list(BITS.values()))
+    assert members == CLIENTS
+    assert numbers == {c: (n,) for c, n in SIZES.items()}
+    assert (matrix == (stacked[:, None] != stacked[None]).sum(axis=2)).all()
+    secrets = {outcome.results[c][0] for c in CLIENTS}
+    assert len(secrets) == 1
+    assert len(secrets.pop()) == 32
+    for client in CLIENTS:
+        assert outcome.results[client][1] == numbers
+        assert (outcome.results[client][2] == 3.75).all()
+    assert not outcome.unread
+
+
+@pytest.mark.parametrize("kind", [REAL, IDEAL], ids=["real", "ideal"])
+def test_a_client_with_other_parameters_is_named_by_either_setup(kind):
+    outcome = run(kind, {"ben": Agreement(n_bits=10)})
+    error = outcome.errors[SERVER]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == ("ben",)
+    assert "n_bits" in str(error)
+
+
+@pytest.mark.parametrize("kind", [REAL, IDEAL], ids=["real", "ideal"])
+def test_a_client_that_never_shows_up_is_left_out_by_either_setup(kind):
+    outcome = run(kind, vanish={"cleo": 0}).raise_errors()
+    assert outcome.vanished == ("cleo",)
+    for client in ("anna", "ben"):
+        assert outcome.results[client][1] == {"anna": (1,), "ben": (2,)}
+        assert (outcome.results[client][2] == 1.5).all()
