@@ -17,6 +17,7 @@ from sklearn.datasets import load_digits
 
 CLIENTS = {"north": 100, "south": 110, "harbour": 90}  # rows of each
 LABELLED = 0.08
+SEED = 1  # the first one with which each digit is labelled by somebody
 UNLABELLED = -1
 MID_GREY = 8  # pixels are 0 … 16; around 0, a dark pixel and a bright one have opposite signs
 
@@ -38,7 +39,7 @@ def write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def main(folder: Path) -> None:
     pixels, digits = load_digits(return_X_y=True)
-    order = np.random.Generator(np.random.PCG64(0)).permutation(len(pixels))
+    order = np.random.Generator(np.random.PCG64(SEED)).permutation(len(pixels))
     truth: list[list[Any]] = [["client", "id", "digit"]]
     start = 0
     for name, n in CLIENTS.items():

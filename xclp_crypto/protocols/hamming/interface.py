@@ -43,6 +43,28 @@ class Distances:
     sizes: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will cost, from the sizes alone and before anything is computed.
+
+    Attributes:
+        rounds: messages that must wait for each other.
+        bytes_per_link: bytes of all messages by (from, to), sealing included; exact.
+        operations: number of the operations that dominate the time, by kind.
+        memory_bytes: what the party with most needs at its peak, roughly.
+    """
+
+    rounds: int
+    bytes_per_link: dict[tuple[str, str], int]
+    operations: dict[str, int]
+    memory_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Return the bytes of all messages."""
+        return sum(self.bytes_per_link.values())
+
+
 class HammingBackend(ABC):
     """One way to compute Hamming distances across clients.
 
@@ -50,11 +72,13 @@ class HammingBackend(ABC):
         name: how the back end is chosen.
         trust: see `Trust`.
         needs_common_secret: whether clients must share a secret that the server lacks.
+        rounds: messages that must wait for each other, setup not counted.
     """
 
     name: ClassVar[str]
     trust: ClassVar[Trust]
     needs_common_secret: ClassVar[bool]
+    rounds: ClassVar[int]
 
     @abstractmethod
     async def client(
@@ -89,6 +113,28 @@ class HammingBackend(ABC):
     @abstractmethod
     def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
         """Return the bytes of all messages of this step, sealing included, by (from, to)."""
+
+    @abstractmethod
+    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
+        """Return how many of the dominating operations all parties do together, by kind."""
+
+    @abstractmethod
+    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """Return roughly what the party with most needs at its peak, in bytes."""
+
+    def estimate(self, sizes: Mapping[str, int], n_bits: int) -> Estimate:
+        """Return rounds, bytes, operations and memory of a run without dropouts.
+
+        Args:
+            sizes: number of rows by client.
+            n_bits: L.
+        """
+        return Estimate(
+            self.rounds,
+            self.bytes_per_link(sizes, n_bits),
+            self.operations(sizes, n_bits),
+            self.memory_bytes(sizes, n_bits),
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -153,6 +199,12 @@ def check_bits(bits: NDArray[np.generic], client: str) -> NDArray[np.uint8]:
         row, column = (int(i) for i in wrong[0])
         raise DataError(f"client {client!r}, row {row}, bit {column}: must be 0 or 1")
     return np.ascontiguousarray(array, dtype=np.uint8)
+
+
+def cross_pairs(sizes: Mapping[str, int]) -> int:
+    """Return the number of pairs of rows of different clients."""
+    n = sum(sizes.values())
+    return (n * n - sum(rows * rows for rows in sizes.values())) // 2
 
 
 def column_ranges(sizes: Mapping[str, int], me: str | None = None) -> dict[str, slice]:

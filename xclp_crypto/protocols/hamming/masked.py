@@ -42,6 +42,7 @@ from xclp_crypto.protocols.hamming.interface import (
     Distances,
     DistanceShares,
     HammingBackend,
+    cross_pairs,
     local_distances,
     receive_shares,
     send_shares,
@@ -176,6 +177,7 @@ class Masked(HammingBackend):
     name = "masked"
     trust = "non-colluding"
     needs_common_secret = True
+    rounds = 1
 
     async def client(
         self,
@@ -224,3 +226,15 @@ class Masked(HammingBackend):
             + sealed_size(DistanceShares.size(**dims[c]))
             for c, n in sizes.items()
         }
+
+    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
+        """See `HammingBackend.operations`: two products at the clients, one at the server."""
+        return {
+            "multiply-adds": 3 * cross_pairs(sizes) * n_bits,
+            "mask residues": len(sizes) * sum(sizes.values()) * n_bits,
+        }
+
+    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """See `HammingBackend.memory_bytes`: masked rows in float64, shares and distances."""
+        n = sum(sizes.values())
+        return 10 * n * n_bits + 4 * n * n

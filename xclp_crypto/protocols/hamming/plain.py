@@ -59,6 +59,7 @@ class Plain(HammingBackend):
     name = "plain"
     trust = "none"
     needs_common_secret = False
+    rounds = 1
 
     async def client(
         self,
@@ -88,3 +89,12 @@ class Plain(HammingBackend):
             (c, SERVER): sealed_size(PlainBits.size(rows=n, n_bits=n_bits))
             for c, n in sizes.items()
         }
+
+    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
+        """See `HammingBackend.operations`."""
+        return {"float32 multiply-adds": sum(sizes.values()) ** 2 * n_bits}
+
+    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """See `HammingBackend.memory_bytes`: the ±1 matrix in float32 and the distances."""
+        n = sum(sizes.values())
+        return 6 * n * n_bits + 2 * n * n

@@ -30,6 +30,7 @@ from xclp_crypto.protocols.hamming.interface import (
     Distances,
     DistanceShares,
     HammingBackend,
+    cross_pairs,
     local_distances,
     receive_shares,
     send_shares,
@@ -95,6 +96,7 @@ class Shade(HammingBackend):
     name = "shade"
     trust = "2pc"
     needs_common_secret = False
+    rounds = 4
 
     def __init__(self, transfer: ObliviousTransfer = naor_pinkas) -> None:
         self._transfer = transfer
@@ -151,3 +153,16 @@ class Shade(HammingBackend):
                 )
                 links[high, low] = sealed_size(OtChoices.size(count=count))
         return links
+
+    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
+        """See `HammingBackend.operations`: at the two ends of every transfer together."""
+        transfers = cross_pairs(sizes) * n_bits
+        return {
+            "fixed-base multiplications": transfers,
+            "variable-base multiplications": 2 * transfers,
+        }
+
+    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """See `HammingBackend.memory_bytes`: about 500 bytes per transfer of one client."""
+        n = sum(sizes.values())
+        return 500 * n_bits * max(rows * (n - rows) for rows in sizes.values())
