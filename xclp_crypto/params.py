@@ -9,7 +9,9 @@ parties and are ordinary keyword arguments with defaults in the modules that use
 from __future__ import annotations
 
 import hashlib
-from typing import Final
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import FaultyPeer, ParameterError
@@ -38,8 +40,133 @@ MAX_HASH_BITS: Final = 1 << 15
 FRACTION_BITS: Final = 40
 """Fractional bits of fixed-point scores: a sum over p parties is off by at most p·2^-41."""
 
+STATISTICAL_BITS: Final = 40
+"""Bits of statistical security, and of certainty that a computation is right: bounds ≤ 2^-40."""
+
 DIGEST_BYTES: Final = 8
 """Bytes of the digest of one agreement field; guards against mistakes, not against adversaries."""
+
+
+@dataclass(frozen=True)
+class RlweParameters:
+    """A ring-LWE parameter set for Hamming distances; see `xclp_crypto.primitives.rlwe`.
+
+    Security: N = 4096 with uniform ternary secrets and errors of standard deviation ≥ 3.2 gives 128
+    bits against known attacks up to log2 q = 106 (Bossuat et al., Security Guidelines for
+    Implementing Homomorphic Encryption, 2024, ternary table; the HE standard of 2018 allows 109).
+
+    Attributes:
+        name: how people call it.
+        max_bits: largest L.
+        limbs: machine words that hold a number modulo q.
+        limb_bits: bits of each; q = 2^(limbs·limb_bits).
+        plain_bits: t = 2^plain_bits, above the largest distance.
+        switched_bytes: bytes of a number modulo q' on the wire.
+    """
+
+    name: str
+    max_bits: int
+    limbs: int
+    limb_bits: int
+    plain_bits: int
+    switched_bytes: int
+
+    degree: ClassVar[int] = 4096
+    """N, coefficients of a polynomial."""
+    error_bits: ClassVar[int] = 21
+    """η of the centred binomial errors: variance η/2, standard deviation 3.24."""
+    flood_bits: ClassVar[int] = 64
+    """Bits of each of the four uniform words whose sum floods the noise."""
+    flood_information: ClassVar[float] = 3.11573
+    """Fisher information of the sum of four uniform variables on [0, 1) with respect to a shift
+    (numerical integral over the cubic B-spline, rounded up)."""
+    fft_margin: ClassVar[float] = 2.0**-3
+    """Largest distance of an FFT product from an integer that is accepted; proven: 2^-13."""
+    max_security_bits: ClassVar[int] = 106
+    """Largest log2 q for 128-bit security, see above."""
+
+    @property
+    def modulus_bits(self) -> int:
+        """Return log2 q."""
+        return self.limbs * self.limb_bits
+
+    @property
+    def delta_bits(self) -> int:
+        """Return log2 Δ = log2(q/t)."""
+        return self.modulus_bits - self.plain_bits
+
+    @property
+    def switched_bits(self) -> int:
+        """Return log2 q'."""
+        return 8 * self.switched_bytes
+
+    @property
+    def coefficient_bytes(self) -> int:
+        """Return the bytes of a number modulo q on the wire."""
+        return self.modulus_bits // 8
+
+    def chunks(self, n_bits: int) -> int:
+        """Return into how many polynomials a vector of L bits is split."""
+        return -(-n_bits // self.degree)
+
+    def hiding_bits(self, n_bits: int, coefficients: int) -> float:
+        """Return −log2 of the bound on the distance between an owner's view and a simulated one.
+
+        √(Q·E[δ²]·I)/2 with E[δ²] = (L + ⅔·2N')·η/2 for Q coefficients.
+        """
+        ring = self.chunks(n_bits) * self.degree
+        shift = (n_bits + 4 / 3 * ring) * self.error_bits / 2
+        information = self.flood_information / 4.0**self.flood_bits
+        return 1 - math.log2(max(coefficients, 1) * shift * information) / 2
+
+    def correctness_bits(self, n_bits: int, coefficients: int) -> float:
+        """Return −log2 of the bound on the probability that any coefficient decrypts wrongly."""
+        ring = self.chunks(n_bits) * self.degree
+        drop = self.modulus_bits - self.switched_bits
+        hard = (
+            2.0 ** (self.flood_bits + 1)  # the flood never exceeds this
+            + 2.0 ** (drop - 1)  # rounding of c2
+            + self.error_bits * (n_bits + 2.0 * ring)  # all errors at their extremes
+        )
+        room = 2.0 ** (self.delta_bits - 1) - hard
+        if room <= 0:
+            return 0.0
+        exponent = room**2 / (2 * ring * 4.0 ** (drop - 1))
+        return exponent / math.log(2) - 1 - math.log2(max(coefficients, 1))
+
+    def require(self, n_bits: int, coefficients: int) -> None:
+        """Refuse sizes for which a bound is above 2^-40, or a set that is not 128-bit secure.
+
+        Args:
+            n_bits: L.
+            coefficients: Q, how many one owner decrypts in the session.
+
+        Raises:
+            ParameterError: names the bound, its value and the limit.
+        """
+        if not 1 <= n_bits <= self.max_bits:
+            raise ParameterError(f"{self.name} is for 1 to {self.max_bits} bits, got {n_bits}")
+        if self.modulus_bits > self.max_security_bits:
+            raise ParameterError(
+                f"{self.name}: log2 q = {self.modulus_bits} is above {self.max_security_bits}, so "
+                "it does not give 128 bits of security"
+            )
+        for what, bits in (
+            ("hiding", self.hiding_bits(n_bits, coefficients)),
+            ("correctness", self.correctness_bits(n_bits, coefficients)),
+        ):
+            if bits < STATISTICAL_BITS:
+                raise ParameterError(
+                    f"{self.name}: for {coefficients:,} distances of {n_bits} bits the {what} "
+                    f"bound is 2^-{bits:.1f} and 2^-{STATISTICAL_BITS} is required; use fewer rows"
+                )
+
+
+RLWE_SETS: Final = (
+    RlweParameters("RLWE-4096-80", 4096, 2, 40, 13, 3),
+    RlweParameters("RLWE-4096-96", MAX_HASH_BITS, 3, 32, 16, 4),
+)
+"""Ring-LWE parameter sets, smallest first."""
 
 
 def residue_width(n_bits: int) -> int:
@@ -56,6 +183,62 @@ def residue_width(n_bits: int) -> int:
     if not 1 <= n_bits <= MAX_HASH_BITS:
         raise ParameterError(f"n_bits must be between 1 and {MAX_HASH_BITS}, got {n_bits}")
     return n_bits.bit_length()
+
+
+@dataclass(frozen=True)
+class PaillierParameters:
+    """A named size of Paillier keys; see `xclp_crypto.primitives.paillier`.
+
+    Attributes:
+        name: how people call it.
+        modulus_bits: bits of n, a multiple of 16.
+        security_bits: against the factoring of n, NIST SP 800-57 part 1 rev. 5, table 2.
+
+    Raises:
+        ParameterError: fewer than 2048 bits without a name that starts with INSECURE_TEST.
+    """
+
+    name: str
+    modulus_bits: int
+    security_bits: int
+
+    smallest: ClassVar[int] = 2048
+    """Fewest bits of n outside tests: 112-bit security, NIST SP 800-131A rev. 2."""
+    prime_rounds: ClassVar[int] = 64
+    """Passed to GMP: a Baillie–PSW test and 64 − 24 Miller–Rabin rounds, so that even a worst-case
+    composite passes with probability at most 4^-40 (FIPS 186-5, appendix B.3, asks for fewer)."""
+    prime_distance_bits: ClassVar[int] = 100
+    """|p − q| > 2^(bits/2 − 100), FIPS 186-5, appendix A.1.3."""
+    hiding_bits: ClassVar[int] = 128
+    """A re-randomised ciphertext is within 2^-128 of independent of its history, even for the
+    owner of the key."""
+    history_bits: ClassVar[int] = 16
+    """That history is a product of at most 2^16 ciphertexts, counted with exponents ±1."""
+
+    def __post_init__(self) -> None:
+        weak = self.modulus_bits < self.smallest or self.security_bits < 112
+        if weak and not self.name.startswith("INSECURE_TEST"):
+            raise ParameterError(
+                f"Paillier keys must have at least {self.smallest} bits, got {self.modulus_bits}; "
+                "smaller ones can be factored and are for tests, in a parameter set whose name "
+                "starts with INSECURE_TEST"
+            )
+        if self.modulus_bits % 16 or self.modulus_bits < 64:
+            raise ParameterError(
+                f"the bits of a Paillier key must be a multiple of 16 from 64 on, "
+                f"got {self.modulus_bits}"
+            )
+
+
+PAILLIER_3072: Final = PaillierParameters("3072", 3072, 128)
+PAILLIER_2048_112_BIT: Final = PaillierParameters("2048, 112-bit security", 2048, 112)
+INSECURE_TEST_512: Final = PaillierParameters("INSECURE_TEST_512", 512, 0)
+INSECURE_TEST_128: Final = PaillierParameters("INSECURE_TEST_128", 128, 0)
+
+PAILLIER_PARAMETERS: Final = {
+    s.name: s for s in (PAILLIER_3072, PAILLIER_2048_112_BIT, INSECURE_TEST_512, INSECURE_TEST_128)
+}
+"""All Paillier parameter sets by name; the first is the default."""
 
 
 class Agreement:

@@ -141,8 +141,15 @@ class Writer:
         self.parts.append(int(value).to_bytes(n_bytes, "big"))
 
     def uints(self, values: NDArray[Any], n_bytes: int) -> None:
-        """Append an array of unsigned little-endian integers of 1, 2, 4 or 8 bytes."""
-        self.parts.append(np.ascontiguousarray(values, dtype=f"<u{n_bytes}").tobytes())
+        """Append an array of unsigned little-endian integers of 1, 2, 3, 4, 5 or 8 bytes.
+
+        Of 3 and 5 bytes, first the low 2 or 4 bytes of all values, then the high byte of all.
+        """
+        if n_bytes in (3, 5):
+            self.uints(values & ((1 << 8 * (n_bytes - 1)) - 1), n_bytes - 1)
+            self.uints(values >> 8 * (n_bytes - 1), 1)
+        else:
+            self.parts.append(values.astype(f"<u{n_bytes}", order="C", copy=False).tobytes())
 
     def floats(self, values: NDArray[np.float64]) -> None:
         """Append an array of little-endian 64-bit floats."""
@@ -182,7 +189,11 @@ class Reader:
         return int.from_bytes(self._take(n_bytes), "big")
 
     def uints(self, shape: tuple[int, ...], n_bytes: int) -> NDArray[Any]:
-        """Read an array of unsigned little-endian integers of 1, 2, 4 or 8 bytes."""
+        """Read what `Writer.uints` wrote; 3 bytes become uint32 and 5 bytes uint64."""
+        if n_bytes in (3, 5):
+            wide = self.uints(shape, n_bytes - 1).astype(f"u{2 * (n_bytes - 1)}")
+            wide |= self.uints(shape, 1).astype(wide.dtype) << 8 * (n_bytes - 1)
+            return wide
         piece = self._take(int(np.prod(shape, dtype=np.int64)) * n_bytes)
         return np.frombuffer(piece, dtype=f"<u{n_bytes}").astype(f"u{n_bytes}").reshape(shape)
 

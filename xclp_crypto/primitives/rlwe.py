@@ -1,0 +1,350 @@
+"""Ring-LWE ciphertexts that are evaluated by matrix products.
+
+The ring is R_q = Z_q[x]/(x^N + 1). One party, the *owner*, encrypts bit vectors y_i, each under a
+ternary secret of its own,
+
+    b_i = a·s_i + e_i + Δ·y_i(x)        p_i = a'·s_i + e'_i        (a, a' public)
+
+and another, the *evaluator*, holds a bit vector x. With u(x) = Σ_l (1 − 2x_l)·x^(N−1−l) the
+coefficient N−1 of u·y_i is Σ_l (1 − 2x_l)·y_il = h(x, y_i) − |x|. The evaluator draws a ternary ρ
+and an error e1 and returns, once for all i, c1 = u·a + ρ·a' + e1, and for every i one coefficient
+
+    c2_i = [u·b_i + ρ·p_i]_(N−1) + flood_i + Δ·r_i,
+
+from which the owner decrypts T_i = [c2_i − c1·s_i]_(N−1)/Δ = h − |x| + r_i mod t. No multiplication
+of polynomials happens in c2: coefficient N−1 is an inner product, so all c2 together are two real
+matrix products, one per limb of b and p, exact in float64.
+
+*Why it hides.* The evaluator sees RLWE samples with ternary secrets and centred binomial errors.
+The owner sees c1, which is pseudo-random by RLWE with secret ρ (the encryption of zero p_i takes
+the effect of ρ out of c2 again), and in c2, next to the uniform Δ·r_i, the noise
+u·e_i + ρ·e'_i − e1·s_i, which depends on x and is drowned in the flood.
+
+*Flood.* The sum of four uniform 64-bit words, centred: smooth at scale 1, exact in integers, and
+never beyond 2^65. For a shift by δ its Hellinger distance obeys H² ≤ δ²·I/8 with the Fisher
+information I = 3.1158/2^128 of four uniform terms, and H² adds up over coefficients, so over Q of
+them the total variation is at most √2·H ≤ √(Q·E[δ²]·I)/2, with E[δ²] = L·σ² + ⅔·2N'·σ² (N' = N
+times the number of chunks). `RlweParameters.require` refuses sizes for which this exceeds 2^-40.
+
+*Correctness.* c1 and c2 are sent modulo q' = 2^(8·bytes), without their low d bits. Decryption is
+right while flood (≤ 2^65) + noise + rounding stays below Δ/2. The rounding of c1 enters as
+Σ_m z_m·s_m with |z_m| ≤ 2^(d−1) and independent ternary s: by Hoeffding it exceeds τ with
+probability at most 2·exp(−τ²/(2·N'·2^(2d−2))), and `require` refuses sizes for which Q such events
+exceed 2^-40.
+
+Vectors longer than N are split into chunks with ciphertexts of their own; the evaluator adds the
+coefficients of all chunks before it masks them once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import expand
+from xclp_crypto.errors import ParameterError, XclpError
+from xclp_crypto.params import RLWE_SETS, RlweParameters
+from xclp_crypto.rng import Rng
+
+ROWS_PER_BLOCK = 32  # polynomials transformed at a time, so that their digits stay in the caches
+FFT_WORKERS = -1  # all cores
+
+Digits = list[NDArray[np.int64]]
+"""A number modulo q as little-endian digits of some width each, in arrays of one shape."""
+
+
+def carried(limbs: Digits, limb_bits: int) -> Digits:
+    """Bring signed limbs into 0 … 2^limb_bits − 1, modulo q."""
+    mask = (1 << limb_bits) - 1
+    carry: NDArray[np.int64] | int = 0
+    result = []
+    for limb in limbs:
+        value = limb + carry
+        result.append(value & mask)
+        carry = value >> limb_bits
+    return result
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Negacyclic products by two public polynomials, exact through a float64 FFT.
+
+    A real polynomial of N coefficients is folded into N/2 complex ones and twisted, so that the
+    cyclic transform multiplies modulo x^N + 1. The public factor is split into digits of half a
+    limb, at most 20 bits, and the other factor is ternary. The error of a product is at most
+    ε·142·‖a‖₂·‖s‖₂ (Brent, Percival and Zimmermann 2007, theorem 2, for 11 levels and ε = 2^-53):
+    below 2^-13 for the sum of two products. It is also checked in every product.
+
+    Attributes:
+        parameters: the parameter set.
+        digits: the transformed digits of a and a', (2, digits, N/2) complex128.
+    """
+
+    parameters: RlweParameters
+    digits: NDArray[np.complex128]
+
+    @classmethod
+    def from_label(cls, public: bytes, lab: bytes, parameters: RlweParameters) -> Ring:
+        """Expand a and a' from 32 public bytes that are the same for all parties.
+
+        Args:
+            public: such as a session identifier; fresh for every session.
+            lab: label of the use.
+            parameters: the parameter set.
+        """
+        n, width = parameters.degree, parameters.limb_bits // 2
+        shape = (2, 2 * parameters.limbs, n)
+        # centred digits: the number is uniform modulo q all the same
+        draws = expand(public, label("rlwe public", lab), 1 << width, shape).astype(np.int64)
+        return cls(parameters, fft.fft(_fold(draws - (1 << (width - 1)), n), axis=-1))
+
+    def products(self, factors: NDArray[np.int8]) -> tuple[Digits, Digits]:
+        """Return a·f and a'·f for every row f of (rows, N) ternary, as signed limbs."""
+        spectrum = self._transform(factors)
+        return self._combine([(0, spectrum)]), self._combine([(1, spectrum)])
+
+    def sum_of_products(self, u: NDArray[np.int8], rho: NDArray[np.int8]) -> Digits:
+        """Return a·u + a'·ρ for every row of (rows, N) ternary arrays, as limbs."""
+        return self._combine([(0, self._transform(u)), (1, self._transform(rho))])
+
+    def _transform(self, factors: NDArray[np.int8]) -> NDArray[np.complex128]:
+        return np.asarray(
+            fft.fft(
+                _fold(factors, self.parameters.degree),
+                axis=-1,
+                workers=FFT_WORKERS,
+                overwrite_x=True,
+            )
+        )
+
+    def _combine(self, terms: list[tuple[int, NDArray[np.complex128]]]) -> Digits:
+        p = self.parameters
+        digits = []
+        for k in range(self.digits.shape[1]):
+            (i, spectrum), *others = terms
+            product = spectrum * self.digits[i, k]
+            for i, spectrum in others:
+                product += spectrum * self.digits[i, k]
+            values = _unfold(
+                fft.ifft(product, axis=-1, workers=FFT_WORKERS, overwrite_x=True), p.degree
+            )
+            rounded = np.rint(values)
+            values -= rounded
+            if max(values.max(initial=0.0), -values.min(initial=0.0)) > p.fft_margin:
+                raise XclpError("a product of polynomials is not exact on this machine's FFT")
+            digits.append(rounded.astype(np.int64))
+        # |digit product| ≤ N·2^(width−1) ≤ 2^31, so two digits make a signed limb without overflow
+        width = p.limb_bits // 2
+        return [digits[2 * i] + (digits[2 * i + 1] << width) for i in range(p.limbs)]
+
+
+@cache
+def _twist(n: int) -> NDArray[np.complex128]:
+    return np.asarray(np.exp(1j * np.pi / n * np.arange(n // 2)))
+
+
+def _fold(rows: NDArray[np.int8] | NDArray[np.int64], n: int) -> NDArray[np.complex128]:
+    """Fold (…, N) real coefficients into (…, N/2) complex ones, twisted."""
+    folded = np.empty((*rows.shape[:-1], n // 2), dtype=np.complex128)
+    folded.real = rows[..., : n // 2]
+    folded.imag = rows[..., n // 2 :]
+    folded *= _twist(n)
+    return folded
+
+
+def _unfold(folded: NDArray[np.complex128], n: int) -> NDArray[np.float64]:
+    """Invert `_fold`."""
+    folded *= _twist(n).conj()
+    return np.concatenate([folded.real, folded.imag], axis=-1)
+
+
+def ternary(rng: Rng, shape: tuple[int, ...]) -> NDArray[np.int8]:
+    """Draw uniform entries of {−1, 0, 1}."""
+    return rng.residues(3, shape).astype(np.int8) - np.int8(1)
+
+
+def binomial_error(rng: Rng, shape: tuple[int, ...], eta: int) -> NDArray[np.int64]:
+    """Draw centred binomial errors: a sum of `eta` ≤ 32 bits minus another, variance eta/2."""
+    words = rng.residues(1 << (2 * eta), shape).astype(np.uint64)
+    ones = np.bitwise_count(words & np.uint64((1 << eta) - 1)).astype(np.int64)
+    return np.asarray(ones - np.bitwise_count(words >> np.uint64(eta)), dtype=np.int64)
+
+
+def flood(rng: Rng, shape: tuple[int, ...], parameters: RlweParameters) -> Digits:
+    """Draw the flood as signed limbs: four uniform 64-bit words minus 2^65."""
+    bits = parameters.limb_bits
+    low = np.zeros(shape, dtype=np.int64)
+    high = np.zeros(shape, dtype=np.int64)
+    for _ in range(4):
+        word = rng.residues(1 << 64, shape).astype(np.uint64)
+        low += (word & np.uint64((1 << bits) - 1)).astype(np.int64)
+        high += (word >> np.uint64(bits)).astype(np.int64)
+    high -= 1 << (65 - bits)
+    return [low, high, *(np.zeros(shape, dtype=np.int64) for _ in range(parameters.limbs - 2))]
+
+
+def chunked(rows: NDArray[np.int8], parameters: RlweParameters) -> NDArray[np.int8]:
+    """Return (rows, L) as (rows, chunks, N), padded with zeros."""
+    n = parameters.degree
+    chunks = parameters.chunks(rows.shape[1])
+    padded = np.zeros((len(rows), chunks * n), dtype=np.int8)
+    padded[:, : rows.shape[1]] = rows
+    return padded.reshape(len(rows), chunks, n)
+
+
+def encrypt(rng: Rng, ring: Ring, bits: NDArray[np.uint8]) -> tuple[NDArray[np.int8], Digits]:
+    """Encrypt bit vectors.
+
+    Args:
+        rng: source of secrets and errors.
+        ring: the public polynomials.
+        bits: (rows, L) of 0 and 1.
+
+    Returns:
+        The secrets, (rows, N') ternary, reversed within chunks as `decrypt` needs them; and the
+        ciphertexts as limbs of shape (rows, L + N'): the coefficients of b that carry bits, then p.
+    """
+    p = ring.parameters
+    rows, n_bits = bits.shape
+    chunks, n = p.chunks(n_bits), p.degree
+    secrets = np.empty((rows, chunks * n), dtype=np.int8)
+    limbs = [np.empty((rows, n_bits + chunks * n), dtype=np.int64) for _ in range(p.limbs)]
+    step = max(1, ROWS_PER_BLOCK // chunks)
+    for start in range(0, rows, step):
+        block = slice(start, start + step)
+        count = len(bits[block])
+        s = ternary(rng, (count, chunks, n))
+        b, zero = ring.products(s)
+        b[0] += binomial_error(rng, s.shape, p.error_bits)
+        zero[0] += binomial_error(rng, s.shape, p.error_bits)
+        message = chunked(bits[block].astype(np.int8), p).astype(np.int64)
+        b[p.delta_bits // p.limb_bits] += message << (p.delta_bits % p.limb_bits)
+        for out, low, high in zip(
+            limbs, carried(b, p.limb_bits), carried(zero, p.limb_bits), strict=True
+        ):
+            out[block, :n_bits] = low.reshape(count, -1)[:, :n_bits]
+            out[block, n_bits:] = high.reshape(count, -1)
+        secrets[block] = s[:, :, ::-1].reshape(count, -1)
+    return secrets, limbs
+
+
+def prepare(
+    rng: Rng, ring: Ring, bits: NDArray[np.uint8]
+) -> tuple[NDArray[np.int8], NDArray[np.uint32]]:
+    """Draw the evaluator's ρ and e1 and return what it needs for all owners.
+
+    Args:
+        rng: source of ρ and e1.
+        ring: the public polynomials.
+        bits: (rows, L) of 0 and 1.
+
+    Returns:
+        The evaluation matrix, (rows, L + N') ternary: signs 1 − 2x, then ρ reversed within chunks;
+        and c1 modulo q', (rows, N').
+    """
+    p = ring.parameters
+    rows, n_bits = bits.shape
+    chunks, n = p.chunks(n_bits), p.degree
+    signs = (1 - 2 * bits.astype(np.int8)).astype(np.int8)
+    matrix = np.empty((rows, n_bits + chunks * n), dtype=np.int8)
+    matrix[:, :n_bits] = signs
+    c1 = np.empty((rows, chunks * n), dtype=np.uint32)
+    step = max(1, ROWS_PER_BLOCK // chunks)
+    for start in range(0, rows, step):
+        block = slice(start, start + step)
+        u = chunked(signs[block], p)[:, :, ::-1]
+        rho = ternary(rng, u.shape)
+        limbs = ring.sum_of_products(u, rho)
+        limbs[0] += binomial_error(rng, u.shape, p.error_bits)
+        c1[block] = switched(limbs, p).reshape(len(u), -1)
+        matrix[block, n_bits:] = rho[:, :, ::-1].reshape(len(u), -1)
+    return matrix, c1
+
+
+def switched(limbs: Digits, parameters: RlweParameters) -> NDArray[np.uint32]:
+    """Round numbers modulo q to their top bits: a number modulo q' as uint32."""
+    p = parameters
+    low, high = p.limb_bits * (p.limbs - 1), p.modulus_bits
+    drop = high - p.switched_bits  # the bits to leave out, all of them below the top limb or in it
+    rounded = list(limbs)
+    half = drop - 1
+    rounded[half // p.limb_bits] = rounded[half // p.limb_bits] + (1 << (half % p.limb_bits))
+    clean = carried(rounded, p.limb_bits)
+    top = clean[-1] >> max(drop - low, 0)
+    if drop < low:
+        top = (top << (low - drop)) | (clean[-2] >> (p.limb_bits - (low - drop)))
+    return (top & ((1 << p.switched_bits) - 1)).astype(np.uint32)
+
+
+def evaluate(
+    rng: Rng,
+    matrix: NDArray[np.int8],
+    limbs: Digits,
+    masks: NDArray[np.uint16],
+    parameters: RlweParameters,
+) -> NDArray[np.uint32]:
+    """Return c2 modulo q' for all owner's rows and evaluator's rows.
+
+    Args:
+        rng: source of the floods.
+        matrix: (rows_k, L + N') from `prepare`.
+        limbs: (rows_j, L + N') each, in 0 … 2^limb_bits − 1.
+        masks: r, (rows_j, rows_k) uniform modulo t.
+        parameters: the parameter set.
+    """
+    p = parameters
+    v = matrix.astype(np.float64).T
+    total = flood(rng, masks.shape, p)
+    for i, limb in enumerate(limbs):
+        # limbs below 2^40 times at most 2^13 entries of −1, 0, 1 (or 2^32 times 2^16): below 2^53
+        total[i] += (limb.astype(np.float64) @ v).astype(np.int64)
+    place = p.delta_bits
+    total[place // p.limb_bits] += masks.astype(np.int64) << (place % p.limb_bits)
+    return switched(total, p)
+
+
+def decrypt(
+    secrets: NDArray[np.int8],
+    c1: NDArray[np.uint32],
+    c2: NDArray[np.uint32],
+    parameters: RlweParameters,
+) -> NDArray[np.uint16]:
+    """Return T modulo t, (rows_j, rows_k).
+
+    Args:
+        secrets: (rows_j, N') from `encrypt`.
+        c1: (rows_k, N') modulo q'.
+        c2: (rows_j, rows_k) modulo q'.
+        parameters: the parameter set.
+    """
+    p = parameters
+    modulus = 1 << p.switched_bits
+    # c1 < 2^32 times at most 2^15 ternary entries: exact in float64
+    product = (secrets.astype(np.float64) @ c1.astype(np.float64).T).astype(np.int64)
+    step = p.switched_bits - p.plain_bits  # Δ modulo q' is 2^step
+    phase = (c2.astype(np.int64) - product + (1 << (step - 1))) & (modulus - 1)
+    return (phase >> step).astype(np.uint16)
+
+
+def drawn_masks(rng: Rng, shape: tuple[int, int], parameters: RlweParameters) -> NDArray[np.uint16]:
+    """Draw r uniform modulo t."""
+    return rng.residues(1 << parameters.plain_bits, shape).astype(np.uint16)
+
+
+def parameters_for(n_bits: int) -> RlweParameters:
+    """Return the smallest parameter set for vectors of L bits.
+
+    Raises:
+        ParameterError: no set is large enough.
+    """
+    for candidate in RLWE_SETS:
+        if n_bits <= candidate.max_bits:
+            return candidate
+    raise ParameterError(
+        f"n_bits must be at most {RLWE_SETS[-1].max_bits} for ring-LWE, got {n_bits}"
+    )

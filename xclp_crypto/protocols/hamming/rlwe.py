@@ -1,0 +1,333 @@
+"""``rlwe``: ring-LWE ciphertexts evaluated by matrix products; private under any collusion.
+
+::
+
+    owner j (fewer rows)                              evaluator k
+    RlweCiphertexts(b_i, p_i of its rows) ──────────▶
+                                          ◀────────── RlweMasks(c1 of its rows), once for all owners
+                                          ◀────────── RlweAnswers(c2, a coefficient per pair)
+    T = h − |x| + r mod t                             R = r − |x| mod t
+    DistanceShares(T) ──▶ server: h = T − R mod 2^w ◀── DistanceShares(R)
+
+In every pair of clients the one with fewer rows owns the ciphertexts (of equals, the earlier one),
+because a row costs 82 kB as a ciphertext and 12 kB as an evaluation (L = 4096). A client encrypts
+its rows once for all its evaluators, and evaluates with one c1 for all its owners. Rows travel in
+blocks of `BLOCK_ROWS`, so memory stays bounded.
+
+*Server learns* H only: (T, R) is uniform subject to T − R = h. *Owner learns* nothing: c1 is
+pseudo-random, T is uniform through r, and the noise is drowned (statistical distance below 2^-40).
+*Evaluator learns* nothing: it sees ring-LWE samples. The server may collude with any clients.
+Assumption: ring-LWE with N = 4096 and ternary secrets, believed to hold against quantum computers
+too. See `xclp_crypto.primitives.rlwe` for the scheme, its bounds and its exactness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.params import MIN_CLIENTS, RlweParameters, residue_width
+from xclp_crypto.primitives import rlwe
+from xclp_crypto.protocols.hamming.interface import (
+    Distances,
+    DistanceShares,
+    HammingBackend,
+    cross_pairs,
+    local_distances,
+    receive_shares,
+    send_shares,
+    share_sizes,
+)
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.rng import Rng
+from xclp_crypto.wire import Message, Reader, Writer
+
+BLOCK_ROWS = 128
+"""Rows per message; part of the wire format."""
+
+
+@dataclass(frozen=True, repr=False)
+class RlweCiphertexts(Message):
+    """A block of encrypted rows, limb by limb. Size: rows·(L + N')·(log2 q)/8 bytes."""
+
+    TAG = 0x0230
+    limbs: tuple[NDArray[np.int64], ...]
+    n_bits: int
+
+    @staticmethod
+    def size(*, rows: int, n_bits: int) -> int:
+        """Return rows·(L + N')·(log2 q)/8."""
+        p = rlwe.parameters_for(n_bits)
+        return rows * (n_bits + p.chunks(n_bits) * p.degree) * p.coefficient_bytes
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        for limb in self.limbs:
+            out.uints(limb, rlwe.parameters_for(self.n_bits).limb_bits // 8)
+
+    @classmethod
+    def read(cls, data: Reader, *, rows: int, n_bits: int) -> RlweCiphertexts:
+        """See `Message.read`; every limb is in range by its length."""
+        p = rlwe.parameters_for(n_bits)
+        shape = (rows, n_bits + p.chunks(n_bits) * p.degree)
+        limbs = (data.uints(shape, p.limb_bits // 8) for _ in range(p.limbs))
+        return cls(tuple(limb.astype(np.int64, copy=False) for limb in limbs), n_bits)
+
+
+@dataclass(frozen=True, repr=False)
+class RlweMasks(Message):
+    """c1 of a block of the evaluator's rows. Size: rows·N'·(log2 q')/8 bytes."""
+
+    TAG = 0x0231
+    values: NDArray[np.uint32]
+    n_bits: int
+
+    @staticmethod
+    def size(*, rows: int, n_bits: int) -> int:
+        """Return rows·N'·(log2 q')/8."""
+        p = rlwe.parameters_for(n_bits)
+        return rows * p.chunks(n_bits) * p.degree * p.switched_bytes
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uints(self.values, rlwe.parameters_for(self.n_bits).switched_bytes)
+
+    @classmethod
+    def read(cls, data: Reader, *, rows: int, n_bits: int) -> RlweMasks:
+        """See `Message.read`."""
+        p = rlwe.parameters_for(n_bits)
+        return cls(data.uints((rows, p.chunks(n_bits) * p.degree), p.switched_bytes), n_bits)
+
+
+@dataclass(frozen=True, repr=False)
+class RlweAnswers(Message):
+    """c2 for a block of the owner's rows. Size: rows·evaluated·(log2 q')/8 bytes."""
+
+    TAG = 0x0232
+    values: NDArray[np.uint32]
+    n_bits: int
+
+    @staticmethod
+    def size(*, rows: int, evaluated: int, n_bits: int) -> int:
+        """Return rows·evaluated·(log2 q')/8."""
+        return rows * evaluated * rlwe.parameters_for(n_bits).switched_bytes
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uints(self.values, rlwe.parameters_for(self.n_bits).switched_bytes)
+
+    @classmethod
+    def read(cls, data: Reader, *, rows: int, evaluated: int, n_bits: int) -> RlweAnswers:
+        """See `Message.read`."""
+        p = rlwe.parameters_for(n_bits)
+        return cls(data.uints((rows, evaluated), p.switched_bytes), n_bits)
+
+
+def owner_first(one: str, other: str, sizes: Mapping[str, int]) -> tuple[str, str]:
+    """Return (owner, evaluator) of two clients, `one` being the earlier."""
+    return (other, one) if sizes[other] < sizes[one] else (one, other)
+
+
+def roles_of(me: str, sizes: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return who evaluates my rows and whose rows I evaluate; clients without rows are left out."""
+    evaluators: list[str] = []
+    owners: list[str] = []
+    for pair in combinations(sizes, 2):
+        if me in pair and all(sizes[c] for c in pair):
+            owner, evaluator = owner_first(*pair, sizes)
+            (evaluators if owner == me else owners).append(evaluator if owner == me else owner)
+    return evaluators, owners
+
+
+def blocks(rows: int) -> list[slice]:
+    """Return the blocks in which `rows` rows travel."""
+    return [slice(i, min(i + BLOCK_ROWS, rows)) for i in range(0, rows, BLOCK_ROWS)]
+
+
+def require_sizes(sizes: Mapping[str, int], n_bits: int) -> RlweParameters:
+    """Return the parameters; refuse sizes for which a bound is missed at any owner.
+
+    Raises:
+        ParameterError: see `RlweParameters.require`.
+    """
+    parameters = rlwe.parameters_for(n_bits)
+    for client, rows in sizes.items():
+        evaluators, _ = roles_of(client, sizes)
+        parameters.require(n_bits, rows * sum(sizes[e] for e in evaluators))
+    return parameters
+
+
+def _block_sizes(sizes: Mapping[str, int], clients: list[str], index: int) -> dict[str, int]:
+    """Return the rows of block `index` of those clients that have one."""
+    sized = {c: blocks(sizes[c])[index : index + 1] for c in clients}
+    return {c: b[0].stop - b[0].start for c, b in sized.items() if b}
+
+
+def _block_count(sizes: Mapping[str, int], clients: list[str]) -> int:
+    return max((len(blocks(sizes[c])) for c in clients), default=0)
+
+
+class Rlwe(HammingBackend):
+    """Ring-LWE. See the module."""
+
+    name = "rlwe"
+    trust = "2pc"
+    needs_common_secret = False
+    rounds = 3
+
+    async def client(
+        self,
+        session: Session,
+        bits: NDArray[np.uint8],
+        sizes: Mapping[str, int],
+        common_secret: bytes | None,
+        rng: Rng,
+    ) -> None:
+        """See `HammingBackend.client`."""
+        io, n_bits = session.io, bits.shape[1]
+        parameters = require_sizes(sizes, n_bits)
+        evaluators, owners = roles_of(io.name, sizes)
+        ring = await io.compute(
+            rlwe.Ring.from_label, session.id, session.once("rlwe hamming"), parameters
+        )
+        shares = {c: np.zeros((len(bits), n), np.uint16) for c, n in sizes.items() if c != io.name}
+        secrets = []
+        for block in blocks(len(bits)) if evaluators else []:
+            own, limbs = await io.compute(rlwe.encrypt, rng, ring, bits[block])
+            secrets.append(own)
+            await io.send(evaluators, RlweCiphertexts(tuple(limbs), n_bits))
+        if owners:
+            alive = await self._evaluate(session, ring, bits, sizes, owners, shares, rng)
+            for gone in set(owners) - set(alive):
+                del shares[gone]
+        if evaluators:
+            alive = await self._decrypt(
+                session, parameters, n_bits, secrets, sizes, evaluators, shares
+            )
+            for gone in set(evaluators) - set(alive):
+                del shares[gone]
+        await send_shares(io, sizes, n_bits, await io.compute(local_distances, bits), shares)
+
+    async def _evaluate(
+        self,
+        session: Session,
+        ring: rlwe.Ring,
+        bits: NDArray[np.uint8],
+        sizes: Mapping[str, int],
+        owners: list[str],
+        shares: dict[str, NDArray[np.uint16]],
+        rng: Rng,
+    ) -> list[str]:
+        """Answer all owners, fill in R = r − |x| for each, and return those that stayed."""
+        io, n_bits, p = session.io, bits.shape[1], ring.parameters
+        modulo = np.uint16((1 << residue_width(n_bits)) - 1)
+        weights = bits.sum(axis=1, dtype=np.uint16)
+        matrix, c1 = await io.compute(rlwe.prepare, rng, ring, bits)
+        for block in blocks(len(bits)):
+            await io.send(owners, RlweMasks(c1[block], n_bits))
+        alive = list(owners)
+        for index in range(_block_count(sizes, owners)):
+            rows = _block_sizes(sizes, alive, index)
+            got = await io.gather(RlweCiphertexts, tuple(rows), 0, rows=rows, n_bits=n_bits)
+            alive = [c for c in alive if c in got or c not in rows]
+            for owner, message in got.items():
+                masks = rlwe.drawn_masks(rng, (rows[owner], len(bits)), p)
+                c2 = await io.compute(rlwe.evaluate, rng, matrix, list(message.limbs), masks, p)
+                await io.send(owner, RlweAnswers(c2, n_bits))
+                place = blocks(sizes[owner])[index]
+                shares[owner][:, place] = (masks.T - weights[:, None]) & modulo
+        return alive
+
+    async def _decrypt(
+        self,
+        session: Session,
+        parameters: RlweParameters,
+        n_bits: int,
+        secrets: list[NDArray[np.int8]],
+        sizes: Mapping[str, int],
+        evaluators: list[str],
+        shares: dict[str, NDArray[np.uint16]],
+    ) -> list[str]:
+        """Decrypt all answers, fill in T for each evaluator, and return those that stayed."""
+        io = session.io
+        modulo = np.uint16((1 << residue_width(n_bits)) - 1)
+        alive = list(evaluators)
+        c1: dict[str, list[NDArray[np.uint32]]] = {c: [] for c in evaluators}
+        for index in range(_block_count(sizes, evaluators)):
+            rows = _block_sizes(sizes, alive, index)
+            masks = await io.gather(RlweMasks, tuple(rows), 0, rows=rows, n_bits=n_bits)
+            alive = [c for c in alive if c in masks or c not in rows]
+            for client, message in masks.items():
+                c1[client].append(message.values)
+        stacked = {c: np.concatenate(c1[c]) for c in alive}
+        for block, own in zip(blocks(sizes[io.name]), secrets, strict=True):
+            evaluated = {c: sizes[c] for c in alive}
+            answers = await io.gather(
+                RlweAnswers, alive, 0, rows=len(own), evaluated=evaluated, n_bits=n_bits
+            )
+            alive = [c for c in alive if c in answers]
+            for client, answer in answers.items():
+                plain = await io.compute(
+                    rlwe.decrypt, own, stacked[client], answer.values, parameters
+                )
+                shares[client][block] = plain & modulo
+        return alive
+
+    async def server(
+        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
+    ) -> Distances:
+        """See `HammingBackend.server`."""
+        require_sizes(sizes, n_bits)
+        modulo = np.uint16((1 << residue_width(n_bits)) - 1)
+
+        def combine(
+            low: str, high: str, first: NDArray[np.uint16], second: NDArray[np.uint16]
+        ) -> NDArray[np.uint16]:
+            owner, _ = owner_first(low, high, sizes)
+            return (first - second if owner == low else second - first) & modulo
+
+        return await receive_shares(session, n_bits, sizes, at_least, combine)
+
+    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
+        """See `HammingBackend.bytes_per_link`."""
+        dims = share_sizes(sizes, residue_width(n_bits))
+        links = {(c, SERVER): sealed_size(DistanceShares.size(**dims[c])) for c in sizes}
+        for me in sizes:
+            for peer in roles_of(me, sizes)[0]:
+                heights = [b.stop - b.start for b in blocks(sizes[me])]
+                links[me, peer] = sum(
+                    sealed_size(RlweCiphertexts.size(rows=h, n_bits=n_bits)) for h in heights
+                )
+                links[peer, me] = sum(
+                    sealed_size(RlweMasks.size(rows=b.stop - b.start, n_bits=n_bits))
+                    for b in blocks(sizes[peer])
+                ) + sum(
+                    sealed_size(RlweAnswers.size(rows=h, evaluated=sizes[peer], n_bits=n_bits))
+                    for h in heights
+                )
+        return links
+
+    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
+        """See `HammingBackend.operations`."""
+        p = rlwe.parameters_for(n_bits)
+        ring = p.chunks(n_bits) * p.degree
+        both = [roles_of(c, sizes) for c in sizes]
+        encrypted = sum(n for n, (e, _) in zip(sizes.values(), both, strict=True) if e)
+        evaluated = sum(n for n, (_, o) in zip(sizes.values(), both, strict=True) if o)
+        return {
+            "multiply-adds": cross_pairs(sizes) * (p.limbs * (n_bits + ring) + ring),
+            "encrypted rows": encrypted,
+            "evaluated rows": evaluated,
+        }
+
+    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """See `HammingBackend.memory_bytes`: evaluation matrix, masks, secrets and shares."""
+        p = rlwe.parameters_for(n_bits)
+        ring = p.chunks(n_bits) * p.degree
+        n = max(sizes.values(), default=0)
+        return 14 * n * (n_bits + ring) + 2 * sum(sizes.values()) ** 2 + 2**28
