@@ -213,7 +213,7 @@ class PaillierParameters:
     """A re-randomised ciphertext is within 2^-128 of independent of its history, even for the
     owner of the key."""
     history_bits: ClassVar[int] = 16
-    """That history is a product of at most 2^16 ciphertexts, counted with exponents ±1."""
+    """In protocols that history is a product of at most 2^16 ciphertexts or their inverses."""
 
     def __post_init__(self) -> None:
         weak = self.modulus_bits < self.smallest or self.security_bits < 112

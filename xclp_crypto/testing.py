@@ -216,12 +216,14 @@ def same_distribution(counts: ArrayLike, others: ArrayLike) -> float:
         others: (k,) the same in the other sample.
 
     Raises:
-        ParameterError: fewer than two categories occurred, or too few observations for the test.
+        ParameterError: too few observations for the test.
     """
     table = np.array([np.asarray(counts), np.asarray(others)])
     table = table[:, table.any(axis=0)]
-    if table.shape[1] < 2 or table.mean() < 5:
-        raise ParameterError("a chi-square test needs 2 categories and 5 observations of each")
+    if not table.size or table.mean() < 5:
+        raise ParameterError("a chi-square test needs 5 observations of each category")
+    if table.shape[1] == 1:
+        return 1.0
     return float(stats.chi2_contingency(table).pvalue)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -218,14 +218,17 @@ def _as_matrix(x: ArrayLike) -> NDArray[Any]:
     try:
         array = np.asarray(x)
     except ValueError:  # a ragged list
-        lengths = [np.size(row) for row in x]  # type: ignore[union-attr]
-        odd = next((i for i, n in enumerate(lengths) if n != lengths[0]), 0)
+        lengths = [len(row) if isinstance(row, Sized) else 0 for row in cast(Sequence[Any], x)]
+        odd = next((i for i, n in enumerate(lengths) if n != lengths[0]), None)
         raise DataError(
-            f"row {odd} has {lengths[odd]} features, row 0 has {lengths[0]}; rows must be equally "
-            "long and hold numbers only"
+            "a feature is a list, not a number"
+            if odd is None
+            else f"row {odd} has {lengths[odd]} features, row 0 has {lengths[0]}; all rows must be "
+            "equally long"
         ) from None
     if array.dtype.kind in "OUS" and array.ndim == 2:
-        for (row, column), value in np.ndenumerate(array):
+        # Beside text, NumPy turns the numbers of a list into text too: look at the list itself.
+        for (row, column), value in np.ndenumerate(np.asarray(x, dtype=object)):
             if not isinstance(value, int | float | np.number | np.bool_):
                 raise DataError(f"row {row}, column {column} is {value!r}, which is no number")
     return array

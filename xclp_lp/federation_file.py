@@ -168,6 +168,10 @@ def _load_client(name: str, section: Any, path: Path) -> LoadedClient:
     source = read_file(features_path, name)
     if label_column is not None and "labels" not in section and not isinstance(source, Table):
         raise ParameterError(f"{where}: label_column needs a .csv or .parquet file")
+    if isinstance(source, Table):  # a mistyped column must not become a feature
+        for column in (id_column, None if "labels" in section else label_column):
+            if column is not None:
+                column_of(source, name, features_path, column)
     features = features_of(
         source,
         name,

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,14 @@ from scipy import sparse
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
-from xclp_crypto.errors import DataError, Excluded, FaultyPeer, ParameterError, ProtocolError
+from xclp_crypto.errors import (
+    DataError,
+    DecodeError,
+    Excluded,
+    FaultyPeer,
+    ParameterError,
+    ProtocolError,
+)
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
@@ -120,7 +127,7 @@ class Parameters:
 
     def agreement(self) -> Agreement:
         """Return the digests that the first message of every client carries."""
-        return Agreement(**vars(self))
+        return Agreement(**{f.name: getattr(self, f.name) for f in fields(self)})
 
     def require_rows(self, n: int) -> None:
         """Refuse a k for which n rows in all are too few.
@@ -201,7 +208,7 @@ class Participants(Message):
 
 @dataclass(frozen=True, repr=False)
 class Influence(Message):
-    """Columns of S for one client's labelled rows, (n, l_j). Size: 8·n·l_j bytes."""
+    """Columns of S for one client's labelled rows, (n, l_j), ≥ 0. Size: 8·n·l_j bytes."""
 
     TAG = 0x1003
     columns: NDArray[np.float64]
@@ -218,7 +225,10 @@ class Influence(Message):
     @classmethod
     def read(cls, data: Reader, *, rows: int, labelled: int) -> Influence:
         """See `Message.read`."""
-        return cls(data.floats((rows, labelled)))
+        columns = data.floats((rows, labelled))
+        if (columns < 0).any():
+            raise DecodeError("an influence is negative")
+        return cls(columns)
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -53,22 +54,26 @@ def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArr
                 return _read_numpy(path)
     except FileNotFoundError:
         raise DataError(f"client {client!r}: there is no file {path}") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, ValueError, EOFError, TokenError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError | ParameterError):
             raise
         raise DataError(f"client {client!r}: {path} cannot be read: {error}") from None
 
 
 def _read_numpy(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
-    content = np.load(path, allow_pickle=False)
-    if isinstance(content, np.ndarray):
-        if path.suffix == ".npz":
-            raise ValueError("it holds a single array; rename it to .npy")
-        return content
-    with content as arrays:
+    with path.open("rb") as file:  # NumPy itself would leave a damaged file open
+        content = np.load(file, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            if path.suffix == ".npz":
+                raise ValueError("it holds a single array; rename it to .npy")
+            return content
         if path.suffix == ".npy":
             raise ValueError("it holds named arrays; rename it to .npz")
-        return {name: arrays[name] for name in arrays.files}
+        arrays: dict[str, NDArray[Any]] = {name: content[name] for name in content.files}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{name} in it is no array")
+    return arrays
 
 
 def _read_csv(path: Path, client: str) -> Table:

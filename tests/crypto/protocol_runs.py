@@ -1,7 +1,5 @@
 """Factories of protocol runs with fixed randomness, for several test modules."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from xclp_crypto.params import Agreement
@@ -130,12 +128,3 @@ def oblivious_transfer(construction, sending, receiving, seed=0):
         return dict.fromkeys(parties, role)
 
     return make
-
-
-def fake_session(name, clients, session_id=bytes(32), secrets=None):
-    """A session object for pure functions that need `id`, `clients` and pair keys only."""
-    from xclp_crypto.protocols.setup.channel import Session
-
-    secrets = secrets or {}
-    pairs = {c: secrets.get(frozenset((name, c)), bytes(32)) for c in clients if c != name}
-    return Session(SimpleNamespace(name=name), session_id, {c: () for c in clients}, pairs)

@@ -84,7 +84,7 @@ def test_messages_of_any_length(construction, length):
 
 
 @CONSTRUCTIONS
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(data=st.data())
 def test_any_messages_and_choices(construction, data):
     count, length = data.draw(st.integers(0, 5)), data.draw(st.integers(1, 4))
@@ -250,7 +250,7 @@ def test_two_batches_with_other_identifiers_are_unrelated_even_with_equal_random
             return await naor_pinkas(io, {}, choices, sid, SeededRng(2))
 
         outcome = Simulation(record=True).run({"s": sender, "r": receiver}).raise_errors()
-        return [m.offers for _, m in outcome.views["r"] if isinstance(m, OtOffers)][0]
+        return next(m.offers for _, m in outcome.views["r"] if isinstance(m, OtOffers))
 
     one, other = batch_of(b"one"), batch_of(b"other")
     rows = {bytes(p) for p in one.reshape(-1, 32)} | {bytes(p) for p in other.reshape(-1, 32)}
@@ -297,9 +297,7 @@ NOT_A_POINT = {
 @pytest.mark.parametrize(("kind", "culprit"), [("OtSetup", "s"), ("OtChoices", "r")])
 def test_bytes_that_are_no_element_are_refused_and_name_their_sender(kind, culprit, name):
     messages, bits, _ = batch(3, 4)
-    make = oblivious_transfer(
-        naor_pinkas, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 4)}}
-    )
+    make = oblivious_transfer(naor_pinkas, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 4)}})
     with pytest.raises(DecodeError):
         Point.decode(NOT_A_POINT[name])
     fault = tamper(kind, lambda p: p[:-32] + NOT_A_POINT[name])
@@ -312,22 +310,17 @@ def test_a_receiver_that_sends_the_constant_itself_is_named():
     # PK_0 = C makes PK_1 the identity, for which anybody could compute the pad.
     messages, bits, _ = batch(3, 4)
     constant, _ = _labels(b"batch", "s", "r")
-    make = oblivious_transfer(
-        naor_pinkas, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 4)}}
-    )
+    make = oblivious_transfer(naor_pinkas, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 4)}})
     outcome = run(make, tamper("OtChoices", lambda p: p[:-32] + constant.encode()))
     error = outcome.errors["s"]
     assert type(error) is FaultyPeer
     assert error.parties == ("r",)
 
 
-def test_every_corruption_is_refused_or_changes_only_what_the_altered_bytes_carry():
-    # Here no channel authenticates, so altered offers and elements cannot all be noticed; but the
-    # other transfers stay right and a refusal names the sender.
-    messages, bits, expected = batch(2, 3)
-    make = oblivious_transfer(
-        naor_pinkas, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 3)}}
-    )
+def test_every_corruption_that_is_noticed_names_its_sender():
+    # Here no channel authenticates, so altered offers and valid elements cannot be noticed.
+    messages, bits, _ = batch(2, 3)
+    make = oblivious_transfer(naor_pinkas, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 3)}})
     refused = 0
     for case in every_corruption(make):
         for error in case.outcome.errors.values():
@@ -429,9 +422,7 @@ def test_the_same_check_finds_a_receiver_that_is_broken():
 
 def test_the_roles_send_what_the_functions_make():
     messages, bits, _ = batch(4, 3)
-    make = oblivious_transfer(
-        naor_pinkas, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 3)}}
-    )
+    make = oblivious_transfer(naor_pinkas, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 3)}})
     seen = views(make)
     assert [type(m) for _, m in seen["s"]] == [OtChoices]
     assert [type(m) for _, m in seen["r"]] == [OtSetup, OtOffers]

@@ -1,4 +1,4 @@
-"""The simulation driver and its meter: determinism, costs, faults, deadlines, who gets the error."""
+"""The simulation driver and its meter: determinism, costs, faults, deadlines, errors."""
 
 import json
 from dataclasses import dataclass
@@ -158,9 +158,7 @@ def test_rounds_are_chains_of_messages():
     assert Simulation().run({"a": nothing}).cost.rounds == 0
 
 
-@pytest.mark.parametrize(
-    ("backend", "rounds"), [("plain", 3), ("masked", 6), ("shade", 6)]
-)
+@pytest.mark.parametrize(("backend", "rounds"), [("plain", 3), ("masked", 6), ("shade", 6)])
 def test_rounds_of_the_protocols(backend, rounds):
     # Hello, Directory; then plain: bits; masked: share, received, roster, upload; shade: three of
     # the transfer, shares.
@@ -238,7 +236,7 @@ def test_vanishing_closes_the_role_so_that_its_cleanup_runs():
 
 
 def test_a_party_that_does_not_exist_cannot_vanish():
-    with pytest.raises(ParameterError, match="'z'.*a, b"):
+    with pytest.raises(ParameterError, match=r"'z'.*a, b"):
         Simulation(faults=Faults(vanish={"z": 1})).run({"a": nothing, "b": nothing})
 
 
@@ -504,9 +502,7 @@ def test_every_dropout_covers_every_operation_of_every_party():
 
 
 def test_every_corruption_covers_every_message_and_changes_it():
-    make = row_sums(
-        {c: np.ones((3, 1)) for c in "abc"}, {"a": [0], "b": [1], "c": [2]}
-    )
+    make = row_sums({c: np.ones((3, 1)) for c in "abc"}, {"a": [0], "b": [1], "c": [2]})
     sent = deliveries(make)
     cases = list(every_corruption(make))
     assert {c.delivery.index for c in cases} == set(range(len(sent)))

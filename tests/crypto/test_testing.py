@@ -22,14 +22,20 @@ def test_uniformity_tells_fair_counts_from_unfair_ones():
 def test_same_distribution_compares_two_samples_of_any_size():
     assert same_distribution([10, 90], [100, 900]) > 0.9
     assert same_distribution([10, 90, 0], [900, 100, 0]) < 1e-9
+    assert same_distribution([0, 90], [0, 10]) == 1
+    assert same_distribution([0, 90], [90, 0]) < 1e-9
 
 
 @pytest.mark.parametrize("counts", [[10], [1, 1], [[9, 9], [9, 9]], []])
 def test_a_sample_too_small_for_the_test_is_refused(counts):
     with pytest.raises(ParameterError, match="chi-square"):
         uniformity(counts)
+
+
+@pytest.mark.parametrize("counts", [[0, 0], [1, 3], []])
+def test_two_samples_too_small_for_the_test_are_refused(counts):
     with pytest.raises(ParameterError, match="chi-square"):
-        same_distribution([10, 0], [10, 0])
+        same_distribution(counts, counts)
 
 
 def test_blame_includes_the_server_where_it_relays():

@@ -15,17 +15,19 @@ import xclp_crypto
 from xclp_crypto import wire
 from xclp_crypto.algebra.group import Scalar, multiply_base
 from xclp_crypto.errors import DecodeError, ParameterError
+from xclp_crypto.primitives.rlwe import parameters_for
 from xclp_crypto.protocols.hamming.interface import DistanceShares
 from xclp_crypto.protocols.hamming.masked import MaskedRows, masked_width
 from xclp_crypto.protocols.hamming.plain import PlainBits
+from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweCiphertexts, RlweMasks
 from xclp_crypto.protocols.ot.ideal import IdealMessages
 from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup
 from xclp_crypto.protocols.secure_sum.ideal import IdealBlock, IdealRows
 from xclp_crypto.protocols.secure_sum.row_sums import RowSumsBlock, RowSumsRound, RowSumsUpload
 from xclp_crypto.protocols.setup.channel import Sealed
+from xclp_crypto.protocols.setup.ideal import IdealHello, IdealKeys, IdealSecret
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
-from xclp_crypto.rng import SeededRng
 
 COUNTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257]
 
@@ -52,6 +54,7 @@ def test_packing_is_dense_and_inverts(width):
             assert np.array_equal(back, values)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 16), st.data())
 def test_packing_inverts_for_any_values_in_any_shape_and_dtype(width, data):
     values = data.draw(st.lists(st.integers(0, (1 << width) - 1), max_size=40))
@@ -146,6 +149,19 @@ def _hello(rng):
     return dims, Hello(rng.bytes(32), rng.bytes(dims["agreement"]), values)
 
 
+def _ideal_hello(rng):
+    dims = {"agreement": 8 * int(rng.integers(0, 5)), "numbers": int(rng.integers(1, 4))}
+    values = rng.integers(0, 1 << 32, dims["numbers"], dtype=np.uint32)
+    return dims, IdealHello(rng.bytes(dims["agreement"]), values)
+
+
+def _ideal_keys(rng):
+    p, n = int(rng.integers(2, 20)), int(rng.integers(0, 4))
+    values = rng.integers(0, 1 << 32, (p, n), dtype=np.uint32)
+    secrets = tuple(rng.bytes(32) for _ in range(p + 1))
+    return {"invited": p, "numbers": n}, IdealKeys(rng.bytes(32), _bits(rng, p), values, secrets)
+
+
 def _directory(rng):
     p, n = int(rng.integers(2, 20)), int(rng.integers(0, 4))
     keys = tuple(rng.bytes(32) for _ in range(p))
@@ -213,10 +229,38 @@ def _round(rng):
     return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), _bits(rng, p))
 
 
+def _rlwe_ciphertexts(rng):
+    rows, n_bits = int(rng.integers(0, 3)), int(rng.choice([1, 4095, 4096, 4097, 9000]))
+    p = parameters_for(n_bits)
+    shape = (rows, n_bits + p.chunks(n_bits) * p.degree)
+    limbs = tuple(rng.integers(0, 1 << p.limb_bits, shape) for _ in range(p.limbs))
+    return {"rows": rows, "n_bits": n_bits}, RlweCiphertexts(limbs, n_bits)
+
+
+def _rlwe_masks(rng):
+    rows, n_bits = int(rng.integers(0, 3)), int(rng.choice([1, 4096, 4097, 9000]))
+    p = parameters_for(n_bits)
+    shape = (rows, p.chunks(n_bits) * p.degree)
+    values = rng.integers(0, 1 << p.switched_bits, shape).astype(np.uint32)
+    return {"rows": rows, "n_bits": n_bits}, RlweMasks(values, n_bits)
+
+
+def _rlwe_answers(rng):
+    rows, evaluated = (int(n) for n in rng.integers(0, 6, 2))
+    n_bits = int(rng.choice([1, 4096, 4097]))
+    bits = parameters_for(n_bits).switched_bits
+    values = rng.integers(0, 1 << bits, (rows, evaluated)).astype(np.uint32)
+    dims = {"rows": rows, "evaluated": evaluated, "n_bits": n_bits}
+    return dims, RlweAnswers(values, n_bits)
+
+
 EXAMPLES = {
     Sealed: _sealed,
     Hello: _hello,
     Directory: _directory,
+    IdealHello: _ideal_hello,
+    IdealKeys: _ideal_keys,
+    IdealSecret: lambda rng: ({}, IdealSecret(rng.bytes(32))),
     SeedShare: lambda rng: ({}, SeedShare(rng.bytes(32))),
     Received: _received,
     Roster: _roster,
@@ -224,6 +268,9 @@ EXAMPLES = {
     DistanceShares: _distance_shares,
     PlainBits: _plain_bits,
     MaskedRows: _masked_rows,
+    RlweCiphertexts: _rlwe_ciphertexts,
+    RlweMasks: _rlwe_masks,
+    RlweAnswers: _rlwe_answers,
     OtSetup: lambda rng: ({}, OtSetup(_point(rng))),
     OtChoices: _choices,
     OtOffers: _pairs(OtOffers),
@@ -247,6 +294,8 @@ def test_every_message_type_has_an_example_here():
 def _same(a, b):
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.shape == b.shape and np.array_equal(a, b)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(_same(x, y) for x, y in zip(a, b, strict=True))
     return type(a) is type(b) and a == b
 
 
@@ -298,7 +347,7 @@ def test_messages_show_nothing_and_are_not_pickled_or_copied(kind):
 
 
 @KINDS
-@settings(max_examples=60)
+@settings(deadline=None, max_examples=60)
 @given(seed=st.integers(0, 1 << 32), data=st.data())
 def test_random_bytes_are_refused_or_are_the_encoding_of_what_they_decode_to(kind, seed, data):
     dims, message = EXAMPLES[kind](np.random.default_rng(seed))

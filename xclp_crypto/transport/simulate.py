@@ -3,9 +3,9 @@
 The driver meters bytes and rounds, attributes seconds to party and step, can let parties vanish
 and messages be lost or altered, and is deterministic: parties run in the order in which they were
 given, each until it waits. Time does not pass; a *deadline* is the moment at which nobody can
-move any more. Then one wait ends, in this order: one on parties that have all ended; one that has a
-deadline (`gather` with `at_least`), of the party given first, so give the server last: its deadlines
-are the longest; and only then one without a deadline, which stalls.
+move any more. Then one wait ends, in this order: one on parties that have all ended; one that has
+a deadline (`gather` with `at_least`), of the party given first, so give the server last: its
+deadlines are the longest; and only then one without a deadline, which stalls.
 """
 
 from __future__ import annotations
@@ -141,6 +141,7 @@ class Simulation:
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
         self._faults = faults or Faults()
+        self._elsewhere: tuple[str, ...] = ()
         self._record = record
         self._progress = progress
 
@@ -161,7 +162,7 @@ class Simulation:
         self._errors: dict[str, XclpError] = {}
         self._vanished: list[str] = []
         try:
-            while self._ready or self._give_up_one_wait():
+            while self._ready or self._wait_for_more():
                 party, answer = self._ready.popleft()
                 self._advance(party, answer)
         finally:
@@ -234,7 +235,7 @@ class Simulation:
         self._cost.seconds[Work(step, "wire", party.name)] += perf_counter() - started
         name = wire.type_name(payload)
         for to in operation.to:
-            if to not in self._parties or to == party.name:
+            if to not in (*self._parties, *self._elsewhere) or to == party.name:
                 return ParameterError(
                     f"{party.name} sends {name} to {to!r}, which is no other party"
                 )
@@ -252,8 +253,19 @@ class Simulation:
             payload = self._faults.on_message(delivery)
         if payload is None:
             return
-        receiver = self._parties[delivery.receiver]
-        receiver.inbox.setdefault(delivery.sender, deque()).append((payload, depth))
+        if delivery.receiver in self._parties:
+            self._put(delivery.sender, delivery.receiver, payload, depth)
+        else:
+            self._forward(delivery.sender, delivery.receiver, payload, depth)
+
+    def _forward(self, sender: str, receiver: str, payload: bytes, depth: int) -> None:
+        """Hand a message to a party that does not run here; for drivers that know some."""
+        raise ParameterError(f"{receiver} does not run here")
+
+    def _put(self, sender: str, receiver_name: str, payload: bytes, depth: int) -> None:
+        """Put a message into the inbox of a party, which goes on if it waited for it."""
+        receiver = self._parties[receiver_name]
+        receiver.inbox.setdefault(sender, deque()).append((payload, depth))
         if receiver.waiting is not None and not receiver.missing():
             self._ready.append((receiver, self._receive(receiver, receiver.waiting)))
 
@@ -288,6 +300,10 @@ class Simulation:
             return error
         finally:
             self._cost.seconds[Work(step, name, party.name)] += perf_counter() - started
+
+    def _wait_for_more(self) -> bool:
+        """Nobody can move: make someone able to, or return False when nobody waits."""
+        return self._give_up_one_wait()
 
     def _give_up_one_wait(self) -> bool:
         """At the deadline, end one wait; False when nobody waits."""

@@ -5,9 +5,10 @@ from xclp_crypto.protocols.hamming.distance import distances_between
 from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend, check_bits
 from xclp_crypto.protocols.hamming.masked import Masked
 from xclp_crypto.protocols.hamming.plain import Plain
+from xclp_crypto.protocols.hamming.rlwe import Rlwe
 from xclp_crypto.protocols.hamming.shade import Shade
 
-BACKENDS: dict[str, HammingBackend] = {b.name: b for b in (Plain(), Shade(), Masked())}
+BACKENDS: dict[str, HammingBackend] = {b.name: b for b in (Plain(), Shade(), Rlwe(), Masked())}
 """All back ends; adding one is one file and one entry here."""
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,6 +182,18 @@ class DistanceShares(Message):
         )
 
 
+class Upload(Protocol):
+    """What the messages have in common with which clients end their part."""
+
+    @property
+    def complete(self) -> NDArray[np.bool_]:
+        """Return, for every client, whether the shares with it are valid."""
+
+    @property
+    def local(self) -> NDArray[np.uint16]:
+        """Return the distances between the client's own rows, above the diagonal."""
+
+
 def check_bits(bits: NDArray[np.generic], client: str) -> NDArray[np.uint8]:
     """Return `bits` as (n, L) uint8 of 0 and 1.
 
@@ -218,6 +230,13 @@ def column_ranges(sizes: Mapping[str, int], me: str | None = None) -> dict[str, 
     return ranges
 
 
+async def own_distances(session: Session, bits: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """Return the distances above the diagonal of this client's rows, zeros if it hides them."""
+    if session.cross_only:
+        return np.zeros(len(bits) * (len(bits) - 1) // 2, dtype=np.uint16)
+    return await session.io.compute(local_distances, bits)
+
+
 def local_distances(bits: NDArray[np.uint8]) -> NDArray[np.uint16]:
     """Return the n(n−1)/2 distances above the diagonal of one client's own rows."""
     return distances_between(bits, bits)[np.triu_indices(len(bits), 1)]
@@ -249,8 +268,8 @@ async def send_shares(
     await io.send(SERVER, DistanceShares(complete, local, stacked, width))
 
 
-def _mutually_complete(uploads: Mapping[str, DistanceShares], order: tuple[str, ...]) -> list[str]:
-    """Leave out as few clients as needed until all shares between the others are valid."""
+def _mutually_complete(uploads: Mapping[str, Upload], order: tuple[str, ...]) -> list[str]:
+    """Leave out clients, first those with most invalid shares, until all the others' are valid."""
     keep = [c for c in order if c in uploads]
     while True:
         index = [order.index(c) for c in keep]
@@ -295,20 +314,54 @@ async def receive_shares(
         others={c: d["others"] for c, d in dims.items()},
         width=width,
     )
+
+    def block(low: str, high: str) -> NDArray[np.uint16]:
+        return combine(
+            low,
+            high,
+            uploads[low].shares[:, column_ranges(sizes, low)[high]],
+            uploads[high].shares[:, column_ranges(sizes, high)[low]].T,
+        )
+
+    return await assemble(session, n_bits, sizes, at_least, uploads, block)
+
+
+async def assemble(
+    session: Session,
+    n_bits: int,
+    sizes: Mapping[str, int],
+    at_least: int,
+    uploads: Mapping[str, Upload],
+    block: Callable[[str, str], NDArray[np.uint16]],
+) -> Distances:
+    """Put the matrix together, without the clients whose uploads do not fit together.
+
+    Args:
+        session: the server's session.
+        n_bits: L.
+        sizes: number of rows by client of the session.
+        at_least: fewest clients to go on with.
+        uploads: by client.
+        block: takes client j and client k > j, returns their (n_j, n_k) distances modulo 2^w.
+
+    Raises:
+        TooFewParties: fewer than `at_least` are left.
+        FaultyPeer: a distance is above L.
+    """
+    io = session.io
     keep = _mutually_complete(uploads, tuple(sizes))
     if len(keep) < at_least:
         raise TooFewParties(io.current_step, len(keep), at_least)
     kept = {c: sizes[c] for c in keep}
-    matrix = await io.compute(_assemble, uploads, sizes, kept, n_bits, combine)
+    matrix = await io.compute(_assemble, uploads, kept, n_bits, block)
     return Distances(matrix, kept)
 
 
 def _assemble(
-    uploads: Mapping[str, DistanceShares],
-    sizes: Mapping[str, int],
+    uploads: Mapping[str, Upload],
     kept: Mapping[str, int],
     n_bits: int,
-    combine: Callable[[str, str, NDArray[np.uint16], NDArray[np.uint16]], NDArray[np.uint16]],
+    block: Callable[[str, str], NDArray[np.uint16]],
 ) -> NDArray[np.uint16]:
     """Combine the shares of every pair of kept clients into the symmetric matrix."""
     n = sum(kept.values())
@@ -322,15 +375,10 @@ def _assemble(
         own[upper[::-1]] = uploads[low].local
         _require_distances(uploads[low].local, n_bits, low)
         for high in clients[index + 1 :]:
-            block = combine(
-                low,
-                high,
-                uploads[low].shares[:, column_ranges(sizes, low)[high]],
-                uploads[high].shares[:, column_ranges(sizes, high)[low]].T,
-            )
-            _require_distances(block, n_bits, (low, high))
-            matrix[place[low], place[high]] = block
-            matrix[place[high], place[low]] = block.T
+            across = block(low, high)
+            _require_distances(across, n_bits, (low, high))
+            matrix[place[low], place[high]] = across
+            matrix[place[high], place[low]] = across.T
     return matrix
 
 

@@ -37,7 +37,7 @@ from xclp_crypto.protocols.hamming.interface import (
     DistanceShares,
     HammingBackend,
     cross_pairs,
-    local_distances,
+    own_distances,
     receive_shares,
     send_shares,
     share_sizes,
@@ -211,7 +211,7 @@ class Rlwe(HammingBackend):
             )
             for gone in set(evaluators) - set(alive):
                 del shares[gone]
-        await send_shares(io, sizes, n_bits, await io.compute(local_distances, bits), shares)
+        await send_shares(io, sizes, n_bits, await own_distances(session, bits), shares)
 
     async def _evaluate(
         self,

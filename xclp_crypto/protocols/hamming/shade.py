@@ -31,7 +31,7 @@ from xclp_crypto.protocols.hamming.interface import (
     DistanceShares,
     HammingBackend,
     cross_pairs,
-    local_distances,
+    own_distances,
     receive_shares,
     send_shares,
     share_sizes,
@@ -130,7 +130,7 @@ class Shade(HammingBackend):
         shares = {peer: sum_modulo(mask, n_bits) for peer, mask in masks.items()}
         for peer, chosen in received.items():
             shares[peer] = await io.compute(sum_chosen, chosen, sizes[peer], rows, n_bits)
-        await send_shares(io, sizes, n_bits, await io.compute(local_distances, bits), shares)
+        await send_shares(io, sizes, n_bits, await own_distances(session, bits), shares)
 
     async def server(
         self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS

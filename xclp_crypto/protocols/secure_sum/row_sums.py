@@ -17,8 +17,13 @@ without repeating the work (by secret shares) is future work.
 *Server learns* nothing: in every upload the row of owner j carries the mask shared with j, which j
 never uploads; this holds for the uploads of abandoned rounds and for late ones too, because no
 key is ever handed out. *Client j learns* the sum of the others' rows R_j, not its parts. With two
-clients that sum *is* the other's part: `PrivacyWarning`. The server may collude with clients as
-long as two honest ones remain; with all but one, it learns that one's values.
+clients that sum *is* the other's part: `PrivacyWarning`.
+
+*A server that colludes with clients* learns, for the rows of those clients, the sum over the honest
+ones of every attempt that all of its participants uploaded to. Without restarts that hides each of
+two or more honest clients; against all but one it is that one's values. A restart weakens this: if
+an upload arrives late, or the server pretends that it did, the sums of two attempts differ by the
+late client's values. Only secret-shared self masks (future work) close that.
 """
 
 from __future__ import annotations

@@ -140,7 +140,10 @@ class Session:
         id: 32 bytes that bind all keys, sizes and agreement parameters of this session.
         clients: names of the clients that take part, in the agreed order.
         numbers: by client, the public numbers that it announced.
+        cross_only: whether this client hides the distances between its own rows.
     """
+
+    cross_only = False
 
     def __init__(
         self,

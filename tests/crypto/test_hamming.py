@@ -1,0 +1,650 @@
+"""SecureHamming: one body for all back ends, faults, and what the parties see."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_runs import hamming, sizes_of, with_session
+
+from xclp_crypto.errors import (
+    DataError,
+    FaultyPeer,
+    ParameterError,
+    ProtocolError,
+    ReuseError,
+    TooFewParties,
+)
+from xclp_crypto.protocols.hamming import (
+    BACKENDS,
+    HammingBackend,
+    check_bits,
+    distances_between,
+    get_backend,
+)
+from xclp_crypto.protocols.hamming import masked as masked_module
+from xclp_crypto.protocols.hamming.interface import (
+    DistanceShares,
+    _mutually_complete,
+    receive_shares,
+    send_shares,
+)
+from xclp_crypto.protocols.hamming.masked import (
+    MaskedRows,
+    client_upload,
+    masked_width,
+    share_with,
+)
+from xclp_crypto.protocols.hamming.shade import Shade
+from xclp_crypto.protocols.ot import ideal_ot
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import (
+    blamed,
+    every_corruption,
+    every_dropout,
+    run,
+    same_distribution,
+    uniformity,
+    views,
+)
+from xclp_crypto.transport.simulate import Faults
+
+SHADE_IDEAL = Shade(ideal_ot)
+FAST = [BACKENDS["plain"], BACKENDS["masked"], SHADE_IDEAL]
+ALL = [*BACKENDS.values(), SHADE_IDEAL]
+
+
+def ident(backend):
+    return f"{backend.name}-ideal-ot" if backend is SHADE_IDEAL else backend.name
+
+
+EVERY = pytest.mark.parametrize("backend", ALL, ids=ident)
+EVERY_FAST = pytest.mark.parametrize("backend", FAST, ids=ident)
+
+
+def oracle(bits, clients=None):
+    stacked = np.concatenate([np.asarray(bits[c]) for c in (clients or bits)])
+    return (stacked[:, None, :] != stacked[None, :, :]).sum(axis=2)
+
+
+def result(backend, bits, seed=0):
+    return run(hamming(backend, bits, seed)).raise_errors().results[SERVER]
+
+
+def random_bits(sizes, n_bits, seed=0):
+    rng = np.random.default_rng([seed, n_bits, *sizes])
+    return {f"c{i}": rng.integers(0, 2, (n, n_bits)).astype(np.uint8) for i, n in enumerate(sizes)}
+
+
+# What all back ends must do
+
+
+@st.composite
+def federations(draw, lengths, max_rows=4, max_clients=4):
+    n_bits = draw(st.sampled_from(lengths))
+    sizes = draw(st.lists(st.integers(0, max_rows), min_size=2, max_size=max_clients))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    density = draw(st.sampled_from([0.0, 0.5, 0.5, 1.0]))
+    return {
+        f"c{i}": (rng.random((n, n_bits)) < density).astype(np.uint8) for i, n in enumerate(sizes)
+    }
+
+
+@EVERY_FAST
+@settings(deadline=None, max_examples=50)
+@given(bits=federations([1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 255, 256, 1000]))
+def test_distances_are_exact(backend, bits):
+    got = result(backend, bits)
+    assert got.matrix.dtype == np.uint16
+    assert got.sizes == {c: len(b) for c, b in bits.items()}
+    assert np.array_equal(got.matrix, oracle(bits))
+
+
+@settings(deadline=None, max_examples=30)
+@given(bits=federations([1, 2, 3, 7, 8, 9], max_rows=2, max_clients=3))
+def test_distances_are_exact_with_real_transfers(bits):
+    assert np.array_equal(result("shade", bits).matrix, oracle(bits))
+
+
+@EVERY
+@pytest.mark.parametrize("n_bits", [1, 2, 3, 4, 7, 8, 9])
+def test_equal_and_opposite_vectors(backend, n_bits):
+    ones, zeros = np.ones((1, n_bits)), np.zeros((1, n_bits))
+    h = result(backend, {"a": ones, "b": ones, "c": zeros}).matrix
+    assert h.tolist() == [[0, 0, n_bits], [0, 0, n_bits], [n_bits, n_bits, 0]]
+
+
+@EVERY_FAST
+@settings(deadline=None, max_examples=20)
+@given(bits=federations([1, 8, 9, 65]), seed=st.integers(0, 1 << 32))
+def test_a_common_mask_leaves_distances_unchanged(backend, bits, seed):
+    n_bits = next(iter(bits.values())).shape[1]
+    mask = np.random.default_rng(seed).integers(0, 2, n_bits).astype(np.uint8)
+    masked = {c: b ^ mask for c, b in bits.items()}
+    assert np.array_equal(result(backend, bits).matrix, result(backend, masked).matrix)
+
+
+@EVERY_FAST
+def test_a_permutation_of_clients_only_permutes_the_result(backend):
+    bits = random_bits([2, 0, 3], 20)
+    order = ["c2", "c0", "c1"]
+    permuted = result(backend, {c: bits[c] for c in order})
+    assert list(permuted.sizes) == order
+    assert np.array_equal(permuted.matrix, oracle(bits, order))
+
+
+@EVERY
+@pytest.mark.parametrize("sizes", [[0, 0], [0, 3], [3, 0, 0], [1, 1]])
+def test_clients_without_rows(backend, sizes):
+    bits = random_bits(sizes, 5)
+    got = result(backend, bits)
+    assert got.matrix.shape == (sum(sizes), sum(sizes))
+    assert np.array_equal(got.matrix, oracle(bits))
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=ident)
+@pytest.mark.parametrize("sizes", [[2, 1], [1, 2, 3], [0, 2, 1], [2, 0, 0, 1]])
+@pytest.mark.parametrize("n_bits", [1, 7, 8, 9])
+def test_metered_bytes_are_the_formula(backend, sizes, n_bits):
+    bits = random_bits(sizes, n_bits)
+    cost = run(hamming(backend, bits)).raise_errors().cost
+    metered = {}
+    for traffic, count in cost.bytes_sent.items():
+        if traffic.step == "hamming":
+            link = traffic.sender, traffic.receiver
+            metered[link] = metered.get(link, 0) + count
+    sizes = {c: len(b) for c, b in bits.items()}
+    assert metered == backend.bytes_per_link(sizes, n_bits)
+    estimate = backend.estimate(sizes, n_bits)
+    assert estimate.bytes_per_link == metered
+    assert estimate.total_bytes == sum(metered.values()) > 0
+    setup_rounds = 5 if backend.needs_common_secret else 2
+    assert estimate.rounds == cost.rounds - setup_rounds
+
+
+@EVERY_FAST
+def test_lengths_out_of_range_are_refused(backend):
+    for n_bits in (0, 32769):
+        if backend.name == "plain" and n_bits:
+            continue
+        outcome = run(hamming(backend, {"a": np.zeros((1, n_bits)), "b": np.zeros((1, n_bits))}))
+        if backend.name == "plain":  # has no residues; the front door refuses L = 0
+            assert outcome.results[SERVER].matrix.max() == 0
+        else:
+            assert any(isinstance(e, ParameterError) for e in outcome.errors.values())
+            assert str(n_bits) in str(next(iter(outcome.errors.values())))
+
+
+def test_back_ends_are_found_by_name():
+    assert set(BACKENDS) == {b.name for b in BACKENDS.values()} >= {"plain", "shade", "masked"}
+    for name, backend in BACKENDS.items():
+        assert get_backend(name) is backend
+        assert get_backend(backend) is backend
+        assert isinstance(backend, HammingBackend)
+        assert backend.trust in ("none", "non-colluding", "2pc")
+    with pytest.raises(ParameterError, match=f"'nope' is none of {', '.join(sorted(BACKENDS))}"):
+        get_backend("nope")
+
+
+# The caller's bits
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.uint64])
+def test_bits_of_any_integer_type_are_taken(dtype):
+    bits = np.array([[0, 1], [1, 1]], dtype=dtype)
+    checked = check_bits(bits[:, ::-1], "a")
+    assert checked.dtype == np.uint8
+    assert checked.flags.c_contiguous
+    assert checked.tolist() == [[1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("bits", "message"),
+    [
+        (np.array([[0, 1], [0, 2]]), r"client 'a', row 1, bit 1"),
+        (np.array([[0, -1]]), r"client 'a', row 0, bit 1"),
+        (np.array([[255]], dtype=np.uint8), r"client 'a', row 0, bit 0"),
+        (np.array([0, 1]), r"client 'a': .* got \(2,\)"),
+        (np.array([[0.0, 1.0]]), r"client 'a': .* float64"),
+        (np.array([["0"]]), r"client 'a': bits must be integers"),
+    ],
+)
+def test_other_bits_are_refused_with_client_row_and_bit(bits, message):
+    with pytest.raises(DataError, match=message):
+        check_bits(bits, "a")
+
+
+@pytest.mark.parametrize("rows", [0, 1, 1023, 1025, 2050])
+def test_distances_in_blocks_of_rows(rows):
+    rng = np.random.default_rng(rows)
+    bits = rng.integers(0, 2, (rows, 5)).astype(np.uint8)
+    other = rng.integers(0, 2, (3, 5)).astype(np.uint8)
+    assert np.array_equal(distances_between(bits, bits), oracle({"a": bits}))
+    assert np.array_equal(
+        distances_between(bits, other), (bits[:, None] != other[None]).sum(axis=2)
+    )
+
+
+# Exactness of the floating-point products
+
+
+def extreme_masks(n_bits):
+    """Masks that are largest as they are or when centred, of either sign.
+
+    The last two differ in one entry from the most negative and the largest, so that sums above
+    2^24 are odd and a float32 cannot hold them.
+    """
+    top, half = (1 << masked_width(n_bits)) - 1, 1 << (masked_width(n_bits) - 1)
+    masks = np.array([[0], [top], [half], [half - 1], [half], [half - 1]]).repeat(n_bits, axis=1)
+    masks[4, 0], masks[5, 0] = min(half + 1, top), max(half - 2, 0)
+    return masks.astype(np.uint16)
+
+
+@pytest.mark.parametrize("n_bits", [1, 2, 3, 4095, 4096, 4097, 8191, 8192, 16384, 32767, 32768])
+def test_masked_shares_are_exact_for_extreme_masks(n_bits):
+    rng = np.random.default_rng(n_bits)
+    t, width = 1 << n_bits.bit_length(), masked_width(n_bits)
+    ones = np.ones((2, n_bits), np.uint8)
+    mixed = rng.integers(0, 2, (2, n_bits)).astype(np.uint8)
+    top = np.full((2, n_bits), (1 << width) - 1, np.uint16)
+    for mine in (ones, mixed, top):
+        for value in (None, *extreme_masks(n_bits)):
+            mask = rng.integers(0, 1 << width, (3, n_bits)).astype(np.uint16)
+            if value is not None:
+                mask[:] = value
+            weights = rng.integers(0, n_bits + 1, 2)
+            pair = rng.integers(0, t, (2, 3)).astype(np.uint16)
+            got = share_with(mine, mask, weights, pair, n_bits)
+            exact = 2 * (mine.astype(np.int64) @ mask.T.astype(np.int64)) + weights[:, None] + pair
+            assert np.array_equal(got, exact % t)
+            assert got.dtype == np.uint16
+
+
+@pytest.mark.parametrize("n_bits", [4096, 8191, 8192, 32768])
+@pytest.mark.parametrize("extreme", [None, *range(6)])
+def test_masked_distances_are_exact_for_long_vectors(monkeypatch, n_bits, extreme):
+    if extreme is not None:
+        mask = extreme_masks(n_bits)[extreme]
+        monkeypatch.setattr(
+            masked_module,
+            "row_mask",
+            lambda key, lab, client, rows, n: np.tile(mask, (rows, 1)),
+        )
+    ones = np.ones((2, n_bits), np.uint8)
+    bits = {"a": ones, "b": ones, "c": ones ^ np.arange(2, dtype=np.uint8)[:, None]}
+    bits |= random_bits([2], n_bits)
+    assert np.array_equal(result("masked", bits).matrix, oracle(bits))
+
+
+def test_the_longest_plain_and_local_distances_are_exact():
+    ones = np.ones((2, 32768), np.uint8)
+    bits = {"a": ones ^ np.arange(2, dtype=np.uint8)[:, None], "b": ones}
+    assert result("plain", bits).matrix.max() == 32768
+    assert np.array_equal(result("plain", bits).matrix, oracle(bits))
+
+
+# Uses that must be refused
+
+
+def twice(method):
+    async def client(session, rng):
+        bits = np.ones((1, 4), np.uint8)
+        for _ in range(2):
+            await method.client(session, bits, sizes_of(session), bytes(range(32)), rng)
+
+    async def server(session, rng):
+        return await method.server(session, 4, sizes_of(session))
+
+    return with_session("ab", client, server, numbers={"a": [1], "b": [1]})
+
+
+@pytest.mark.parametrize("method", [BACKENDS["masked"], BACKENDS["shade"]], ids=ident)
+def test_a_second_run_in_one_session_is_refused(method):
+    errors = run(twice(method)).errors
+    assert {type(errors[c]) for c in "ab"} == {ReuseError}
+
+
+def test_one_secret_in_two_sessions_gives_unrelated_masks():
+    uploads = []
+    for seed in (1, 2):
+
+        async def client(session, rng):
+            method = BACKENDS["masked"]
+            bits = np.zeros((2, 400), np.uint8)
+            await method.client(session, bits, sizes_of(session), bytes(32), rng)
+
+        async def server(session, rng):
+            got = await session.io.gather(MaskedRows, session.clients, rows=2, n_bits=400)
+            return got["a"].rows
+
+        numbers = {"a": [2], "b": [2]}
+        make = with_session("ab", client, server, numbers=numbers, seed=seed)
+        uploads.append(run(make).raise_errors().results[SERVER])
+    assert (uploads[0] == uploads[1]).mean() < 0.05  # 1/256 by chance
+
+
+def test_masked_without_the_common_secret_is_refused():
+    async def client(session, rng):
+        await BACKENDS["masked"].client(session, np.ones((1, 4), np.uint8), {}, None, rng)
+
+    async def server(session, rng):
+        return None
+
+    assert isinstance(run(with_session("ab", client, server)).errors["a"], ParameterError)
+
+
+def shares_of(values, local=0, complete=True):
+    """Clients that send constant shares and distances."""
+
+    async def client(session, rng):
+        me, sizes = session.io.name, {"a": 2, "b": 1}
+        peer = "b" if me == "a" else "a"
+        own = np.full(sizes[me] * (sizes[me] - 1) // 2, local, np.uint16)
+        share = np.full((sizes[me], sizes[peer]), values[me], np.uint16)
+        await send_shares(session.io, sizes, 5, own, {peer: share} if complete else {})
+
+    async def server(session, rng):
+        return await receive_shares(
+            session, 5, {"a": 2, "b": 1}, 2, lambda low, high, r, t: (t - r) & np.uint16(7)
+        )
+
+    return with_session("ab", client, server)
+
+
+def test_shares_that_give_no_distance_name_both_clients():
+    assert run(shares_of({"a": 1, "b": 6})).raise_errors().results[SERVER].matrix[0, 2] == 5
+    error = run(shares_of({"a": 1, "b": 7})).errors[SERVER]
+    assert type(error) is FaultyPeer
+    assert error.parties == ("a", "b")
+    assert "above L = 5" in str(error)
+
+
+def test_a_local_distance_above_the_length_names_its_client():
+    error = run(shares_of({"a": 0, "b": 0}, local=6)).errors[SERVER]
+    assert error.parties == ("a",)
+
+
+def test_incomplete_shares_leave_too_few_clients():
+    error = run(shares_of({"a": 0, "b": 0}, complete=False)).errors[SERVER]
+    assert isinstance(error, TooFewParties)
+    assert (error.present, error.needed) == (1, 2)
+
+
+@settings(deadline=None, max_examples=200)
+@given(p=st.integers(1, 6), data=st.data())
+def test_clients_are_left_out_until_all_shares_are_valid(p, data):
+    names = tuple("abcdef"[:p])
+    flags = np.array(
+        [[i == j or data.draw(st.booleans()) for j in range(p)] for i in range(p)], dtype=bool
+    )
+    empty = np.zeros(0, np.uint16)
+    uploads = {c: DistanceShares(flags[i], empty, empty, 1) for i, c in enumerate(names)}
+    keep = _mutually_complete(uploads, names)
+
+    def valid(clients):
+        index = [names.index(c) for c in clients]
+        return flags[np.ix_(index, index)].all()
+
+    assert valid(keep)
+    assert keep == [c for c in names if c in keep]
+    best = max(n for n in range(p + 1) if any(valid(s) for s in combinations(names, n)))
+    if p <= 4 or best >= p - 1:  # greedy: as few as possible for these, not always for more
+        assert len(keep) == best
+
+
+# Every fault
+
+
+BITS = random_bits([2, 1, 2], 5)
+
+
+def right_or_typed(outcome, context):
+    """The server has the exact submatrix of the clients it names, or a typed error."""
+    if SERVER in outcome.results:
+        got = outcome.results[SERVER]
+        assert len(got.sizes) >= 2, context
+        assert got.sizes == {c: len(BITS[c]) for c in got.sizes}, context
+        assert np.array_equal(got.matrix, oracle(BITS, list(got.sizes))), context
+    else:
+        assert SERVER in outcome.errors or SERVER in outcome.vanished, context
+    for error in outcome.errors.values():
+        assert isinstance(error, ProtocolError), context
+
+
+@EVERY
+def test_every_dropout_gives_the_survivors_distances_or_a_typed_error(backend):
+    full = 0
+    for case in every_dropout(hamming(backend, BITS)):
+        right_or_typed(case.outcome, case)
+        if case.party != SERVER:
+            assert not case.outcome.errors, case
+            assert set(BITS) - {case.party} <= set(case.outcome.results[SERVER].sizes), case
+            full += len(case.outcome.results[SERVER].sizes) == 3
+    assert full <= 6  # a client that vanished after its last message
+
+
+@EVERY
+def test_two_clients_that_vanish_leave_too_few(backend):
+    outcome = run(hamming(backend, BITS), Faults(vanish={"c0": 3, "c2": 3}))
+    assert isinstance(outcome.errors[SERVER], TooFewParties)
+
+
+@EVERY
+def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(backend):
+    cases = right = 0
+    for case in every_corruption(hamming(backend, BITS)):
+        cases += 1
+        ends = {case.delivery.sender, case.delivery.receiver}
+        right_or_typed(case.outcome, case)
+        right += SERVER in case.outcome.results
+        for error in case.outcome.errors.values():
+            if blamed(error):
+                assert blamed(error) & ends, (case, error)
+        if case.tamper != "lost":
+            assert any(blamed(e) & ends for e in case.outcome.errors.values()), case
+        elif not case.outcome.errors and case.delivery.message != "Sealed[SeedShare]":
+            assert len(case.outcome.results[SERVER].sizes) < 3, case
+    assert cases > 100
+    assert right > 0
+
+
+# What the server sees in `masked`
+
+
+def observations(bits, seeds, backend, kinds):
+    """By field and sender, what the server opened in each run, stacked."""
+    seen = {}
+    for seed in seeds:
+        for frm, message in views(hamming(backend, bits, seed))[SERVER]:
+            for kind, name in kinds:
+                if isinstance(message, kind):
+                    seen.setdefault((name, frm), []).append(getattr(message, name).astype(int))
+    return {key: np.array(blocks) for key, blocks in seen.items()}
+
+
+def with_differences(blocks):
+    """Stack the blocks of all clients as columns, and add differences between neighbours."""
+    columns = [b.reshape(len(b), -1) for b in blocks]
+    flat = np.concatenate(columns, axis=1)
+    between_rows = [(b[:, 1:] - b[:, :-1]).reshape(len(b), -1) for b in blocks if b.ndim == 3]
+    across = [a[:, :1] - b[:, :1] for a, b in combinations(blocks, 2) if a.ndim == 3]
+    return np.concatenate(
+        [flat, flat[:, 1:] - flat[:, :-1], *between_rows, *[a.reshape(len(a), -1) for a in across]],
+        axis=1,
+    )
+
+
+def counts_of(samples, modulus):
+    return [np.bincount(column % modulus, minlength=modulus) for column in samples.T]
+
+
+def worst_uniform(samples, modulus):
+    """The smallest p-value over all columns, corrected for their number."""
+    return min(uniformity(c) for c in counts_of(samples, modulus)) * samples.shape[1]
+
+
+def worst_same(one, other, modulus):
+    pairs = zip(counts_of(one, modulus), counts_of(other, modulus), strict=True)
+    return min(same_distribution(a, b) for a, b in pairs) * one.shape[1]
+
+
+MASK = np.array([1, 1, 0, 1, 0], np.uint8)
+X = {
+    "a": np.array([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], np.uint8),
+    "b": np.array([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0]], np.uint8),
+}
+X_MASKED = {c: b ^ MASK for c, b in X.items()}
+
+
+def test_the_two_inputs_have_one_output():
+    assert np.array_equal(oracle(X), oracle(X_MASKED))
+    assert not np.array_equal(X["a"].sum(1), X_MASKED["a"].sum(1))
+
+
+def server_view(bits, seeds, backend):
+    """Masked rows modulo t/2 = 4, and one client's shares modulo t = 8, with differences."""
+    kinds = [(DistanceShares, "shares")]
+    kinds += [(MaskedRows, "rows")] if backend.name == "masked" else []
+    seen = observations(bits, seeds, backend, kinds)
+    rows = [seen[key] for key in seen if key[0] == "rows"]
+    # The shares of b follow from those of a and H, so the two are uniform each, not jointly.
+    shares = [with_differences([seen["shares", c]]) for c in bits]
+    return (with_differences(rows) if rows else None), shares
+
+
+def view_p_values(backend, runs):
+    """Smallest corrected p-values: uniformity, and equality for X and X_MASKED."""
+    (rows_1, shares_1), (rows_2, shares_2) = (
+        server_view(bits, seeds, backend)
+        for bits, seeds in ((X, range(runs)), (X_MASKED, range(runs, 2 * runs)))
+    )
+    uniform = [worst_uniform(s, 8) for s in (*shares_1, *shares_2)]
+    same = [worst_same(s, z, 8) for s, z in zip(shares_1, shares_2, strict=True)]
+    if rows_1 is not None:
+        uniform += [worst_uniform(r, 4) for r in (rows_1, rows_2)]
+        same += [worst_same(rows_1, rows_2, 4)]
+    return min(uniform), min(same)
+
+
+@pytest.mark.parametrize("backend", [BACKENDS["masked"], SHADE_IDEAL], ids=ident)
+def test_the_servers_view_is_uniform_and_the_same_for_inputs_with_the_same_distances(backend):
+    uniform, same = view_p_values(backend, runs=300)
+    assert uniform > 1e-3
+    assert same > 1e-3
+
+
+def no_row_mask(key, lab, client, rows, n_bits):
+    return np.zeros((rows, n_bits), np.uint16)
+
+
+def no_pair_mask(key, lab, low, high, shape, n_bits):
+    return np.zeros(shape, np.uint16)
+
+
+def same_row_mask(key, lab, client, rows, n_bits):
+    return ORIGINAL_ROW_MASK(key, lab, "everybody", rows, n_bits)
+
+
+def repeated_row_mask(key, lab, client, rows, n_bits):
+    return np.repeat(ORIGINAL_ROW_MASK(key, lab, client, 1, n_bits), rows, axis=0)
+
+
+ORIGINAL_ROW_MASK = masked_module.row_mask
+BROKEN = {
+    "no row mask": ("row_mask", no_row_mask),
+    "no pair mask": ("pair_mask", no_pair_mask),
+    "one mask for all clients": ("row_mask", same_row_mask),
+    "one mask for all rows": ("row_mask", repeated_row_mask),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_same_test_fails_when_a_mask_of_masked_is_missing_or_reused(monkeypatch, name):
+    monkeypatch.setattr(masked_module, *BROKEN[name])
+    # The result stays right, so only a test of views can find it.
+    assert np.array_equal(result("masked", X).matrix, oracle(X))
+    uniform, same = view_p_values(BACKENDS["masked"], runs=100)
+    assert uniform < 1e-6
+    assert same < 1e-6 or name.startswith("one mask")
+
+
+def no_masks(self, modulus, shape):
+    return np.zeros(shape, np.uint16)
+
+
+ORIGINAL_RESIDUES = SeededRng.residues
+
+
+def one_mask_for_all_bits(self, modulus, shape):
+    first = ORIGINAL_RESIDUES(self, modulus, shape[:-1])
+    return np.repeat(first[..., None], shape[-1], axis=-1)
+
+
+def test_the_same_test_fails_when_shade_has_no_masks(monkeypatch):
+    monkeypatch.setattr(SeededRng, "residues", no_masks)
+    assert np.array_equal(result(SHADE_IDEAL, X).matrix, oracle(X))
+    uniform, _ = view_p_values(SHADE_IDEAL, runs=50)
+    assert uniform < 1e-6
+
+
+def test_clients_of_masked_and_plain_receive_nothing_in_this_step():
+    for backend in ("masked", "plain"):
+        seen = views(hamming(backend, BITS))
+        kinds = {type(m).__name__ for c in BITS for _, m in seen[c]}
+        assert not kinds & {"MaskedRows", "DistanceShares", "PlainBits"}
+
+
+# What the receiver learns in `shade`
+
+
+def receivers_values(bits, seeds):
+    """The transferred t_l of client b, (runs, transfers), with differences between neighbours."""
+    rows = []
+    for seed in seeds:
+        got = []
+
+        async def recording(io, sending, receiving, sid, rng, got=got):
+            chosen = await ideal_ot(io, sending, receiving, sid, rng)
+            got.extend(c.view("<u2").reshape(-1) for c in chosen.values())
+            return chosen
+
+        run(hamming(Shade(recording), bits, seed)).raise_errors()
+        (values,) = got
+        rows.append(values.astype(int))
+    samples = np.array(rows)
+    return np.concatenate([samples, samples[:, 1:] - samples[:, :-1]], axis=1)
+
+
+def receiver_p_values(runs):
+    """Uniformity, and equality for two inputs of the sender."""
+    one = receivers_values(X, range(runs))
+    other = receivers_values({"a": 1 - X["a"], "b": X["b"]}, range(runs, 2 * runs))
+    uniform = min(worst_uniform(one, 8), worst_uniform(other, 8))
+    return uniform, worst_same(one, other, 8)
+
+
+def test_the_receiver_of_shade_sees_uniform_values_whatever_the_sender_has():
+    uniform, same = receiver_p_values(300)
+    assert uniform > 1e-3
+    assert same > 1e-3
+
+
+@pytest.mark.parametrize("broken", [no_masks, one_mask_for_all_bits], ids=lambda f: f.__name__)
+def test_the_same_test_fails_without_fresh_masks(monkeypatch, broken):
+    monkeypatch.setattr(SeededRng, "residues", broken)
+    uniform, _ = receiver_p_values(60)
+    assert uniform < 1e-6
+
+
+def test_all_masks_of_one_run_differ():
+    """No label is used twice: row masks of all clients and masks of all pairs are unrelated."""
+    seen = set()
+    sizes = dict.fromkeys("abcd", 4)
+    for me in sizes:
+        rows, _, shares = client_upload(np.zeros((4, 4095), np.uint8), sizes, me, bytes(32), b"lab")
+        seen |= {rows[i].tobytes() for i in range(4)}
+        seen |= {share.tobytes() for share in shares.values()}
+    # a's share with b is 2·X·Rᵀ + |x| + T = T for X = 0, b's with a holds −T and a product.
+    assert len(seen) == 4 * 4 + 4 * 3

@@ -1,0 +1,40 @@
+"""The bytes of every protocol under fixed randomness are those of the committed baseline."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+BASELINE = json.loads((VECTORS / "wire_baseline.json").read_text(encoding="utf-8"))
+GENERATOR = runpy.run_path(str(VECTORS / "generate_wire.py"))
+
+
+@pytest.fixture(scope="module")
+def now():
+    return GENERATOR["digests"]()
+
+
+def test_the_baseline_covers_all_protocols_and_message_types():
+    assert set(BASELINE) == set(GENERATOR["PROTOCOLS"])
+    names = {key.split(":")[0] for forms in BASELINE.values() for key in forms["opened"]}
+    assert names == {
+        *("Hello", "Directory", "SeedShare", "Received", "Roster", "Confirm"),
+        *("PlainBits", "MaskedRows", "DistanceShares"),
+        *("OtSetup", "OtChoices", "OtOffers", "IdealMessages"),
+        *("RowSumsRound", "RowSumsUpload", "RowSumsBlock", "IdealRows", "IdealBlock"),
+    }
+
+
+@pytest.mark.parametrize("form", ["opened", "sealed"])
+@pytest.mark.parametrize("protocol", BASELINE)
+def test_nothing_that_is_sent_changed(now, protocol, form):
+    """If this fails on purpose, run tests/vectors/generate_wire.py and say so in the release."""
+    assert now[protocol][form] == BASELINE[protocol][form]
+
+
+def test_digests_are_of_different_things():
+    digests = [d for forms in BASELINE.values() for d in forms["sealed"].values()]
+    # Only Hello and Directory are the same in protocols with the same clients and numbers.
+    assert len(set(digests)) > len(digests) // 2

@@ -1,0 +1,523 @@
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xclp_crypto import __version__
+from xclp_crypto.errors import Stalled
+from xclp_lp import CrossClientLabelPropagation, cli, federation_file
+from xclp_lp.data import load_digits
+from xclp_lp.demo import compare
+
+TOML = """
+[parameters]
+n_bits = 64
+k = 2
+alpha = 0.9
+random_state = 0
+
+[clients.north]
+features = "north.csv"
+label_column = "label"
+
+[clients.south]
+features = "south.npy"
+labels = "south_y.npy"
+
+[clients.east]
+features = "east.npz"
+features_array = "x"
+labels_array = "y"
+"""
+
+
+def arrays() -> tuple[list[Any], list[Any]]:
+    rng = np.random.default_rng(0)
+    Xs = [rng.standard_normal((n, 3)).round(3) for n in (5, 4, 6)]
+    return Xs, [np.array([1, 2, -1, -1, -1]), np.array([2, -1, -1, -1]), np.full(6, -1)]
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Path:
+    Xs, ys = arrays()
+    with (tmp_path / "north.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["label", "u", "v", "w"])
+        for y, x in zip(ys[0].tolist(), Xs[0].tolist(), strict=True):
+            writer.writerow(["" if y == -1 else y, *x])
+    np.save(tmp_path / "south.npy", Xs[1])
+    np.save(tmp_path / "south_y.npy", ys[1])
+    np.savez(tmp_path / "east.npz", x=Xs[2], y=ys[2])
+    path = tmp_path / "federation.toml"
+    path.write_text(TOML)
+    return path
+
+
+def shell(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "xclp_lp", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.fixture
+def xclp(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line in this process: exit code, standard output and standard error."""
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["xclp", *map(str, arguments)])
+        monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        out, err = capsys.readouterr()
+        code = exit_.value.code
+        return 0 if code is None else int(code), out, err
+
+    return call
+
+
+@pytest.fixture
+def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digits, cut down to 4 clients with 40 rows each."""
+    whole = load_digits(4)
+    small = replace(
+        whole,
+        features=tuple(x[:40] for x in whole.features),
+        labels=tuple(y[:40] for y in whole.labels),
+    )
+    monkeypatch.setattr(cli, "load", {"digits": small}.__getitem__)
+
+
+def content_of(folder: Path) -> dict[str, bytes | None]:
+    return {
+        str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None
+        for p in folder.rglob("*")
+    }
+
+
+def one_line(err: str) -> str:
+    assert err.startswith("xclp: ")
+    assert err.endswith("\n")
+    assert err.count("\n") == 1
+    return err[6:-1]
+
+
+# As a user calls it
+
+
+def test_version_and_help(tmp_path: Path) -> None:
+    assert shell("--version", cwd=tmp_path).stdout == f"xclp {__version__}\n"
+    done = shell("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "demo" in done.stdout
+    assert "run" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("demo", ["--dataset", "--labelled", "--bits", "--hamming", "--json", "--repeat"]),
+        ("run", ["federation", "--output", "label_column", "unlabelled", "one process"]),
+    ],
+)
+def test_help_of_the_commands(
+    xclp: Callable[..., tuple[int, str, str]], command: str, words: list[str]
+) -> None:
+    code, out, err = xclp(command, "--help")
+    assert (code, err) == (0, "")
+    assert all(word in " ".join(out.split()) for word in words)
+    assert xclp(command, "-h")[1] == out
+
+
+def test_the_demonstration(tmp_path: Path) -> None:
+    done = shell(
+        *("demo", "--dataset", "digits", "--labelled", ".05", "--bits", "512"),
+        *("--json", "out.json"),
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Secure and plain labels are identical." in done.stdout
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert set(result) == {"accuracy", "identical_labels", "cost", "parameters"}
+    accuracy = result["accuracy"]
+    assert set(accuracy) == {"per_client", "xclp", "plain"}
+    assert accuracy["xclp"] == accuracy["plain"] > accuracy["per_client"] + 0.1
+    for value in accuracy.values():
+        assert f"{value:.1%}" in done.stdout
+    assert result["identical_labels"] is True
+    assert result["parameters"] == {
+        "dataset": "digits",
+        "labelled": 0.05,
+        "k": 3,
+        "alpha": 0.99,
+        "n_bits": 512,
+        "hamming": "masked",
+        "seeds": [0],
+    }
+    steps = result["cost"]["steps"]
+    assert list(steps) == ["setup", "hashing", "hamming", "propagation", "row sums", "labels"]
+    for step in steps.values():
+        assert set(step) == {"rounds", "seconds", "bytes_sent", "bytes_received"}
+    assert len(steps["hamming"]["bytes_sent"]) == 10 + 1
+    assert sum(sum(s["bytes_sent"].values()) for s in steps.values()) == result["cost"]["bytes"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out.json"]  # no scratch left
+
+
+def test_running_a_federation(federation: Path) -> None:
+    elsewhere = federation.parent / "elsewhere"
+    elsewhere.mkdir()
+    done = shell("run", "../federation.toml", cwd=elsewhere)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3 clients, 15 rows" in done.stdout
+    assert "4 files written to ../results" in done.stdout
+    Xs, ys = arrays()
+    reference = CrossClientLabelPropagation(64, 2, 0.9, random_state=0).fit(Xs, ys)
+    for j, name in enumerate(("north", "south", "east")):
+        with (federation.parent / "results" / f"{name}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        expected = ["" if v == -1 else str(v) for v in reference.transduction_[j].tolist()]
+        assert [r["label"] for r in rows] == expected
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_two_clients_are_warned_in_one_line(federation: Path) -> None:
+    text = federation.read_text()
+    federation.write_text(text[: text.index("[clients.east]")])
+    done = shell("run", federation, cwd=federation.parent)
+    assert done.returncode == 0
+    assert one_line(done.stderr).startswith("warning: with two clients, each learns")
+
+
+def test_bad_input_of_a_real_process(federation: Path) -> None:
+    federation.write_text(TOML.replace("k = 2", "k = 15"))
+    before = content_of(federation.parent)
+    done = shell("run", federation, cwd=federation.parent)
+    assert done.returncode == 2
+    assert "k = 15, rows = 15" in one_line(done.stderr)
+    assert content_of(federation.parent) == before
+
+
+# In this process
+
+
+def test_another_output_folder(xclp: Callable[..., tuple[int, str, str]], federation: Path) -> None:
+    out = federation.parent / "[red]else [b]where"
+    code, text, err = xclp("run", federation, "--output", out)
+    assert (code, err) == (0, "")
+    assert "[red]else [b]where" in text.replace("\n", "")
+    assert sorted(p.name for p in out.iterdir()) == [
+        "cost.json",
+        "east.csv",
+        "north.csv",
+        "south.csv",
+    ]
+    assert not (federation.parent / "results").exists()
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_repeated_seeds_are_averaged(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    results = []
+    for extra in (["--seed", "4"], ["--seed", "5"], ["--seed", "4", "--repeat", "2"]):
+        code, out, _ = xclp(
+            *("demo", "--dataset", "digits", "--bits", "64", "--hamming", "plain"),
+            *("--json", tmp_path / "out.json", *extra),
+        )
+        assert code == 0
+        results.append(json.loads((tmp_path / "out.json").read_text()))
+    assert "seed 4" in out
+    assert "seed 5" in out
+    one, two, both = (r["accuracy"]["xclp"] for r in results)
+    assert one != two
+    assert both == pytest.approx((one + two) / 2)
+    assert results[2]["parameters"]["seeds"] == [4, 5]
+    assert "the server bits" in out
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_different_labels_are_an_error(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        cli, "compare", lambda *args, **options: replace(compare(*args, **options), identical=False)
+    )
+    code, out, err = xclp(
+        *("demo", "--dataset", "digits", "--bits", "64", "--json", tmp_path / "out.json")
+    )
+    assert (code, err) == (1, "")
+    assert "Secure and plain labels are DIFFERENT." in " ".join(out.split())
+    assert json.loads((tmp_path / "out.json").read_text())["identical_labels"] is False
+
+
+def test_a_failed_party_is_exit_code_1(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, federation: Path
+) -> None:
+    def stall(*args: Any, **options: Any) -> Any:
+        raise Stalled("north", "hamming", ("server",), "Participants\nand more")
+
+    monkeypatch.setattr(CrossClientLabelPropagation, "fit", stall)
+    code, _, err = xclp("run", federation)
+    assert code == 1
+    assert one_line(err) == "north stalled in step 'hamming': no Participants and more from server"
+    assert not (federation.parent / "results").exists()
+
+
+def change(old: str, new: str) -> Callable[[Path], None]:
+    def apply(path: Path) -> None:
+        assert old in path.read_text()
+        path.write_text(path.read_text().replace(old, new))
+
+    return apply
+
+
+def cell(row: int, column: int, value: str) -> Callable[[Path], None]:
+    def apply(path: Path) -> None:
+        with (path.parent / "north.csv").open(newline="") as file:
+            rows = list(csv.reader(file))
+        rows[row][column] = value
+        (path.parent / "north.csv").write_text("\n".join(map(",".join, rows)) + "\n")
+
+    return apply
+
+
+def array(name: str, value: Any) -> Callable[[Path], None]:
+    return lambda path: np.save(path.parent / name, value)
+
+
+SOUTH = arrays()[0][1]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        pytest.param(cell(3, 2, "nan"), ["'north'", "row 2", "column 1", "nan"], id="NaN"),
+        pytest.param(cell(1, 1, "-inf"), ["'north'", "row 0", "column 0", "-inf"], id="infinity"),
+        pytest.param(cell(2, 3, ""), ["'north'", "row 2", "'w'", "north.csv", "empty"], id="empty"),
+        pytest.param(cell(2, 3, "1,2"), ["'north'", "row 2", "5 fields", "has 4"], id="ragged"),
+        pytest.param(cell(2, 3, "red"), ["'north'", "row 2", "'w'", "'red'"], id="text"),
+        pytest.param(
+            array("south.npy", SOUTH.astype(complex)), ["'south'", "complex128"], id="complex"
+        ),
+        pytest.param(
+            array("south.npy", SOUTH.astype(str)), ["'south'", "row 0", "column 0"], id="strings"
+        ),
+        pytest.param(array("south.npy", SOUTH[0]), ["'south'", "shape (3,)"], id="a vector"),
+        pytest.param(
+            array("south.npy", SOUTH[:, :2]), ["'south'", "2 features", "'north'", "3"], id="d"
+        ),
+        pytest.param(
+            array("south_y.npy", np.array([2, -1])), ["'south'", "4 rows", "2 labels"], id="rows"
+        ),
+        pytest.param(
+            array("south_y.npy", np.array([True, False, True, False])),
+            ["several types", "'north'", "'south'"],
+            id="types of labels",
+        ),
+        pytest.param(
+            array("south_y.npy", np.ones((4, 2))), ["'south'", "shape (4, 2)"], id="one-hot"
+        ),
+        pytest.param(
+            change("k = 2", "k = 2\nclasses = [1, 3]"),
+            ["'north'", "row 1", "2", "(1, 3)"],
+            id="unknown class",
+        ),
+        pytest.param(change("k = 2", "k = 2\nclasses = []"), ["classes", "()"], id="no class"),
+        pytest.param(
+            lambda p: (
+                cell(1, 0, "")(p),
+                cell(2, 0, "")(p),
+                array("south_y.npy", np.full(4, -1))(p),
+            ),
+            ["no client has a label"],
+            id="no label",
+        ),
+        pytest.param(
+            change("[clients.south]", "[clients.north]"), ["federation.toml", "north"], id="names"
+        ),
+        pytest.param(
+            change("[clients.south]", "[clients.server]"), ["'server'"], id="reserved name"
+        ),
+        pytest.param(
+            lambda p: p.write_text(TOML[: TOML.index("[clients.south]")]),
+            ["at least 2 clients", "got 1"],
+            id="one client",
+        ),
+        pytest.param(change("n_bits = 64", "n_bits = 0"), ["n_bits", "1", "32768", "0"], id="L=0"),
+        pytest.param(change("n_bits = 64", "n_bits = 40000"), ["n_bits", "40000"], id="long L"),
+        pytest.param(change("n_bits = 64", "n_bits = 6.4"), ["n_bits", "6.4"], id="fractional L"),
+        pytest.param(change("n_bits = 64", 'n_bits = "x"'), ["n_bits", "'x'"], id="L is text"),
+        pytest.param(change("k = 2", "k = 15"), ["k = 15", "rows = 15"], id="k = n"),
+        pytest.param(change("k = 2", "k = 0"), ["k must be", "got 0"], id="k = 0"),
+        pytest.param(change("k = 2", "k = true"), ["k must be", "True"], id="k is true"),
+        pytest.param(change("alpha = 0.9", "alpha = 0"), ["alpha", "0", "1"], id="alpha = 0"),
+        pytest.param(change("alpha = 0.9", "alpha = 1.0"), ["alpha", "got 1.0"], id="alpha = 1"),
+        pytest.param(change("alpha = 0.9", "alpha = nan"), ["alpha", "got nan"], id="alpha is nan"),
+        pytest.param(change("alpha = 0.9", 'alpha = "a"'), ["alpha", "'a'"], id="alpha is text"),
+        pytest.param(change("k = 2", "k = 2\ngamma = -1"), ["gamma", "-1"], id="gamma"),
+        pytest.param(change("k = 2", 'k = 2\nties = "no"'), ["ties", "'no'"], id="ties"),
+        pytest.param(change("k = 2", "k = 2\nhamming = 3"), ["hamming", "3"], id="back end"),
+        pytest.param(
+            change("k = 2", 'k = 2\ninclude_self = "no"'), ["include_self", "'no'"], id="self"
+        ),
+        pytest.param(
+            change("k = 2", "k = 2\nfraction_bits = 62"), ["'north'", "62 fraction"], id="overflow"
+        ),
+        pytest.param(
+            change("random_state = 0", "random_state = -1"), ["random_state", "-1"], id="seed"
+        ),
+        pytest.param(change("k = 2", "kay = 2"), ["unknown field 'kay'"], id="unknown field"),
+        pytest.param(change("[clients.east]", "[clients.'a/b']"), ["'a/b'"], id="unsafe name"),
+        pytest.param(lambda p: p.unlink(), ["there is no file", "federation.toml"], id="no file"),
+        pytest.param(
+            lambda p: (p.parent / "south.npy").unlink(), ["'south'", "no file"], id="no data"
+        ),
+        pytest.param(
+            lambda p: (p.parent / "results").write_text("mine"),
+            ["results is a file"],
+            id="output is a file",
+        ),
+        pytest.param(
+            lambda p: (p.parent / "results" / "cost.json").mkdir(parents=True),
+            ["cost.json is a folder"],
+            id="output is taken",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    xclp: Callable[..., tuple[int, str, str]],
+    federation: Path,
+    spoil: Callable[[Path], Any],
+    words: list[str],
+) -> None:
+    spoil(federation)
+    before = content_of(federation.parent)
+    code, _, err = xclp("run", federation)
+    message = one_line(err)
+    assert code == 2
+    assert all(word in message for word in words), message
+    assert content_of(federation.parent) == before
+
+
+def test_a_bad_output_is_found_before_the_computation(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, federation: Path
+) -> None:
+    def never(*args: Any, **options: Any) -> Any:
+        raise AssertionError("the computation was started")
+
+    monkeypatch.setattr(CrossClientLabelPropagation, "fit", never)
+    code, _, err = xclp("run", federation, "--output", federation)
+    assert code == 2
+    assert "federation.toml is a file" in one_line(err)
+
+
+def test_when_writing_fails_there_are_no_results(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, federation: Path
+) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(federation_file, "_write_predictions", full)
+    before = content_of(federation.parent)
+    code, _, err = xclp("run", federation)
+    assert code == 2
+    assert "No space left on device" in one_line(err)
+    assert content_of(federation.parent) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--dataset", "mnist"], ["--dataset", "digits", "watch", "'mnist'"]),
+        (["--labelled", "0"], ["0.0", "(0, 1]"]),
+        (["--labelled", "1"], ["labelled", "1.0"]),
+        (["--labelled", "1.5"], ["1.5", "(0, 1]"]),
+        (["--bits", "0"], ["n_bits", "32768", "0"]),
+        (["--bits", "32769"], ["n_bits", "32768", "32769"]),
+        (["--k", "0"], ["k must be", "got 0"]),
+        (["-k", "160"], ["k = 160", "rows = 160"]),
+        (["--alpha", "1"], ["alpha", "got 1.0"]),
+        (["--alpha", "nan"], ["alpha", "got nan"]),
+        (["--hamming", "rot13"], ["'rot13'", "masked", "plain"]),
+        (["--seed", "-1"], ["seed", "-1"]),
+    ],
+)
+@pytest.mark.usefixtures("few_digits")
+def test_bad_options_of_the_demonstration(
+    xclp: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    arguments: list[str],
+    words: list[str],
+) -> None:
+    options = {"--dataset": "digits", "--bits": "64"}
+    for name, value in options.items():
+        if name not in arguments:
+            arguments = [*arguments, name, value]
+    code, _, err = xclp("demo", *arguments, "--json", tmp_path / "out.json")
+    message = one_line(err)
+    assert code == 2
+    assert all(word in message for word in words), message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("gone/out.json", "there is no folder"),
+        (".", "cannot be written"),
+        ("x/y.json", "no folder"),
+    ],
+)
+def test_a_bad_json_path_is_found_before_the_computation(
+    xclp: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    target: str,
+    message: str,
+) -> None:
+    def never(*args: Any, **options: Any) -> Any:
+        raise AssertionError("the computation was started")
+
+    monkeypatch.setattr(cli, "compare", never)
+    monkeypatch.setattr(cli, "load", never)
+    (tmp_path / "x").write_text("a file")
+    before = content_of(tmp_path)
+    code, _, err = xclp("demo", "--dataset", "digits", "--json", tmp_path / target)
+    assert code == 2
+    assert one_line(err).startswith("--json ")
+    assert message in err
+    assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "arguments", [["demo", "--bits", "many"], ["run"], ["nothing"], ["demo", "--repeat", "0"]]
+)
+def test_wrong_usage_is_exit_code_2(
+    xclp: Callable[..., tuple[int, str, str]], arguments: list[str]
+) -> None:
+    code, out, err = xclp(*arguments)
+    assert (code, out) == (2, "")
+    assert "Usage: " in err
+
+
+def test_without_arguments_the_help_is_shown(xclp: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = xclp()
+    assert code in (0, 2)
+    assert "Usage: " in out + err

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.rng import SeededRng
+from xclp_lp import CrossClientLabelPropagation, demo
+from xclp_lp.data import Federation, label_mask
+from xclp_lp.demo import compare, summary
+
+SETTINGS: dict[str, Any] = {
+    "labelled": 0.2,
+    "seed": 0,
+    "n_bits": 128,
+    "k": 3,
+    "alpha": 0.9,
+    "hamming": "masked",
+}
+
+
+def federation(labels: list[Any], features: list[Any], classes: tuple[Any, ...]) -> Federation:
+    return Federation(
+        names=tuple("abcdef"[: len(labels)]),
+        features=tuple(np.asarray(x, dtype=float) for x in features),
+        labels=tuple(np.asarray(y) for y in labels),
+        classes=classes,
+        source="test",
+        licence="none",
+    )
+
+
+def blobs(classes: tuple[Any, ...] = ("x", "y", "z"), seed: int = 0) -> Federation:
+    rng = np.random.default_rng(seed)
+    centres = 2 * rng.standard_normal((len(classes), 5))
+    codes = [rng.integers(0, len(classes), n) for n in (12, 9, 14)]
+    features = [centres[y] + rng.standard_normal((len(y), 5)) for y in codes]
+    return federation([np.array(classes)[y] for y in codes], features, classes)
+
+
+@pytest.mark.parametrize("hamming", ["plain", "masked"])
+@pytest.mark.parametrize("classes", [("x", "y", "z"), (4, 0, 2)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_secure_and_plain_labels_are_identical(
+    hamming: str, classes: tuple[Any, ...], seed: int
+) -> None:
+    result = compare(blobs(classes), **SETTINGS | {"hamming": hamming, "seed": seed})
+    assert result.identical
+    assert result.xclp == result.plain
+    assert 0 < result.xclp <= 1
+    assert 0 <= result.per_client <= 1
+    assert result.rows == 35
+    assert result.labelled == 2 + 2 + 3
+    assert result.cost.total_bytes > 0
+
+
+def test_the_numbers_are_those_of_the_estimator() -> None:
+    data = blobs()
+    result = compare(data, **SETTINGS)
+    shown = label_mask(data.labels, 0.2, 0)
+    xclp = CrossClientLabelPropagation(
+        128, 3, 0.9, random_state=0, classes=data.classes, client_names=data.names
+    ).fit(data.features, [np.where(m, y, None) for m, y in zip(shown, data.labels, strict=True)])
+    right = [(p == y)[~m] for p, y, m in zip(xclp.transduction_, data.labels, shown, strict=True)]
+    assert result.xclp == np.concatenate(right).mean()
+
+
+def test_accuracy_is_that_of_the_unlabelled_rows_only() -> None:
+    """All rows are equal, and only the labelled ones have the class that all rows get."""
+    features = [np.ones((10, 2))] * 3
+    shown = label_mask([np.zeros(10)] * 3, 0.2, 0)
+    labels = [np.where(mask, "shown", "hidden") for mask in shown]
+    result = compare(federation(labels, features, ("hidden", "shown")), **SETTINGS)
+    assert (result.per_client, result.xclp, result.plain) == (0, 0, 0)
+    assert result.identical
+
+
+def test_labelled_rows_that_come_out_wrong_do_not_count() -> None:
+    """Client c's labels contradict all others', so pooling corrects its hidden rows."""
+    features = [np.ones((10, 2))] * 3
+    shown = label_mask([np.zeros(10)] * 3, 0.2, 0)
+    labels = [np.full(10, "right")] * 2 + [np.where(shown[2], "wrong", "right")]
+    data = federation(labels, features, ("right", "wrong"))
+    result = compare(data, **SETTINGS | {"alpha": 0.99})
+    assert result.per_client == 16 / 24
+    assert (result.xclp, result.plain) == (1, 1)
+
+
+@pytest.mark.parametrize(("client", "row"), [(0, 0), (1, 3), (2, 13)])
+@pytest.mark.parametrize("other", ["x", "y", None])
+def test_a_wrong_secure_label_is_found(
+    monkeypatch: pytest.MonkeyPatch, client: int, row: int, other: Any
+) -> None:
+    data = blobs()
+    before = compare(data, **SETTINGS)
+    original = CrossClientLabelPropagation.fit
+    changes = []
+
+    def broken(self: Any, *args: Any, **kwargs: Any) -> Any:
+        original(self, *args, **kwargs)
+        labels = self.transduction_[client].astype(object)
+        changes.append(labels[row] != other)
+        labels[row] = other
+        self.transduction_[client] = labels
+        return self
+
+    monkeypatch.setattr(CrossClientLabelPropagation, "fit", broken)
+    result = compare(data, **SETTINGS)
+    assert len(changes) == 1
+    assert result.identical is not changes[0]
+    assert (result.per_client, result.plain) == (before.per_client, before.plain)
+
+
+def test_a_generator_makes_everything_repeatable() -> None:
+    one, two = (compare(blobs(), **SETTINGS, rng=SeededRng(3)) for _ in range(2))
+    assert one.cost.bytes_sent == two.cost.bytes_sent
+    assert replace(one, cost=two.cost) == two
+
+
+def test_progress_is_reported() -> None:
+    steps = []
+    compare(blobs(), **SETTINGS, progress=lambda report: steps.append(report.step))
+    assert "hamming" in steps
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labelled": 1.0}, "labelled must leave some row to predict, got 1.0 of 35 rows"),
+        ({"labelled": 0.0}, r"0.0; it must be in \(0, 1\]"),
+        ({"labelled": float("nan")}, r"nan; it must be in \(0, 1\]"),
+        ({"seed": -1}, "-1"),
+        ({"k": 35}, "k = 35, rows = 35"),
+        ({"n_bits": 0}, "n_bits must be between 1 and 32768, got 0"),
+        ({"alpha": 1.0}, "alpha must be strictly between 0 and 1, got 1.0"),
+        ({"hamming": "rot13"}, "'rot13'"),
+    ],
+)
+def test_bad_settings(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        compare(blobs(), **SETTINGS | change)
+
+
+def test_the_summary_is_the_mean_over_runs() -> None:
+    runs = [compare(blobs(seed=s), **SETTINGS | {"seed": s}) for s in range(3)]
+    result = summary(runs)
+    assert json.loads(json.dumps(result)) == result
+    assert list(result) == ["accuracy", "identical_labels", "cost"]
+    assert result["accuracy"] == {
+        "per_client": pytest.approx(np.mean([r.per_client for r in runs])),
+        "xclp": pytest.approx(np.mean([r.xclp for r in runs])),
+        "plain": pytest.approx(np.mean([r.plain for r in runs])),
+    }
+    assert result["identical_labels"] is True
+    assert result["cost"] == runs[0].cost.to_dict()
+    assert summary([runs[0], replace(runs[1], identical=False)])["identical_labels"] is False
+
+
+def test_the_reference_is_computed_without_the_protocol() -> None:
+    """The plain labels come from `pooled`, not from what the estimator did."""
+    assert demo.pooled.__module__ == "xclp_lp.propagation"

@@ -1,0 +1,579 @@
+from __future__ import annotations
+
+import doctest
+import os
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from xclp_crypto.errors import (
+    DataError,
+    EncodingOverflow,
+    ParameterError,
+    PrivacyWarning,
+)
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
+from xclp_lp import CrossClientLabelPropagation, estimator
+from xclp_lp.labels import one_hot
+from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.propagation import pooled
+
+SETTINGS: dict[str, Any] = {"n_bits": 64, "k": 2, "alpha": 0.9, "random_state": 0}
+
+
+def example(seed: int = 0) -> tuple[list[NDArray[np.float64]], list[NDArray[np.int64]]]:
+    """Three clients with two classes, two labels each."""
+    rng = np.random.default_rng(seed)
+    Xs, ys = [], []
+    for n in (6, 4, 5):
+        y = rng.integers(0, 2, n)
+        Xs.append(2 * np.eye(2)[y] @ rng.standard_normal((2, 4)) + rng.standard_normal((n, 4)))
+        ys.append(np.where(np.arange(n) < 2, y, -1))
+    ys[0][:2] = [0, 1]
+    return Xs, ys
+
+
+def fit(Xs: Any = None, ys: Any = None, **settings: Any) -> CrossClientLabelPropagation:
+    given_Xs, given_ys = example()
+    return CrossClientLabelPropagation(**(SETTINGS | settings)).fit(
+        given_Xs if Xs is None else Xs, given_ys if ys is None else ys
+    )
+
+
+def lists(arrays: list[NDArray[Any]]) -> list[list[Any]]:
+    return [a.tolist() for a in arrays]
+
+
+# scikit-learn's conventions
+
+
+def test_parameters_are_stored_as_given_and_never_changed() -> None:
+    settings = {
+        "n_bits": np.int64(64),
+        "k": 2,
+        "alpha": 0.5,
+        "gamma": 2,
+        "hamming": "plain",
+        "include_self": True,
+        "ties": "lowest-index",
+        "classes": ["b", "a"],
+        "fraction_bits": 30,
+        "random_state": 3,
+        "client_names": ["x", "y", "z"],
+    }
+    xclp = CrossClientLabelPropagation(**settings)
+    assert xclp.get_params() == settings
+    copy = clone(xclp)
+    assert copy is not xclp
+    assert copy.get_params() == settings
+    Xs, ys = example()
+    xclp.fit(Xs, [["ab"[v] if v >= 0 else None for v in y] for y in ys])
+    assert all(xclp.get_params()[name] is value for name, value in settings.items())
+    assert xclp.client_names_ == ("x", "y", "z")
+    assert xclp.classes_.tolist() == ["b", "a"]
+    assert not hasattr(copy, "transduction_")
+
+
+def test_set_params_and_bad_values_only_matter_in_fit() -> None:
+    xclp = CrossClientLabelPropagation(k=-3)
+    assert xclp.set_params(k=2, n_bits=64, random_state=0) is xclp
+    Xs, ys = example()
+    assert xclp.fit(Xs, ys) is xclp
+    with pytest.raises(ValueError, match="Invalid parameter 'kk'"):
+        xclp.set_params(kk=2)
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    assert CrossClientLabelPropagation().get_params() == {
+        "n_bits": 4096,
+        "k": 10,
+        "alpha": 0.99,
+        "gamma": 1.0,
+        "hamming": "masked",
+        "include_self": False,
+        "ties": "all",
+        "classes": None,
+        "fraction_bits": 40,
+        "random_state": None,
+        "client_names": None,
+    }
+
+
+def test_attributes() -> None:
+    Xs, ys = example()
+    xclp = fit(Xs, ys)
+    assert xclp.client_names_ == ("client-0", "client-1", "client-2")
+    assert xclp.n_features_in_ == 4
+    assert xclp.classes_.tolist() == [0, 1]
+    assert xclp.cost_.total_bytes > 0
+    for x, labels, confidence, distribution in zip(
+        Xs, xclp.transduction_, xclp.confidence_, xclp.label_distributions_, strict=True
+    ):
+        assert labels.shape == confidence.shape == (len(x),)
+        assert labels.dtype.kind == "i"
+        assert distribution.shape == (len(x), 2)
+        assert np.allclose(distribution.sum(axis=1), 1)
+        assert ((confidence >= 0) & (confidence <= 1)).all()
+    predicted = CrossClientLabelPropagation(**SETTINGS).fit_predict(Xs, ys)
+    assert lists(predicted) == lists(xclp.transduction_)
+
+
+def test_the_inputs_are_not_modified() -> None:
+    Xs, ys = example()
+    fit(Xs, ys)
+    again_Xs, again_ys = example()
+    assert all(np.array_equal(a, b) for a, b in zip(Xs + ys, again_Xs + again_ys, strict=True))
+
+
+def test_the_example_in_the_documentation() -> None:
+    failed, attempted = doctest.testmod(estimator)
+    assert failed == 0
+    assert attempted >= 5
+
+
+# Randomness
+
+
+@pytest.fixture
+def traffic(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, bytes]]:
+    """One dictionary per fit: link and type of each message to its bytes."""
+    runs: list[dict[str, bytes]] = []
+
+    def watched(**options: Any) -> Simulation:
+        runs.append({})
+
+        def watch(delivery: Delivery) -> bytes:
+            key = f"{delivery.index} {delivery.message} {delivery.sender} {delivery.receiver}"
+            runs[-1][key] = delivery.payload
+            return delivery.payload
+
+        return Simulation(faults=Faults(on_message=watch), **options)
+
+    monkeypatch.setattr(estimator, "Simulation", watched)
+    return runs
+
+
+@pytest.mark.parametrize("hamming", ["plain", "masked"])
+def test_random_state_fixes_the_projection_and_nothing_else(
+    traffic: list[dict[str, bytes]], hamming: str
+) -> None:
+    one, two = fit(hamming=hamming), fit(hamming=hamming)
+    assert lists(one.transduction_) == lists(two.transduction_)
+    assert lists(one.confidence_) == lists(two.confidence_)
+    first, second = traffic
+    assert first.keys() == second.keys()
+    assert all(first[key] != second[key] for key in first)
+
+
+def test_a_seeded_generator_fixes_everything(traffic: list[dict[str, bytes]]) -> None:
+    Xs, ys = example()
+    fits = [
+        CrossClientLabelPropagation(**SETTINGS | {"random_state": None}).fit(
+            Xs, ys, rng=SeededRng(seed)
+        )
+        for seed in (1, 1, 2)
+    ]
+    assert fits[0].cost_.bytes_sent == fits[1].cost_.bytes_sent
+    assert fits[0].cost_.rounds == fits[1].cost_.rounds
+    assert traffic[0] == traffic[1]
+    assert all(traffic[0][key] != traffic[2][key] for key in traffic[0])
+
+
+def test_without_a_random_state_each_run_has_its_own_projection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    digests = []
+    original = estimator.Simulation.run
+
+    def recorded(self: Simulation, roles: Any) -> Any:
+        self._record = True
+        outcome = original(self, roles)
+        digests.append(
+            {m.digest for _, m in outcome.views["server"] if type(m).__name__ == "Prepared"}
+        )
+        return outcome
+
+    monkeypatch.setattr(estimator.Simulation, "run", recorded)
+    for state in (None, None, 0, 0, 1):
+        fit(random_state=state)
+    assert all(len(found) == 1 for found in digests)
+    none, none_again, zero, zero_again, one = (found.pop() for found in digests)
+    assert zero == zero_again
+    assert len({none, none_again, zero, one}) == 4
+
+
+@pytest.mark.parametrize("state", [0, np.int64(7), 2**80])
+def test_random_states(state: int) -> None:
+    assert lists(fit(random_state=state).transduction_) == lists(
+        fit(random_state=int(state)).transduction_
+    )
+
+
+# Labels of every type
+
+NAMES = ["no", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("convert", "classes", "missing"),
+    [
+        (lambda y: [NAMES[v] if v >= 0 else None for v in y], NAMES, None),
+        (lambda y: pd.Series([NAMES[v] if v >= 0 else pd.NA for v in y]), NAMES, None),
+        (lambda y: [bool(v) if v >= 0 else None for v in y], [False, True], None),
+        (lambda y: np.where(y < 0, np.nan, y + 0.5), [0.5, 1.5], None),
+        (lambda y: np.ma.masked_array(y, mask=y < 0), [0, 1], -1),
+        (
+            lambda y: np.ma.masked_array(np.array(NAMES)[np.maximum(y, 0)], mask=y < 0),
+            NAMES,
+            None,
+        ),
+        (lambda y: y.astype(np.int8), [0, 1], -1),
+        (lambda y: [["-1", "0"][v] if v >= 0 else None for v in y], ["-1", "0"], None),
+    ],
+)
+def test_labels_of_other_types(convert: Any, classes: list[Any], missing: Any) -> None:
+    Xs, ys = example()
+    reference = fit(Xs, ys)
+    far = [*Xs[:2], np.vstack([Xs[2], np.zeros(4)])]
+    ys[2] = np.append(ys[2], -1)
+    with pytest.warns(UserWarning, match="rows 5 are all zero"):
+        other = fit(far, [convert(y) for y in ys])
+    assert other.classes_.tolist() == classes
+    expected = [[classes[v] for v in labels] for labels in lists(reference.transduction_)]
+    expected[2].append(missing)
+    assert lists(other.transduction_) == expected
+
+
+def test_classes_that_do_not_occur_are_possible() -> None:
+    xclp = fit(classes=[5, 0, 1])
+    assert xclp.classes_.tolist() == [5, 0, 1]
+    reference = fit()
+    assert lists(xclp.transduction_) == lists(reference.transduction_)
+    for wide, narrow in zip(xclp.label_distributions_, reference.label_distributions_, strict=True):
+        assert (wide[:, 0] == 0).all()
+        assert np.allclose(wide[:, 1:], narrow)
+
+
+def test_a_single_class_is_certain() -> None:
+    Xs, ys = example()
+    xclp = fit(Xs, [np.where(y < 0, -1, 7) for y in ys], k=8)
+    reached = np.concatenate(xclp.transduction_) == 7
+    assert reached.any()
+    assert (np.concatenate(xclp.confidence_)[reached] == 1).all()
+
+
+# The result
+
+
+@pytest.mark.parametrize("hamming", ["plain", "masked"])
+def test_digits_get_the_labels_of_pooled_propagation(hamming: str) -> None:
+    pixels, digits = load_digits(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(pixels))[:240]
+    Xs = [pixels[r] - 8.0 for r in np.split(rows, [90, 150])]
+    truth = [digits[r] for r in np.split(rows, [90, 150])]
+    ys = [np.where(np.arange(len(t)) < 12, t, -1) for t in truth]
+    xclp = CrossClientLabelPropagation(
+        512, 3, 0.95, hamming=hamming, random_state=4, classes=range(10)
+    ).fit(Xs, ys)
+    pi = projection(estimator.projection_seed(4) or b"", 512, 64)
+    together = pooled([hash_bits(x, pi) for x in Xs], [one_hot(y, 10) for y in ys], k=3, alpha=0.95)
+    for j, prediction in enumerate(together):
+        assert (xclp.transduction_[j] == prediction.labels).all()
+        assert np.allclose(xclp.confidence_[j], prediction.confidence)
+        assert np.allclose(xclp.label_distributions_[j], prediction.distribution)
+    right = np.concatenate([p == t for p, t, y in zip(xclp.transduction_, truth, ys, strict=True)])
+    assert right.mean() > 0.7
+
+
+def test_a_component_without_labels_stays_unlabelled() -> None:
+    near, far = np.array([1.0, 0.0, 0.0]), np.array([-1.0, 0.0, 0.0])
+    Xs = [np.array([near, far]), np.array([near, far]), np.array([far, near])]
+    xclp = fit(Xs, [["x", None], ["y", None], [None, None]], n_bits=128)
+    assert lists(xclp.transduction_) == [["x", None], ["y", None], [None, "x"]]
+    for j, row in ((0, 1), (1, 1), (2, 0)):
+        assert xclp.confidence_[j][row] == 0
+        assert xclp.label_distributions_[j][row].tolist() == [0.5, 0.5]
+
+
+def test_zero_rows_are_named_and_stay_unlabelled() -> None:
+    Xs, ys = example()
+    Xs[1][[1, 3]] = 0
+    with pytest.warns(UserWarning, match="client 'client-1': rows 1, 3 are all zero") as caught:
+        xclp = fit(Xs, ys)
+    assert len(caught) == 1
+    assert xclp.transduction_[1][[1, 3]].tolist() == [-1, -1]
+    Xs, ys = example()
+    Xs[0] = np.vstack([Xs[0], np.zeros((9, 4))])
+    ys[0] = np.append(ys[0], np.full(9, -1))
+    with pytest.warns(UserWarning, match="client 'client-0': rows 6, 7, 8, 9, 10, … are all zero"):
+        fit(Xs, ys)
+
+
+@pytest.mark.parametrize("empty", [[], (), np.empty((0, 4)), np.empty(0), np.empty((0, 4), int)])
+def test_a_client_without_rows(empty: Any) -> None:
+    Xs, ys = example()
+    reference = fit(Xs, ys)
+    Xs.insert(1, empty)
+    ys.insert(1, [])
+    xclp = fit(Xs, ys)
+    assert lists([*xclp.transduction_[:1], *xclp.transduction_[2:]]) == lists(
+        reference.transduction_
+    )
+    assert xclp.transduction_[1].shape == (0,)
+    assert xclp.label_distributions_[1].shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda x: x.tolist(),
+        pd.DataFrame,
+        lambda x: np.asfortranarray(x),
+        lambda x: np.ma.masked_array(x),
+        lambda x: [tuple(row) for row in x],
+        lambda x: x.astype(np.longdouble),
+    ],
+)
+def test_features_of_other_types(convert: Any) -> None:
+    Xs, ys = example()
+    assert lists(fit([convert(x) for x in Xs], ys).transduction_) == lists(
+        fit(Xs, ys).transduction_
+    )
+
+
+def test_integers_and_booleans_are_numbers() -> None:
+    Xs, ys = example()
+    whole = [np.rint(3 * x) for x in Xs]
+    reference = lists(fit(whole, ys).transduction_)
+    assert lists(fit([x.astype(np.int8) for x in whole], ys).transduction_) == reference
+    yes = [x > 0 for x in Xs]
+    yes = [x | ~x.any(axis=1)[:, None] for x in yes]
+    assert lists(fit(yes, ys).transduction_) == lists(
+        fit([x.astype(float) for x in yes], ys).transduction_
+    )
+
+
+def test_two_clients_are_warned() -> None:
+    Xs, ys = example()
+    with pytest.warns(PrivacyWarning, match="with two clients, each learns the other's part"):
+        fit(Xs[:2], ys[:2])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(Xs, ys)
+
+
+def test_progress_names_parties_and_steps() -> None:
+    reports = []
+    Xs, ys = example()
+    CrossClientLabelPropagation(**SETTINGS).fit(Xs, ys, progress=reports.append)
+    assert {r.party for r in reports} == {"client-0", "client-1", "client-2", "server"}
+    assert {"setup", "hashing", "hamming", "propagation", "row sums", "labels"} == {
+        r.step for r in reports
+    }
+
+
+# Bad input
+
+
+def spoiled(client: int, row: int, column: int, value: Any) -> list[Any]:
+    Xs, _ = example()
+    Xs[client][row, column] = value
+    return Xs
+
+
+def with_features(client: int, features: Any) -> list[Any]:
+    Xs: list[Any] = list(example()[0])
+    Xs[client] = features
+    return Xs
+
+
+def with_labels(client: int, labels: Any) -> list[Any]:
+    ys: list[Any] = list(example()[1])
+    ys[client] = labels
+    return ys
+
+
+@pytest.mark.parametrize(
+    ("Xs", "message"),
+    [
+        (spoiled(1, 3, 2, np.nan), "client 'client-1': row 3, column 2 of the vectors is nan"),
+        (spoiled(2, 0, 1, np.inf), "client 'client-2': row 0, column 1 of the vectors is inf"),
+        (spoiled(0, 5, 0, -np.inf), "client 'client-0': row 5, column 0 of the vectors is -inf"),
+        (
+            with_features(1, [[1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 4], [0, 0, 0, 1]]),
+            "client 'client-1': row 1 has 3 features, row 0 has 4",
+        ),
+        (
+            with_features(1, [[1, 2, 3, [4]], [1, 2, 3, 4]]),
+            "client 'client-1': a feature is a list, not a number",
+        ),
+        (
+            with_features(1, [[1, 2, 3, "x"]] * 4),
+            "client 'client-1': row 0, column 3 is 'x', which is no number",
+        ),
+        (
+            with_features(2, np.array([[1, 2, 3, None]] * 5, dtype=object)),
+            "client 'client-2': row 0, column 3 is None, which is no number",
+        ),
+        (
+            with_features(2, pd.DataFrame([[1, 2, 3, 4]] * 4 + [[1, 2, pd.NA, 3]], dtype="Int64")),
+            "client 'client-2': row 4, column 2 is <NA>, which is no number",
+        ),
+        (with_features(0, np.ones((6, 4), dtype=complex)), "client 'client-0': .* complex128"),
+        (with_features(0, np.array([[1, 2]] * 6, dtype=object)), "client 'client-0': .* object"),
+        (
+            with_features(0, np.array([["2020-01-01"] * 4] * 6, dtype="M8[D]")),
+            "client 'client-0': .*datetime64",
+        ),
+        (with_features(0, np.ones(6)), r"client 'client-0': .* shape \(6,\)"),
+        (with_features(0, np.ones((6, 2, 2))), r"client 'client-0': .* shape \(6, 2, 2\)"),
+        (with_features(0, np.ones((6, 0))), r"client 'client-0': .* shape \(6, 0\)"),
+        (with_features(0, 5.0), r"client 'client-0': .* shape \(\)"),
+        (with_features(0, None), r"client 'client-0': .* shape \(\)"),
+        (
+            with_features(0, np.ma.masked_array(np.ones((6, 4)), mask=np.eye(6, 4) * [0, 0, 1, 0])),
+            r"client 'client-0': the features are masked at \(2, 2\)",
+        ),
+        (
+            with_features(2, np.ones((5, 3))),
+            "client 'client-2' has 3 features, 'client-0' has 4; all must have the same",
+        ),
+        (with_features(2, np.ones((4, 4))), "client 'client-2': 4 rows of features, 5 labels"),
+        ([[], [], []], "no client has any rows"),
+    ],
+)
+def test_features_that_cannot_be_used(Xs: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        fit(Xs)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ys", "message"),
+    [
+        (with_labels(1, [0, -1, -1]), "client 'client-1': 4 rows of features, 3 labels"),
+        (with_labels(1, [[0], [1], [1], [1]]), "client 'client-1', row 0: a label of type list"),
+        (with_labels(1, np.zeros((4, 1))), r"client 'client-1': labels must be one-dimensional"),
+        (with_labels(1, None), "client 'client-1': labels must be a list or an array, got None"),
+        (
+            with_labels(2, ["a", None, None, None, None]),
+            r"several types: int \(client 'client-0', row 0\), str \(client 'client-2', row 0\)",
+        ),
+        ([np.full(n, -1) for n in (6, 4, 5)], "no client has a label"),
+        ([np.full(6, -1), np.full(4, -1)], "3 feature arrays and 2 label arrays"),
+        ([[None] * 6, [np.nan] * 4, [-1] * 5], "no client has a label"),
+    ],
+)
+def test_labels_that_cannot_be_used(ys: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        fit(ys=ys)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_class_is_named() -> None:
+    with pytest.raises(DataError) as caught:
+        fit(ys=with_labels(2, [-1, -1, -1, 9, -1]), classes=[0, 1])
+    assert str(caught.value) == "client 'client-2', row 3: label 9 is none of the classes (0, 1)"
+
+
+def test_labels_of_zero_rows_alone_are_not_enough() -> None:
+    Xs, ys = example()
+    for x, y in zip(Xs, ys, strict=True):
+        x[y >= 0] = 0
+    with (
+        pytest.warns(UserWarning, match="all zero"),
+        pytest.raises(DataError, match="every labelled row is all zero"),
+    ):
+        fit(Xs, ys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"n_bits": 0}, "n_bits must be between 1 and 32768, got 0"),
+        ({"n_bits": 32769}, "n_bits must be between 1 and 32768, got 32769"),
+        ({"n_bits": True}, "n_bits must be an integer, got True"),
+        ({"n_bits": 1.5}, "n_bits must be an integer, got 1.5"),
+        ({"n_bits": "64"}, "n_bits must be an integer, got '64'"),
+        ({"k": 15}, "k = 15, rows = 15"),
+        ({"k": 0}, "k must be at least 1, got 0"),
+        ({"k": 2.0}, "k must be an integer, got 2.0"),
+        ({"alpha": 0}, "alpha must be strictly between 0 and 1, got 0"),
+        ({"alpha": 1}, "alpha must be strictly between 0 and 1, got 1"),
+        ({"alpha": -0.5}, "alpha must be strictly between 0 and 1, got -0.5"),
+        ({"alpha": float("nan")}, "alpha must be strictly between 0 and 1, got nan"),
+        ({"alpha": "0.9"}, "alpha must be a number, got '0.9'"),
+        ({"gamma": 0}, "gamma must be positive and finite, got 0"),
+        ({"gamma": float("inf")}, "gamma must be positive and finite, got inf"),
+        ({"gamma": None}, "gamma must be a number, got None"),
+        ({"hamming": "rot13"}, "'rot13' is none of masked, plain"),
+        ({"hamming": None}, "hamming must be the name of a back end, got None"),
+        ({"include_self": "yes"}, "include_self must be true or false, got 'yes'"),
+        ({"ties": "any"}, "ties must be 'all' or 'lowest-index', got 'any'"),
+        ({"fraction_bits": 63}, "fraction_bits must be in 0 … 62"),
+        ({"fraction_bits": -1}, "got -1"),
+        ({"fraction_bits": None}, "fraction_bits must be an integer, got None"),
+        ({"random_state": -1}, "random_state must not be negative, got -1"),
+        ({"random_state": 1.0}, "random_state must be None or an integer, got 1.0"),
+        ({"random_state": True}, "random_state must be None or an integer, got True"),
+        ({"random_state": np.random.RandomState(0)}, "random_state must be None or an integer"),
+        ({"classes": [0, 1, 0]}, "classes must be distinct"),
+        ({"classes": [0, 1, -1]}, "classes must not contain a marker"),
+        ({"classes": "01"}, "classes must be a list of labels, got '01'"),
+        ({"client_names": ["a", "b", "a"]}, "two clients are called 'a'"),
+        ({"client_names": ["a", "b"]}, "2 names for 3 clients"),
+        ({"client_names": ["a", "b", "server"]}, "'server' cannot be the name of a client"),
+        ({"client_names": ["a", "b", ""]}, "'' cannot be the name of a client"),
+        ({"client_names": ["a", "b", 3]}, "3 cannot be the name of a client"),
+    ],
+)
+def test_parameters_that_cannot_be_used(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message) as caught:
+        fit(**settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_k_counts_only_rows_with_a_direction() -> None:
+    Xs, ys = example()
+    Xs[2][2:] = 0
+    with (
+        pytest.warns(UserWarning, match="all zero"),
+        pytest.raises(ParameterError, match="k = 12, rows = 12"),
+    ):
+        fit(Xs, ys, k=12)
+
+
+@pytest.mark.parametrize("clients", [0, 1])
+def test_fewer_than_two_clients_are_refused(clients: int) -> None:
+    Xs, ys = example()
+    with pytest.raises(ParameterError, match=f"at least 2 clients are needed, got {clients}"):
+        fit(Xs[:clients], ys[:clients])
+
+
+def test_scores_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(
+        EncodingOverflow, match=r"client 'client-0': row 1, column 1: .* 62 fraction"
+    ):
+        fit(fraction_bits=62)
+
+
+def test_a_run_larger_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 100}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    with pytest.raises(ParameterError, match=r"15 rows with 64 bits need .* use fewer rows"):
+        fit()
+
+
+def test_after_an_error_the_old_results_stand() -> None:
+    xclp = fit()
+    before = lists(xclp.transduction_)
+    with pytest.raises(DataError):
+        xclp.fit(spoiled(1, 3, 2, np.nan), example()[1])
+    assert lists(xclp.transduction_) == before

@@ -1,0 +1,582 @@
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from xclp_crypto.errors import DataError, ParameterError, XclpError
+from xclp_lp import CrossClientLabelPropagation, federation_file
+from xclp_lp.federation_file import FederationFile, load_federation, require_writable, write_results
+
+PARAMETERS = "[parameters]\nn_bits = 64\nk = 2\nalpha = 0.9\nrandom_state = 0\n"
+
+
+def arrays() -> tuple[list[Any], list[Any]]:
+    """Three clients with the classes 3 and 5, two labels each."""
+    rng = np.random.default_rng(0)
+    Xs, ys = [], []
+    for n in (6, 4, 5):
+        y = rng.integers(0, 2, n)
+        x = 2 * np.eye(2)[y] @ rng.standard_normal((2, 3)) + rng.standard_normal((n, 3))
+        Xs.append(x.round(3))
+        ys.append(np.where(np.arange(n) < 2, 3 + 2 * y, -1))
+    ys[0][:2] = [3, 5]
+    return Xs, ys
+
+
+def write_csv(path: Path, columns: dict[str, list[Any]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))
+
+
+def columns_of(x: Any) -> dict[str, list[Any]]:
+    return {f"f{i}": x[:, i].tolist() for i in range(x.shape[1])}
+
+
+def blank(y: Any, value: Any) -> list[Any]:
+    return [value if v == -1 else v for v in y.tolist()]
+
+
+def as_csv(folder: Path, name: str, x: Any, y: Any) -> str:
+    write_csv(folder / f"{name}.csv", {"label": blank(y, ""), **columns_of(x)})
+    return f'features = "{name}.csv"\nlabel_column = "label"'
+
+
+def as_two_csv(folder: Path, name: str, x: Any, y: Any) -> str:
+    write_csv(folder / f"{name}.csv", columns_of(x))
+    write_csv(folder / f"{name}_y.csv", {"label": y.tolist()})
+    return f'features = "{name}.csv"\nlabels = "{name}_y.csv"'
+
+
+def as_csv_with_single_column(folder: Path, name: str, x: Any, y: Any) -> str:
+    write_csv(folder / f"{name}.csv", columns_of(x))
+    lines = ["label", *("" if v == -1 else str(v) for v in y.tolist())]
+    (folder / f"{name}_y.csv").write_text("\n".join(lines) + "\n")
+    return f'features = "{name}.csv"\nlabels = "{name}_y.csv"'
+
+
+def as_npy(folder: Path, name: str, x: Any, y: Any) -> str:
+    np.save(folder / f"{name}.npy", x)
+    np.save(folder / f"{name}_y.npy", y)
+    return f'features = "{name}.npy"\nlabels = "{name}_y.npy"'
+
+
+def as_npz(folder: Path, name: str, x: Any, y: Any) -> str:
+    np.savez(folder / f"{name}.npz", x=x, y=y)
+    return f'features = "{name}.npz"\nfeatures_array = "x"\nlabels_array = "y"'
+
+
+def as_two_npz(folder: Path, name: str, x: Any, y: Any) -> str:
+    np.savez(folder / f"{name}.npz", x=x)
+    np.savez(folder / f"{name}_y.npz", y=y, z=x)
+    return f'features = "{name}.npz"\nlabels = "{name}_y.npz"\nlabels_array = "y"'
+
+
+def as_parquet(folder: Path, name: str, x: Any, y: Any) -> str:
+    columns = {"label": blank(y, None), **columns_of(x)}
+    parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
+    return f'features = "{name}.parquet"\nlabel_column = "label"'
+
+
+def as_parquet_and_npy(folder: Path, name: str, x: Any, y: Any) -> str:
+    parquet.write_table(pa.table(columns_of(x)), folder / f"{name}.parquet")
+    np.save(folder / f"{name}_y.npy", y.astype(np.int16))
+    return f'features = "{name}.parquet"\nlabels = "{name}_y.npy"'
+
+
+FORMATS = {
+    f.__name__[3:]: f
+    for f in (
+        as_csv,
+        as_two_csv,
+        as_csv_with_single_column,
+        as_npy,
+        as_npz,
+        as_two_npz,
+        as_parquet,
+        as_parquet_and_npy,
+    )
+}
+NAMES = ("north", "south", "east")
+
+
+def write_federation(folder: Path, formats: list[Callable[..., str]], top: str = "") -> Path:
+    Xs, ys = arrays()
+    sections = [
+        f"[clients.{name}]\n{save(folder, name, x, y)}\n"
+        for name, save, x, y in zip(NAMES, formats, Xs, ys, strict=True)
+    ]
+    path = folder / "federation.toml"
+    path.write_text("\n".join([top, PARAMETERS, *sections]))
+    return path
+
+
+def fitted(federation: FederationFile) -> CrossClientLabelPropagation:
+    return federation.estimator().fit(
+        [c.features for c in federation.clients], [c.labels for c in federation.clients]
+    )
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# All formats
+
+
+def mixtures() -> list[Any]:
+    names = list(FORMATS)
+    same = [[name] * 3 for name in names]
+    mixed = [[names[(i + s) % len(names)] for s in (0, 3, 5)] for i in range(len(names))]
+    return [pytest.param([FORMATS[n] for n in m], id="-".join(m)) for m in same + mixed]
+
+
+@pytest.mark.parametrize("formats", mixtures())
+def test_all_formats_and_mixtures_give_the_same(
+    tmp_path: Path, formats: list[Callable[..., str]]
+) -> None:
+    Xs, ys = arrays()
+    reference = CrossClientLabelPropagation(64, 2, 0.9, random_state=0).fit(Xs, ys)
+    loaded = load_federation(write_federation(tmp_path, formats))
+    assert loaded.output == tmp_path / "results"
+    assert tuple(c.name for c in loaded.clients) == NAMES
+    for c, x in zip(loaded.clients, Xs, strict=True):
+        assert np.array_equal(c.features, x)
+        assert c.ids == list(range(len(x)))
+    result = fitted(loaded)
+    assert result.classes_.tolist() == [3, 5]
+    assert result.client_names_ == NAMES
+    for j in range(3):
+        assert result.transduction_[j].tolist() == reference.transduction_[j].tolist()
+        assert np.array_equal(result.confidence_[j], reference.confidence_[j])
+
+
+def test_one_client_with_text_keeps_all_classes_text(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_two_csv, as_csv])
+    loaded = load_federation(path)
+    assert loaded.clients[0].labels == [3, 5, None, None, None, None]
+    assert loaded.clients[1].labels[2:] == [-1, -1]
+    write_csv(
+        tmp_path / "east.csv",
+        {"label": ["cat", "", "", "", ""], **columns_of(arrays()[0][2])},
+    )
+    loaded = load_federation(path)
+    assert loaded.clients[0].labels == ["3", "5", None, None, None, None]
+    assert loaded.clients[1].labels[2:] == ["-1", "-1"]  # beside text, a class like any other
+    assert fitted(loaded).classes_.tolist() == ["-1", "3", "5", "cat"]
+
+
+def test_text_in_csv_and_integers_in_an_array_are_one_class(tmp_path: Path) -> None:
+    loaded = load_federation(write_federation(tmp_path, [as_csv, as_npy, as_parquet]))
+    assert loaded.clients[0].labels[0] == 3
+    assert fitted(loaded).classes_.tolist() == [3, 5]
+
+
+def test_text_in_arrays_means_text(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_csv])
+    np.save(tmp_path / "south_y.npy", np.array(["3", "5", "5", "3"]))
+    assert fitted(load_federation(path)).classes_.tolist() == ["3", "5"]
+
+
+def test_byte_order_mark_quotes_and_columns(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_npy, as_npy, as_npy])
+    Xs, ys = arrays()
+    plain = [c.features for c in load_federation(path).clients]
+    columns = {
+        'the "name", quoted': [f'row "{i}", here' for i in range(6)],
+        "note": ["not a number\nat all"] * 6,
+        **columns_of(Xs[0]),
+        "grün": blank(ys[0], ""),
+    }
+    write_csv(tmp_path / "north.csv", columns)
+    content = (tmp_path / "north.csv").read_bytes()
+    (tmp_path / "north.csv").write_bytes(b"\xef\xbb\xbf" + content)
+    text = path.read_text().replace(
+        'features = "north.npy"\nlabels = "north_y.npy"',
+        'features = "north.csv"\nlabel_column = "grün"\n'
+        'id_column = "the \\"name\\", quoted"\nfeature_columns = ["f2", "f0", "f1"]',
+    )
+    path.write_text(text, encoding="utf-8")
+    loaded = load_federation(path)
+    north = loaded.clients[0]
+    assert north.ids == [f'row "{i}", here' for i in range(6)]
+    assert np.array_equal(north.features, plain[0][:, [2, 0, 1]])
+    assert north.labels == blank(ys[0], None)
+
+
+def test_clients_without_labels_or_rows(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_csv, as_npy])
+    text = path.read_text().replace('\nlabels = "east_y.npy"', "")
+    path.write_text(text + '\n[clients.empty]\nfeatures = "empty.csv"\nlabel_column = "label"\n')
+    write_csv(tmp_path / "empty.csv", {"label": [], "a": [], "b": [], "c": []})
+    loaded = load_federation(path)
+    assert loaded.clients[2].labels == [None] * 5
+    assert loaded.clients[3].features.shape == (0, 3)
+    result = fitted(loaded)
+    write_results(loaded, result)
+    assert rows_of(tmp_path / "results" / "empty.csv") == []
+    assert len(rows_of(tmp_path / "results" / "east.csv")) == 5
+
+
+def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    text = path.read_text().replace(
+        PARAMETERS,
+        '[parameters]\nn_bits = 32\nk = 3\nalpha = 0.5\ngamma = 2.0\nhamming = "plain"\n'
+        'include_self = true\nties = "lowest-index"\nclasses = [5, 3]\nfraction_bits = 30\n'
+        "random_state = 9\n",
+    )
+    path.write_text(text)
+    assert load_federation(path).estimator().get_params() == {
+        "n_bits": 32,
+        "k": 3,
+        "alpha": 0.5,
+        "gamma": 2.0,
+        "hamming": "plain",
+        "include_self": True,
+        "ties": "lowest-index",
+        "classes": [5, 3],
+        "fraction_bits": 30,
+        "random_state": 9,
+        "client_names": list(NAMES),
+    }
+    assert set(federation_file.PARAMETERS) | {"client_names"} == set(
+        CrossClientLabelPropagation().get_params()
+    )
+
+
+# What cannot be read
+
+
+def changed(old: str, new: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+
+    return change
+
+
+def rewritten(file: str, content: str) -> Callable[[Path], None]:
+    return lambda path: (path.parent / file).write_text(content) and None
+
+
+def removed(file: str) -> Callable[[Path], None]:
+    return lambda path: (path.parent / file).unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda p: p.unlink(), ParameterError, "there is no file .*federation.toml"),
+        (lambda p: p.unlink() or p.mkdir(), ParameterError, "federation.toml: .*directory"),
+        (lambda p: p.write_bytes(b"\xff"), ParameterError, "federation.toml: .*decode"),
+        (
+            lambda p: p.write_text("k = "),
+            ParameterError,
+            "federation.toml: Invalid value .at end of document",
+        ),
+        (lambda p: p.write_text(""), ParameterError, r"no section \[clients.NAME\]"),
+        (lambda p: p.write_text("clients = 3"), ParameterError, "clients must be a section, got 3"),
+        (
+            changed("[parameters]", "[[parameters]]"),
+            ParameterError,
+            "parameters must be a section, got",
+        ),
+        (changed("[parameters]", "[parametres]"), ParameterError, "unknown field 'parametres'"),
+        (changed("k = 2", "kk = 2"), ParameterError, r"\[parameters\]: unknown field 'kk'; the"),
+        (
+            changed("[parameters]", 'client_names = "x"\n[parameters]'),
+            ParameterError,
+            "unknown field 'client_names'; the fields are parameters, clients, output",
+        ),
+        (changed("[parameters]", "output = 3\n[parameters]"), ParameterError, "folder, got 3"),
+        (changed("[parameters]", 'output = ""\n[parameters]'), ParameterError, "folder, got ''"),
+        (
+            changed("[clients.south]", "[clients.north]"),
+            ParameterError,
+            "federation.toml: .*north",
+        ),
+        (
+            changed("label_column", "labels_column"),
+            ParameterError,
+            r"\[clients.north\]: unknown field 'labels_column'; the fields are features,",
+        ),
+        (
+            changed('features = "north.csv"', ""),
+            ParameterError,
+            r"\[clients.north\]: features is missing; name the file",
+        ),
+        (
+            changed('features = "north.csv"', "features = 7"),
+            ParameterError,
+            r"\[clients.north\]: features must be text, got 7",
+        ),
+        (
+            changed('features = "north.csv"', 'features = "north.csv"\nfeature_columns = "f0"'),
+            ParameterError,
+            r"\[clients.north\]: feature_columns must be a list of names, got 'f0'",
+        ),
+        (
+            changed('features = "north.csv"', 'features = "north.csv"\nfeature_columns = ["f9"]'),
+            DataError,
+            "client 'north': .*north.csv has no column 'f9'; its columns are label, f0",
+        ),
+        (
+            changed('features = "north.csv"', 'features = "gone.csv"'),
+            DataError,
+            "client 'north': there is no file .*gone.csv",
+        ),
+        (
+            changed('features = "north.csv"', 'features = "federation.toml"'),
+            DataError,
+            "client 'north': .*federation.toml is none of the kinds that can be read",
+        ),
+        (
+            changed('features = "north.csv"', 'features = "north.csv"\nid_column = "name"'),
+            DataError,
+            "client 'north': .*north.csv has no column 'name'",
+        ),
+        (
+            changed('label_column = "label"', 'label_column = "digit"'),
+            DataError,
+            "client 'north': .*north.csv has no column 'digit'; its columns are label, f0, f1, f2",
+        ),
+        (
+            changed('labels = "south_y.npy"', 'id_column = "x"'),
+            ParameterError,
+            r"\[clients.south\]: id_column needs a .csv or .parquet file",
+        ),
+        (
+            changed('labels = "south_y.npy"', 'label_column = "x"'),
+            ParameterError,
+            r"\[clients.south\]: label_column needs a .csv or .parquet file",
+        ),
+        (
+            changed('labels_array = "y"', 'labels_array = "z"'),
+            DataError,
+            "client 'east': .*east.npz holds the arrays x, y; choose one with labels_array",
+        ),
+        (
+            changed('features_array = "x"', ""),
+            DataError,
+            "client 'east': .*east.npz holds the arrays x, y; choose one with features_array",
+        ),
+        (
+            changed('labels = "south_y.npy"', 'labels = "north.csv"'),
+            DataError,
+            "client 'south': say which column .*north.csv holds the labels: label_column",
+        ),
+        (removed("south_y.npy"), DataError, "client 'south': there is no file .*south_y.npy"),
+        (
+            rewritten("north.csv", "label,f0,f1,f2\n3,1,2,x\n"),
+            DataError,
+            "client 'north': row 1, column 'f2' of .*north.csv is 'x', which is no number",
+        ),
+        (
+            rewritten("north.csv", "label,f0,f1,f2\n3,1,2,3\n3,1,,3\n"),
+            DataError,
+            "client 'north': row 2, column 'f1' of .*north.csv is empty",
+        ),
+        (
+            rewritten("north.csv", "label,f0,f0,f2\n3,1,2,3\n"),
+            DataError,
+            "client 'north': the first line of .*north.csv must name every column once",
+        ),
+        (
+            rewritten("north.csv", "label,f0,f1,f2\n3,1,2\n"),
+            DataError,
+            "client 'north': row 1 of .*north.csv has 3 fields; the header has 4",
+        ),
+        (
+            rewritten("north.csv", "label\n3\n"),
+            DataError,
+            "client 'north': .*north.csv has no feature columns",
+        ),
+        (rewritten("south.npy", "x"), DataError, "client 'south': .*south.npy cannot be read"),
+    ],
+)
+def test_files_that_cannot_be_used(
+    tmp_path: Path, spoil: Callable[[Path], None], error: type[XclpError], message: str
+) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
+    spoil(path)
+    with pytest.raises(error, match=message) as caught:
+        load_federation(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["../north", "a/b", "a\\\\b", "c:north", ".hidden", "..", "", "a\\nb", "a\\u0000b"]
+)
+def test_names_that_are_unsafe_as_names_of_files(tmp_path: Path, name: str) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
+    changed("[clients.north]", f'[clients."{name}"]')(path)
+    with pytest.raises(ParameterError, match="the name becomes the name of a file"):
+        load_federation(path)
+
+
+@pytest.mark.parametrize("name", ["Zürich 1", "a-b_c", "x.y", "客户"])
+def test_other_names_are_fine(tmp_path: Path, name: str) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
+    path.write_text(
+        path.read_text().replace("[clients.north]", f'[clients."{name}"]'), encoding="utf-8"
+    )
+    loaded = load_federation(path)
+    write_results(loaded, fitted(loaded))
+    assert (tmp_path / "results" / f"{name}.csv").is_file()
+
+
+# Results
+
+
+def test_results(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npz], 'output = "deep/er/out"')
+    text = path.read_text().replace(
+        'label_column = "label"', 'label_column = "label"\nid_column = "id"'
+    )
+    path.write_text(text)
+    Xs, ys = arrays()
+    ids = ["ä", "b,c", 'd"e', "f\ng", "", "=1+1"]
+    write_csv(tmp_path / "north.csv", {"id": ids, "label": blank(ys[0], ""), **columns_of(Xs[0])})
+    loaded = load_federation(path)
+    result = fitted(loaded)
+    result.transduction_[2][1] = -1
+    out = tmp_path / "deep" / "er" / "out"
+    written = write_results(loaded, result)
+    assert written == [out / f"{name}.csv" for name in NAMES] + [out / "cost.json"]
+    assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in written)
+    assert sorted(p.name for p in out.parent.iterdir()) == ["out"]  # no scratch left
+    for j, name in enumerate(NAMES):
+        rows = rows_of(out / f"{name}.csv")
+        assert list(rows[0]) == ["id", "label", "confidence", "p(3)", "p(5)"]
+        assert [r["id"] for r in rows] == (ids if j == 0 else [str(i) for i in range(len(rows))])
+        expected = ["" if v == -1 else str(v) for v in result.transduction_[j].tolist()]
+        assert [r["label"] for r in rows] == expected
+        assert np.allclose([float(r["confidence"]) for r in rows], result.confidence_[j], atol=1e-6)
+        p = [[float(r["p(3)"]), float(r["p(5)"])] for r in rows]
+        assert np.allclose(p, result.label_distributions_[j], atol=1e-6)
+    assert rows_of(out / "east.csv")[1]["label"] == ""
+    cost = json.loads((out / "cost.json").read_text())
+    assert cost == json.loads(json.dumps(result.cost_.to_dict()))
+
+
+def test_unlabelled_rows_of_text_classes_are_empty_and_minus_one_is_a_class(
+    tmp_path: Path,
+) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    for name, y in zip(NAMES, arrays()[1], strict=True):
+        np.save(tmp_path / f"{name}_y.npy", np.where(y == 3, "-1", "5"))
+    loaded = load_federation(path)
+    result = fitted(loaded)
+    result.transduction_[0] = np.array(["-1", None, "5", "5", "5", "5"], dtype=object)
+    write_results(loaded, result)
+    rows = rows_of(tmp_path / "results" / "north.csv")
+    assert [r["label"] for r in rows] == ["-1", "", "5", "5", "5", "5"]
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> tuple[FederationFile, CrossClientLabelPropagation]:
+    loaded = load_federation(write_federation(tmp_path, [as_csv, as_npy, as_npz]))
+    return loaded, fitted(loaded)
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_existing_results_are_replaced(
+    tmp_path: Path, finished: tuple[FederationFile, CrossClientLabelPropagation]
+) -> None:
+    out = tmp_path / "results"
+    out.mkdir()
+    (out / "north.csv").write_text("old")
+    (out / "mine.txt").write_text("keep")
+    write_results(*finished)
+    first = content_of(out)
+    assert first["mine.txt"] == b"keep"
+    assert first["north.csv"].startswith(b"id,label")
+    write_results(*finished)
+    assert content_of(out) == first
+
+
+def test_when_writing_fails_the_old_results_stand(
+    tmp_path: Path,
+    finished: tuple[FederationFile, CrossClientLabelPropagation],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write_results(*finished)
+    before = content_of(tmp_path)
+    original = federation_file._write_predictions
+
+    def full_disk(file: Path, client: Any, *rest: Any) -> None:
+        if client.name == "east":
+            file.write_text("half")
+            raise OSError(28, "No space left on device")
+        original(file, client, *rest)
+
+    monkeypatch.setattr(federation_file, "_write_predictions", full_disk)
+    with pytest.raises(DataError, match=r"results cannot be written to .*results: .*No space left"):
+        write_results(*finished)
+    assert content_of(tmp_path) == before
+    shutil.rmtree(tmp_path / "results")
+    with pytest.raises(DataError, match="No space left"):
+        write_results(*finished)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("output", ["results", "results/deep", "results/deep/er"])
+def test_a_file_in_the_way_of_the_results(
+    tmp_path: Path, finished: tuple[FederationFile, CrossClientLabelPropagation], output: str
+) -> None:
+    (tmp_path / "results").write_text("mine")
+    before = content_of(tmp_path)
+    federation = FederationFile(finished[0].clients, {}, tmp_path / output)
+    for refuse in (
+        lambda: require_writable(federation),
+        lambda: write_results(federation, finished[1]),
+    ):
+        with pytest.raises(
+            ParameterError, match=r"results cannot be written to .*: .*results is a"
+        ):
+            refuse()
+    assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["south.csv", "cost.json"])
+def test_a_folder_in_the_way_of_a_result(
+    tmp_path: Path, finished: tuple[FederationFile, CrossClientLabelPropagation], name: str
+) -> None:
+    (tmp_path / "results" / name).mkdir(parents=True)
+    before = content_of(tmp_path)
+    with pytest.raises(ParameterError, match=f"results cannot be written to .*{name} is a folder"):
+        write_results(*finished)
+    assert content_of(tmp_path) == before
+
+
+def test_a_folder_that_may_not_be_written(
+    tmp_path: Path,
+    finished: tuple[FederationFile, CrossClientLabelPropagation],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(federation_file.os, "access", lambda place, mode: place != tmp_path)
+    with pytest.raises(ParameterError, match=r"results cannot be written to .* may not be written"):
+        require_writable(finished[0])
+
+
+def test_requiring_a_folder_does_not_make_it(
+    tmp_path: Path, finished: tuple[FederationFile, CrossClientLabelPropagation]
+) -> None:
+    require_writable(finished[0])
+    assert not (tmp_path / "results").exists()

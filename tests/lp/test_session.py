@@ -1,0 +1,950 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from xclp_crypto import wire
+from xclp_crypto.errors import (
+    DataError,
+    DecodeError,
+    FaultyPeer,
+    ParameterError,
+    ProtocolError,
+    Stalled,
+    TooFewParties,
+    XclpError,
+)
+from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.secure_sum import (
+    ideal_row_sums_client,
+    ideal_row_sums_server,
+    row_sums,
+)
+from xclp_crypto.protocols.setup import (
+    SERVER,
+    key_exchange_client,
+    seed_agreement_client,
+)
+from xclp_crypto.protocols.setup.channel import Sealed, sealed_size
+from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
+from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import (
+    blamed,
+    every_corruption,
+    run,
+    same_distribution,
+    transcript_digest,
+    uniformity,
+    views,
+)
+from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Role
+from xclp_lp import session
+from xclp_lp.labels import UNLABELLED, one_hot
+from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.propagation import RESOLUTION, Prediction, pooled
+from xclp_lp.session import (
+    ClientData,
+    Graph,
+    Influence,
+    Parameters,
+    Participants,
+    Prepared,
+    client_role,
+    server_role,
+)
+
+SEED = bytes(range(32))
+Data = dict[str, ClientData]
+
+
+def federation(
+    data: Mapping[str, ClientData],
+    params: Parameters | Mapping[str, Parameters],
+    *,
+    seed: int = 0,
+    projection_seed: bytes | Mapping[str, bytes] | None = SEED,
+    at_least: int = 2,
+    others: Mapping[str, Role] | None = None,
+) -> Callable[[], dict[str, Role]]:
+    """A factory of one session's roles; `params` and `projection_seed` may differ by party."""
+
+    def make() -> dict[str, Role]:
+        rng = SeededRng(seed)
+        invited = tuple(data)
+
+        def own(value: Any, party: str) -> Any:
+            return value[party] if isinstance(value, Mapping) else value
+
+        roles: dict[str, Role] = {
+            name: partial(
+                client_role,
+                data=data[name],
+                params=own(params, name),
+                invited=invited,
+                rng=rng.child(name),
+                projection_seed=own(projection_seed, name),
+            )
+            for name in data
+        }
+        roles |= others or {}
+        roles[SERVER] = partial(
+            server_role,
+            params=own(params, SERVER),
+            invited=invited,
+            rng=rng.child(SERVER),
+            at_least=at_least,
+        )
+        return roles
+
+    return make
+
+
+def predictions(make: Callable[[], dict[str, Role]]) -> dict[str, Prediction]:
+    outcome = run(make).raise_errors()
+    return {name: p for name, p in outcome.results.items() if name != SERVER}
+
+
+def client(vectors: Any, codes: Any) -> ClientData:
+    return ClientData(np.array(vectors, dtype=np.float64), np.array(codes, dtype=np.int64))
+
+
+def in_graph(own: ClientData) -> NDArray[np.bool_]:
+    return own.vectors.any(axis=1)
+
+
+def bits_of(own: ClientData, n_bits: int, seed: bytes = SEED) -> NDArray[np.uint8]:
+    return hash_bits(own.vectors[in_graph(own)], projection(seed, n_bits, own.vectors.shape[1]))
+
+
+def expected_labels(
+    data: Data, params: Parameters, present: Sequence[str], contributors: Sequence[str]
+) -> dict[str, NDArray[np.int64]]:
+    """Labels of plain propagation over the rows of `present` with the labels of `contributors`."""
+    codes = {c: data[c].codes[in_graph(data[c])] for c in present}
+    together = pooled(
+        [bits_of(data[c], params.n_bits) for c in present],
+        [
+            one_hot(codes[c] if c in contributors else codes[c] * 0 - 1, len(params.classes))
+            for c in present
+        ],
+        k=min(params.k, sum(map(len, codes.values())) - 1),
+        alpha=params.alpha,
+        gamma=params.gamma,
+        include_self=params.include_self,
+        ties=params.ties,
+    )
+    result = {}
+    for c, prediction in zip(present, together, strict=True):
+        result[c] = np.full(len(data[c].codes), UNLABELLED, dtype=np.int64)
+        result[c][in_graph(data[c])] = prediction.labels
+    return result
+
+
+def dense_scores(
+    bits: list[list[int]], codes: list[int], params: Parameters
+) -> NDArray[np.float64]:
+    """Algorithm 1 as it is printed, entry by entry, with a dense inverse."""
+    n, n_bits = len(bits), params.n_bits
+    B = np.zeros((n, n))
+    for i in range(n):
+        near = []
+        for j in range(n):
+            h = sum(a != b for a, b in zip(bits[i], bits[j], strict=True))
+            if (i != j or params.include_self) and 2 * h < n_bits:
+                near.append((h, j))
+        near.sort()
+        reach = near[: params.k]
+        if params.ties == "all" and reach:
+            reach = [(h, j) for h, j in near if h <= reach[-1][0]]
+        for h, j in reach:
+            B[i, j] = math.cos(math.pi * h / n_bits) ** params.gamma
+    W = B + B.T
+    degree = W.sum(axis=1)
+    scale = np.array([1 / math.sqrt(d) if d > 0 else 0.0 for d in degree])
+    S = np.linalg.inv(np.eye(n) - params.alpha * scale[:, None] * W * scale)
+    Y = np.zeros((n, len(params.classes)))
+    for i, code in enumerate(codes):
+        if code != UNLABELLED:
+            Y[i, code] = 1
+    return S @ Y
+
+
+def dense_rows(data: Data, params: Parameters) -> dict[str, list[NDArray[np.float64]]]:
+    """The scores of every row; zeros for rows that are all zero."""
+    bits = [b for own in data.values() for b in bits_of(own, params.n_bits).tolist()]
+    codes = [c for own in data.values() for c in own.codes[in_graph(own)].tolist()]
+    rows = iter(dense_scores(bits, codes, params))
+    nothing = np.zeros(len(params.classes))
+    return {
+        name: [next(rows) if kept else nothing for kept in in_graph(own)]
+        for name, own in data.items()
+    }
+
+
+def assert_predicts(scores: NDArray[np.float64], label: int, omega: float, p: Any) -> None:
+    """Compare one row's prediction with its exact scores."""
+    best = max(scores)
+    if best <= RESOLUTION:
+        assert (label, omega) == (UNLABELLED, 0)
+        assert (p == 1 / len(scores)).all()
+        return
+    assert label == next(c for c, z in enumerate(scores) if z >= best - RESOLUTION)
+    exact = np.where(scores > RESOLUTION, scores, 0) / scores[scores > RESOLUTION].sum()
+    assert np.abs(p - exact).max() <= 1e-8 / best  # scores are rounded to 2^-40
+    entropy = -sum(q * math.log(q) for q in p if q > 0)
+    expected = 1 - entropy / math.log(len(scores)) if len(scores) > 1 else 1
+    assert omega == pytest.approx(expected, abs=1e-9)
+
+
+@st.composite
+def federations(
+    draw: st.DrawFn,
+    backends: Sequence[str] = ("plain", "masked"),
+    sizes: st.SearchStrategy[int] = st.integers(0, 6),  # noqa: B008
+    n_bits: Sequence[int] = (16, 64, 100),
+    ties: Sequence[str] = ("all", "lowest-index"),
+) -> tuple[Data, Parameters]:
+    """A federation with zero rows, equal rows, opposite rows, and at least one usable label."""
+    counts = draw(st.lists(sizes, min_size=2, max_size=4))
+    counts[0] = max(counts[0], 2)
+    d = draw(st.integers(1, 4))
+    n_classes = draw(st.integers(1, 4))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    small = draw(st.booleans())
+    share = draw(st.sampled_from([0.0, 0.3, 1.0]))
+    data = {}
+    for name, n in zip("abcd", counts, strict=False):
+        v = rng.integers(-1, 2, (n, d)).astype(float) if small else rng.standard_normal((n, d))
+        codes = np.where(rng.random(n) < share, rng.integers(0, n_classes, n), UNLABELLED)
+        data[name] = client(v, codes)
+    first = data["a"]
+    first.vectors[:2] = 1.0 + np.arange(2)[:, None] * rng.integers(0, 2, d)
+    first.codes[draw(st.integers(0, 1))] = draw(st.integers(0, n_classes - 1))
+    usable = sum(int(in_graph(own).sum()) for own in data.values())
+    params = Parameters(
+        classes=tuple(range(n_classes)),
+        n_bits=draw(st.sampled_from(n_bits)),
+        k=draw(st.integers(1, min(usable - 1, 8))),
+        alpha=draw(st.floats(0.05, 0.99)),
+        gamma=draw(st.sampled_from([0.5, 1.0, 2.0, 3.7])),
+        hamming=draw(st.sampled_from(backends)),
+        include_self=draw(st.booleans()),
+        ties=draw(st.sampled_from(ties)),
+    )
+    return data, params
+
+
+def blobs(
+    sizes: Mapping[str, int], labelled: int = 2, n_classes: int = 3, d: int = 5, seed: int = 0
+) -> Data:
+    """Points around one centre per class, the first few rows of each client labelled."""
+    rng = np.random.default_rng(seed)
+    centres = 2 * rng.standard_normal((n_classes, d))
+    data = {}
+    for name, n in sizes.items():
+        y = rng.integers(0, n_classes, n)
+        x = centres[y] + rng.standard_normal((n, d))
+        data[name] = client(x, np.where(np.arange(n) < labelled, y, UNLABELLED))
+    return data
+
+
+SMALL = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9)
+
+
+def assert_equals_pooled(data: Data, params: Parameters) -> None:
+    outcome = run(federation(data, params)).raise_errors()
+    rows = {name: int(in_graph(own).sum()) for name, own in data.items()}
+    assert outcome.results.pop(SERVER) == Graph(rows, tuple(data))
+    assert not outcome.unread
+    expected = expected_labels(data, params, tuple(data), tuple(data))
+    dense = dense_rows(data, params)
+    for name, prediction in outcome.results.items():
+        assert prediction.labels.tolist() == expected[name].tolist()
+        n = len(data[name].codes)
+        assert prediction.labels.dtype == np.int64
+        assert prediction.labels.shape == prediction.confidence.shape == (n,)
+        assert prediction.distribution.shape == (n, len(params.classes))
+        for scores, *row in zip(
+            dense[name],
+            prediction.labels,
+            prediction.confidence,
+            prediction.distribution,
+            strict=True,
+        ):
+            assert_predicts(scores, *row)
+
+
+# The labels are those of the pooled data
+
+
+@settings(deadline=None, max_examples=80)
+@given(federations())
+def test_labels_are_those_of_the_pooled_data(case: tuple[Data, Parameters]) -> None:
+    assert_equals_pooled(*case)
+
+
+@settings(deadline=None, max_examples=12)
+@given(federations(["shade"], st.integers(0, 2), (7, 16)))
+def test_labels_are_those_of_the_pooled_data_with_shade(case: tuple[Data, Parameters]) -> None:
+    assert_equals_pooled(*case)
+
+
+@pytest.mark.parametrize("hamming", ["plain", "masked"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        pytest.param({"a": (4, 2), "b": (0, 0), "c": (3, 1)}, id="a client without rows"),
+        pytest.param({"a": (4, 2), "b": (0, 0), "c": (0, 0)}, id="one client with rows"),
+        pytest.param({"a": (4, 0), "b": (3, 2), "c": (3, 0)}, id="clients without labels"),
+        pytest.param({"a": (4, 4), "b": (3, 0), "c": (1, 1)}, id="clients with labels only"),
+        pytest.param({"a": (3, 3), "b": (2, 2)}, id="nothing to label"),
+        pytest.param({"a": (1, 1), "b": (1, 0)}, id="two rows"),
+    ],
+)
+def test_uneven_clients(hamming: str, shape: dict[str, tuple[int, int]]) -> None:
+    data = blobs({c: n for c, (n, _) in shape.items()})
+    for c, (_, labelled) in shape.items():
+        data[c].codes[:] = np.where(np.arange(len(data[c].codes)) < labelled, 1, UNLABELLED)
+    assert_equals_pooled(data, replace(SMALL, k=1, hamming=hamming))
+
+
+def test_scores_through_the_ideal_twin_give_the_same_predictions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = federation(blobs({"a": 5, "b": 4, "c": 3}), SMALL)
+    real = predictions(make)
+    monkeypatch.setattr(session, "secure_row_sums_client", ideal_row_sums_client)
+    monkeypatch.setattr(session, "secure_row_sums_server", ideal_row_sums_server)
+    for name, prediction in predictions(make).items():
+        for field in ("labels", "confidence", "distribution"):
+            assert np.array_equal(getattr(prediction, field), getattr(real[name], field))
+
+
+def test_zero_rows_are_as_if_they_were_not_there() -> None:
+    data = blobs({"a": 4, "b": 3, "c": 3})
+    without = predictions(federation(data, SMALL))
+    zeros = {"a": [0, 2], "b": [3]}
+    wider = dict(data)
+    for name, rows in zeros.items():
+        own = data[name]
+        wider[name] = ClientData(
+            np.insert(own.vectors, rows, 0.0, axis=0), np.insert(own.codes, rows, 1)
+        )
+    make = federation(wider, SMALL)
+    outcome = run(make).raise_errors()
+    assert outcome.results[SERVER].sizes == {"a": 4, "b": 3, "c": 3}
+    for name in data:
+        prediction = outcome.results[name]
+        zero = ~in_graph(wider[name])
+        assert int(zero.sum()) == len(zeros.get(name, []))
+        assert (prediction.labels[zero] == UNLABELLED).all()
+        assert (prediction.confidence[zero] == 0).all()
+        assert (prediction.distribution[zero] == 1 / 3).all()
+        assert (prediction.labels[~zero] == without[name].labels).all()
+        assert (prediction.distribution[~zero] == without[name].distribution).all()
+    # Nobody else can tell: the messages, and so the views, are the same.
+    assert transcript_digest(make) == transcript_digest(federation(data, SMALL))
+
+
+@settings(deadline=None, max_examples=30)
+@given(federations(ties=["all"]), st.randoms(use_true_random=False))
+def test_permuting_clients_and_rows_only_permutes_the_results(
+    case: tuple[Data, Parameters], random: Any
+) -> None:
+    data, params = case
+    before = predictions(federation(data, params))
+    names = list(data)
+    random.shuffle(names)
+    orders = {}
+    shuffled = {}
+    for name in names:
+        order = list(range(len(data[name].codes)))
+        random.shuffle(order)
+        orders[name] = np.array(order, dtype=np.intp)
+        own = data[name]
+        shuffled[name] = ClientData(own.vectors[orders[name]], own.codes[orders[name]])
+    for name, prediction in predictions(federation(shuffled, params)).items():
+        assert (prediction.labels == before[name].labels[orders[name]]).all()
+        assert np.allclose(prediction.distribution, before[name].distribution[orders[name]])
+
+
+def test_without_a_fixed_seed_the_clients_agree_on_one() -> None:
+    data, params = blobs({"a": 6, "b": 5, "c": 4}), replace(SMALL, hamming="plain")
+    seen = []
+    for seed in (0, 1):
+        make = federation(data, params, seed=seed, projection_seed=None)
+        outcome = run(make, record=True).raise_errors()
+        bits = {c: m.bits for c, m in outcome.views[SERVER] if type(m).__name__ == "PlainBits"}
+        assert list(bits) == list(data)
+        together = pooled(
+            list(bits.values()), [one_hot(own.codes, 3) for own in data.values()], k=2, alpha=0.9
+        )
+        for name, prediction in zip(data, together, strict=True):
+            assert (outcome.results[name].labels == prediction.labels).all()
+        seen.append(np.concatenate(list(bits.values())))
+    assert 0.2 < (seen[0] != seen[1]).mean() < 0.8  # another secret, another projection
+
+
+# Costs and determinism
+
+
+@pytest.mark.parametrize(
+    ("hamming", "sizes"),
+    [
+        ("plain", {"a": 3, "b": 0, "c": 2}),
+        ("masked", {"a": 3, "b": 4, "c": 2, "d": 1}),
+        ("masked", {"a": 9, "b": 9}),
+        ("shade", {"a": 2, "b": 1, "c": 1}),
+    ],
+)
+def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) -> None:
+    data = blobs(sizes, labelled=1)
+    params = replace(SMALL, n_bits=17, k=1, hamming=hamming)
+    p, n = len(sizes), sum(sizes.values())
+    links: dict[tuple[str, str], int] = {}
+
+    def count(sender: str, receiver: str, size: int) -> None:
+        links[sender, receiver] = links.get((sender, receiver), 0) + size
+
+    for c, rows in sizes.items():
+        # Ten agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
+        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=80, numbers=3))
+        count(SERVER, c, wire.TAG_BYTES + Directory.size(invited=p, numbers=3))
+        for peer in sizes:
+            if peer != c:
+                count(c, peer, sealed_size(SeedShare.size()))
+        count(c, SERVER, sealed_size(Received.size(clients=p)))
+        count(SERVER, c, sealed_size(Roster.size(clients=p)))
+        count(c, SERVER, sealed_size(Confirm.size()))
+        count(c, SERVER, sealed_size(Prepared.size(rows=rows)))
+        count(SERVER, c, sealed_size(Participants.size(clients=p)))
+        count(SERVER, c, sealed_size(Influence.size(rows=n, labelled=min(rows, 1))))
+    for (sender, receiver), size in get_backend(hamming).bytes_per_link(sizes, 17).items():
+        count(sender, receiver, size)
+    ends = np.cumsum(list(sizes.values()))
+    owned = {
+        c: np.arange(end - rows, end) for (c, rows), end in zip(sizes.items(), ends, strict=True)
+    }
+    for (sender, receiver), size in row_sums.bytes_per_link(owned, 3).items():
+        count(sender, receiver, size)
+
+    metered: dict[tuple[str, str], int] = {}
+    for traffic, size in run(federation(data, params)).raise_errors().cost.bytes_sent.items():
+        key = (traffic.sender, traffic.receiver)
+        metered[key] = metered.get(key, 0) + size
+    assert metered == links
+
+
+def test_steps_are_named() -> None:
+    cost = run(federation(blobs({"a": 4, "b": 3}), SMALL)).raise_errors().cost
+    names = ["setup", "hashing", "hamming", "propagation", "row sums", "labels"]
+    assert list(cost.steps) == names
+    assert [cost.rounds_in(step) for step in names] == [6, 1, 1, 1, 3, 0]
+
+
+@pytest.mark.parametrize("projection_seed", [SEED, None])
+def test_a_seeded_session_repeats_itself_byte_for_byte(projection_seed: bytes | None) -> None:
+    data = blobs({"a": 4, "b": 3, "c": 2})
+
+    def digest(seed: int) -> dict[str, str]:
+        return transcript_digest(
+            federation(data, SMALL, seed=seed, projection_seed=projection_seed)
+        )
+
+    first = digest(0)
+    assert first == digest(0)
+    other = digest(1)
+    assert first.keys() == other.keys()
+    assert all(first[key] != other[key] for key in first)
+
+
+# Dropouts
+
+
+def run_and_watch(
+    make: Callable[[], dict[str, Role]], vanish: Mapping[str, int]
+) -> tuple[Outcome, dict[str, set[str]]]:
+    """Run with dropouts; also return which types of messages each party sent to the server."""
+    sent: dict[str, set[str]] = {}
+
+    def watch(delivery: Delivery) -> bytes:
+        if delivery.receiver == SERVER:
+            sent.setdefault(delivery.sender, set()).add(delivery.message)
+        return delivery.payload
+
+    return run(make, Faults(vanish=vanish, on_message=watch)), sent
+
+
+def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
+    """Everybody ended; whoever has labels has those of the graph that the server reports."""
+    ended = {*outcome.results, *outcome.errors, *outcome.vanished}
+    assert ended == {*data, SERVER}
+    assert all(isinstance(error, XclpError) for error in outcome.errors.values())
+    graph = outcome.results.get(SERVER)
+    everybody = tuple(data)
+    present = everybody if graph is None else tuple(graph.sizes)
+    contributors = everybody if graph is None else graph.contributors
+    expected = expected_labels(data, params, present, contributors)
+    for name, result in outcome.results.items():
+        if name != SERVER:
+            assert name in contributors
+            assert result.labels.tolist() == expected[name].tolist()
+
+
+DROPOUT_DATA = blobs({"a": 4, "b": 5, "c": 3}, labelled=2, seed=302)
+LAST_UPLOAD = {"plain": "Sealed[PlainBits]", "masked": "Sealed[DistanceShares]"}
+
+
+@pytest.mark.parametrize("hamming", ["plain", "masked"])
+@pytest.mark.parametrize("gone", ["a", "b", "c"])
+def test_a_client_that_vanishes_changes_what_the_paper_says(hamming: str, gone: str) -> None:
+    """Paper, Robustness: absent before H; only unlabelled after it; no effect after the sums."""
+    params = replace(SMALL, hamming=hamming)
+    make = federation(DROPOUT_DATA, params)
+    whole = run(make).raise_errors()
+    labels = {c: whole.results[c].labels.tolist() for c in DROPOUT_DATA}
+    stages = set()
+    for after in range(whole.operations[gone]):
+        outcome, sent = run_and_watch(make, {gone: after})
+        assert outcome.vanished == (gone,)
+        assert not outcome.errors, (after, outcome.errors)
+        check_outcome(outcome, DROPOUT_DATA, params)
+        uploaded = LAST_UPLOAD[hamming] in sent.get(gone, set())
+        contributed = "Sealed[RowSumsUpload]" in sent.get(gone, set())
+        others = tuple(c for c in DROPOUT_DATA if c != gone)
+        graph = outcome.results[SERVER]
+        assert tuple(graph.sizes) == (tuple(DROPOUT_DATA) if uploaded else others)
+        assert graph.contributors == (tuple(DROPOUT_DATA) if contributed else others)
+        if contributed:
+            assert {c: outcome.results[c].labels.tolist() for c in others} == {
+                c: labels[c] for c in others
+            }
+        stages.add((uploaded, contributed))
+    assert stages == {(False, False), (True, False), (True, True)}
+
+
+def test_dropping_out_matters_in_the_data_of_these_tests() -> None:
+    """The three outcomes differ, so that the tests above can tell them apart."""
+    everybody = tuple(DROPOUT_DATA)
+    for gone in everybody:
+        others = tuple(c for c in everybody if c != gone)
+        full = expected_labels(DROPOUT_DATA, SMALL, everybody, everybody)
+        silent = expected_labels(DROPOUT_DATA, SMALL, everybody, others)
+        absent = expected_labels(DROPOUT_DATA, SMALL, others, others)
+        as_lists = [[x[c].tolist() for c in others] for x in (full, silent, absent)]
+        assert as_lists[0] != as_lists[1] != as_lists[2] != as_lists[0], gone
+
+
+@pytest.mark.parametrize("hamming", ["plain", "masked"])
+def test_when_the_server_vanishes_clients_stall_or_have_the_right_labels(hamming: str) -> None:
+    params = replace(SMALL, hamming=hamming)
+    make = federation(DROPOUT_DATA, params)
+    finished = 0
+    for after in range(run(make).raise_errors().operations[SERVER]):
+        outcome, _ = run_and_watch(make, {SERVER: after})
+        check_outcome(outcome, DROPOUT_DATA, params)
+        finished += len(outcome.results)
+        for error in outcome.errors.values():
+            assert isinstance(error, Stalled)
+            assert error.waiting_for == (SERVER,)
+    assert finished == 1 + 2  # it vanishes before the second and before the third block
+
+
+@pytest.mark.parametrize("pair", [("a", "b"), ("a", "c"), ("b", "c")])
+def test_too_few_clients_stop_the_session(pair: tuple[str, str]) -> None:
+    make = federation(DROPOUT_DATA, SMALL)
+    operations = run(make).raise_errors().operations
+    for after in range(operations[pair[0]]):
+        vanish = {pair[0]: after, pair[1]: min(after, operations[pair[1]] - 1)}
+        outcome, sent = run_and_watch(make, vanish)
+        check_outcome(outcome, DROPOUT_DATA, SMALL)
+        (left,) = {*DROPOUT_DATA} - {*pair}
+        if left in outcome.results:  # both had done their part
+            assert all("Sealed[RowSumsUpload]" in sent[c] for c in pair)
+        else:
+            assert isinstance(outcome.errors[SERVER], TooFewParties)
+
+
+def test_the_server_can_insist_on_more_clients() -> None:
+    make = federation(DROPOUT_DATA, SMALL, at_least=3)
+    assert not run(make).errors
+    for after in range(run(make).operations["b"]):
+        outcome, sent = run_and_watch(make, {"b": after})
+        check_outcome(outcome, DROPOUT_DATA, SMALL)
+        if "Sealed[RowSumsUpload]" not in sent.get("b", set()):
+            assert isinstance(outcome.errors[SERVER], TooFewParties)
+            assert outcome.errors[SERVER].needed == 3
+            assert "a" not in outcome.results
+
+
+def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
+    data = blobs({"a": 4, "b": 5, "c": 3}, labelled=0)
+    data["a"].codes[:2] = [0, 1]
+    make = federation(data, SMALL)
+    messages = set()
+    for after in range(run(make).raise_errors().operations["a"]):
+        outcome, sent = run_and_watch(make, {"a": after})
+        check_outcome(outcome, data, SMALL)
+        if SERVER in outcome.errors:
+            messages.add(str(outcome.errors[SERVER]))
+            assert LAST_UPLOAD["masked"] not in sent.get("a", set())
+        elif "Sealed[RowSumsUpload]" not in sent.get("a", set()):
+            for name in ("b", "c"):
+                assert (outcome.results[name].labels == UNLABELLED).all()
+                assert (outcome.results[name].confidence == 0).all()
+    assert messages == {
+        "no client has a label, so nothing can spread",
+        "no client that is left has a labelled row, so nothing can spread",
+    }
+
+
+def test_k_shrinks_when_dropouts_leave_fewer_rows() -> None:
+    data = blobs({"a": 4, "b": 2, "c": 1}, labelled=1)
+    params = replace(SMALL, k=5)
+    make = federation(data, params)
+    operations = run(make).raise_errors().operations["a"]
+    sizes = set()
+    for after in range(operations):
+        outcome, _ = run_and_watch(make, {"a": after})
+        check_outcome(outcome, data, params)
+        if SERVER in outcome.results:
+            sizes.add(tuple(outcome.results[SERVER].sizes))
+        else:  # it vanished so early that k was still compared with the rows announced
+            assert isinstance(outcome.errors[SERVER], ParameterError)
+            assert "k = 5, rows = 3" in str(outcome.errors[SERVER])
+    assert sizes == {("b", "c"), ("a", "b", "c")}
+
+
+# Altered messages
+
+
+def test_an_altered_or_lost_message_gives_the_right_labels_or_a_typed_error() -> None:
+    data = blobs({"a": 3, "b": 2, "c": 2}, labelled=1, d=3)
+    params = replace(SMALL, n_bits=16, k=1)
+    cases = finished = 0
+    for case in every_corruption(federation(data, params)):
+        check_outcome(case.outcome, data, params)
+        receiver = case.delivery.receiver
+        error = case.outcome.errors.get(receiver)
+        if isinstance(error, FaultyPeer):
+            assert case.delivery.sender in blamed(error), case
+        cases += 1
+        finished += SERVER in case.outcome.results
+    assert cases > 500
+    assert finished > 50  # such as after the loss of one client's message
+
+
+# Parties that do not fit together
+
+
+@pytest.mark.parametrize("odd", ["a", "c"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("classes", (0, 2, 1)),
+        ("n_bits", 65),
+        ("k", 3),
+        ("alpha", 0.91),
+        ("gamma", 2.0),
+        ("hamming", "plain"),
+        ("include_self", True),
+        ("ties", "lowest-index"),
+        ("fraction_bits", 30),
+    ],
+)
+def test_other_parameters_are_named_with_their_client(odd: str, field: str, value: Any) -> None:
+    data = blobs({"a": 3, "b": 2, "c": 2})
+    params = dict.fromkeys((*data, SERVER), SMALL) | {odd: replace(SMALL, **{field: value})}
+    outcome = run(federation(data, params))
+    error = outcome.errors[SERVER]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == (odd,)
+    here = getattr(SMALL, field)
+    assert f"must agree on {field} (here {here!r}); {odd} has another value" in str(error)
+    assert not outcome.results
+
+
+def test_several_other_parameters_are_all_named() -> None:
+    data = blobs({"a": 3, "b": 2})
+    params = {"a": SMALL, "b": replace(SMALL, k=1, alpha=0.5), SERVER: SMALL}
+    error = run(federation(data, params)).errors[SERVER]
+    assert "alpha (here 0.9), k (here 2)" in str(error)
+
+
+def test_another_version_of_the_protocol_is_named() -> None:
+    data = blobs({"a": 3, "b": 2})
+    newer = replace(SMALL)
+    object.__setattr__(newer, "version", SMALL.version + 1)
+    error = run(federation(data, {"a": SMALL, "b": newer, SERVER: SMALL})).errors[SERVER]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == ("b",)
+    assert "must agree on version (here 1)" in str(error)
+
+
+def test_numpy_numbers_agree_with_pythons() -> None:
+    data = blobs({"a": 3, "b": 2})
+    odd = Parameters(
+        classes=(0, 1, 2),
+        n_bits=np.int32(64),
+        k=np.uint8(2),
+        alpha=np.float64(0.9),
+        gamma=1,
+        include_self=np.bool_(False),
+        fraction_bits=np.int64(40),
+    )
+    assert odd == SMALL
+    assert not run(federation(data, {"a": odd, "b": SMALL, SERVER: SMALL})).errors
+
+
+def test_other_projections_name_both_clients() -> None:
+    data = blobs({"a": 3, "b": 2, "c": 2})
+    seeds = {"a": SEED, "b": SEED, "c": bytes(32)}
+    error = run(federation(data, SMALL, projection_seed=seeds)).errors[SERVER]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == ("a", "c")
+    assert "their projections differ" in str(error)
+
+
+def test_other_numbers_of_features_are_named() -> None:
+    data = blobs({"a": 3, "b": 2}) | blobs({"c": 2}, d=4)
+    outcome = run(federation(data, SMALL))
+    error = outcome.errors[SERVER]
+    assert isinstance(error, DataError)
+    assert str(error) == "client 'c' has 4 features, 'a' has 5; all must have the same"
+    assert not outcome.results
+
+
+def test_the_server_refuses_too_few_rows_and_no_labels() -> None:
+    error = run(federation(blobs({"a": 2, "b": 1}), replace(SMALL, k=3))).errors[SERVER]
+    assert isinstance(error, ParameterError)
+    assert "k = 3, rows = 3" in str(error)
+    error = run(federation(blobs({"a": 3, "b": 2}, labelled=0), SMALL)).errors[SERVER]
+    assert isinstance(error, DataError)
+    assert "no client has a label" in str(error)
+
+
+def test_impossible_numbers_are_refused() -> None:
+    data = blobs({"a": 3, "b": 2, "c": 2})
+
+    def more_labels_than_rows(delivery: Delivery) -> bytes:
+        if delivery.message == "Hello" and delivery.sender == "b":
+            start = len(delivery.payload) - 12
+            numbers = np.frombuffer(delivery.payload[start:], dtype="<u4").copy()
+            assert numbers.tolist() == [2, 2, 5]
+            numbers[1] = 9
+            return delivery.payload[:start] + numbers.tobytes()
+        return delivery.payload
+
+    error = run(federation(data, SMALL), Faults(on_message=more_labels_than_rows)).errors[SERVER]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == ("b",)
+    assert "announces 9 labelled rows among 2" in str(error)
+
+
+def test_a_client_that_marks_other_rows_than_it_announced_is_named() -> None:
+    data = blobs({"a": 3, "b": 2, "c": 2})
+
+    async def liar(io: Any) -> None:
+        rng = SeededRng(9)
+        agreed = SMALL.agreement()
+        with io.step("setup"):
+            own = await key_exchange_client(io, tuple(data), agreed, [2, 1, 5], rng)
+            await seed_agreement_client(own, rng)
+        _, digest = session.hash_rows(SEED, data["b"].vectors, 64)
+        await own.io.send(SERVER, Prepared(digest, np.array([True, True])))
+
+    error = run(federation(data, SMALL, others={"b": liar})).errors[SERVER]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == ("b",)
+    assert "marks another number of labelled rows than it announced" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(np.nan, "NaN or infinity"), (np.inf, "NaN or infinity"), (-1e-9, "influence is negative")],
+)
+def test_an_impossible_influence_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: float, message: str
+) -> None:
+    columns = np.ones((5, 2))
+    columns[3, 1] = value
+    with pytest.raises(DecodeError, match=message):
+        wire.decode(Influence, wire.encode(Influence(columns)), rows=5, labelled=2)
+
+    def broken(graph: Any, picked: Any, alpha: float) -> NDArray[np.float64]:
+        found = np.ones((graph.shape[0], len(picked)))
+        found[0, 0] = value
+        return found
+
+    monkeypatch.setattr(session, "influence", broken)
+    outcome = run(federation(blobs({"a": 3, "b": 2, "c": 2}), SMALL))
+    assert isinstance(outcome.errors["a"], FaultyPeer)
+    assert outcome.errors["a"].parties == (SERVER,)
+    assert message in str(outcome.errors["a"])
+
+
+def test_a_score_that_does_not_fit_is_refused_before_it_is_sent() -> None:
+    data = blobs({"a": 3, "b": 2, "c": 2})
+    outcome = run(federation(data, replace(SMALL, fraction_bits=62)))
+    assert set(outcome.results) == set()
+    assert "too large" in str(outcome.errors["a"])
+    assert "62 fraction bits" in str(outcome.errors["a"])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("classes", (), "at least one class"),
+        ("n_bits", 0, "between 1 and 32768, got 0"),
+        ("n_bits", 32769, "between 1 and 32768, got 32769"),
+        ("n_bits", True, "n_bits must be an integer, got True"),
+        ("n_bits", 1.5, "n_bits must be an integer, got 1.5"),
+        ("k", 0, "k must be at least 1, got 0"),
+        ("k", "3", "k must be an integer, got '3'"),
+        ("alpha", 0, "strictly between 0 and 1, got 0.0"),
+        ("alpha", 1.0, "strictly between 0 and 1, got 1.0"),
+        ("alpha", math.nan, "strictly between 0 and 1, got nan"),
+        ("alpha", "0.9", "alpha must be a number, got '0.9'"),
+        ("alpha", None, "alpha must be a number, got None"),
+        ("gamma", 0, "positive and finite, got 0.0"),
+        ("gamma", math.inf, "positive and finite, got inf"),
+        ("gamma", True, "gamma must be a number, got True"),
+        ("hamming", "rot13", "'rot13' is none of masked, plain"),
+        ("hamming", [], r"name of a back end, got \[\]"),
+        ("include_self", "no", "true or false, got 'no'"),
+        ("include_self", 1, "true or false, got 1"),
+        ("ties", "first", "'all' or 'lowest-index', got 'first'"),
+        ("fraction_bits", 63, r"in 0 … 62 .* got 63"),
+        ("fraction_bits", -1, "got -1"),
+        ("fraction_bits", 2.0, "fraction_bits must be an integer, got 2.0"),
+    ],
+)
+def test_parameters_out_of_range(field: str, value: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        replace(SMALL, **{field: value})
+
+
+# What the parties see
+
+VIEW_DATA = blobs({"a": 3, "b": 3, "c": 2}, labelled=2, d=3)
+VIEW_PARAMS = replace(SMALL, n_bits=16, k=2, fraction_bits=20)
+
+
+def relabelled(data: Data) -> Data:
+    """The same rows are labelled, all with one class."""
+    return {
+        c: ClientData(own.vectors, np.where(own.codes == UNLABELLED, UNLABELLED, 0))
+        for c, own in data.items()
+    }
+
+
+def kind_of(message: wire.Message) -> str:
+    return wire.tag_name(message.inner_tag if isinstance(message, Sealed) else message.TAG)
+
+
+def received(data: Data, party: str, seed: int) -> list[tuple[str, str, bytes]]:
+    return [
+        (sender, type(message).__name__, wire.encode(message))
+        for sender, message in views(federation(data, VIEW_PARAMS, seed=seed))[party]
+    ]
+
+
+@pytest.mark.parametrize("hamming", ["plain", "masked", "shade"])
+def test_nothing_before_the_row_sums_depends_on_the_labels(hamming: str) -> None:
+    params = replace(VIEW_PARAMS, hamming=hamming)
+    one = views(federation(VIEW_DATA, params))
+    two = views(federation(relabelled(VIEW_DATA), params))
+    late = ("RowSumsUpload", "RowSumsBlock")
+    for party in (*VIEW_DATA, SERVER):
+        before = [
+            [(s, wire.encode(m)) for s, m in view if kind_of(m) not in late]
+            for view in (one[party], two[party])
+        ]
+        after = [
+            [wire.encode(m) for _, m in view if kind_of(m) in late]
+            for view in (one[party], two[party])
+        ]
+        assert before[0] == before[1]
+        assert after[0] != after[1]  # the labels do enter there
+
+
+def upload_counts(data: Data, runs: int) -> NDArray[np.intp]:
+    """Count the values of all bytes in the row-sum uploads that the server sees."""
+    uploads = [
+        payload[wire.TAG_BYTES :]
+        for seed in range(runs)
+        for _, kind, payload in received(data, SERVER, seed)
+        if kind == "RowSumsUpload"
+    ]
+    assert len(uploads) == runs * len(data)
+    return np.bincount(np.frombuffer(b"".join(uploads), dtype=np.uint8), minlength=256)
+
+
+def test_the_servers_view_does_not_depend_on_the_labels() -> None:
+    one, two = upload_counts(VIEW_DATA, 40), upload_counts(relabelled(VIEW_DATA), 40)
+    assert uniformity(one) > 1e-3
+    assert uniformity(two) > 1e-3
+    assert same_distribution(one, two) > 1e-3
+
+
+def test_the_same_test_finds_missing_masks(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = row_sums.pair_masks
+
+    def no_masks(*args: Any) -> dict[str, NDArray[np.uint64]]:
+        return {peer: np.zeros_like(mask) for peer, mask in original(*args).items()}
+
+    monkeypatch.setattr(row_sums, "pair_masks", no_masks)
+    one, two = upload_counts(VIEW_DATA, 5), upload_counts(relabelled(VIEW_DATA), 5)
+    assert uniformity(one) < 1e-9
+    assert same_distribution(one, two) < 1e-9
+
+
+def test_nobody_receives_vectors_or_labels() -> None:
+    """The types of all messages that each party opens."""
+    seen = views(federation(VIEW_DATA, VIEW_PARAMS))
+    setup = {"Received", "Confirm"}
+    assert {kind_of(m) for _, m in seen[SERVER]} == {
+        *("Hello", *setup, "Prepared", "MaskedRows", "DistanceShares", "RowSumsUpload")
+    }
+    for c in VIEW_DATA:
+        assert {kind_of(m) for _, m in seen[c]} == {
+            *("Directory", "SeedShare", "Roster", "Participants", "Influence"),
+            *("RowSumsRound", "RowSumsBlock"),
+        }
+
+
+def test_a_client_role_that_is_not_invited_is_refused() -> None:
+    data = blobs({"a": 3, "b": 2})
+    make = federation(data, SMALL)
+
+    def with_stranger() -> dict[str, Role]:
+        roles = make()
+        stranger = partial(
+            client_role,
+            data=data["a"],
+            params=SMALL,
+            invited=("a", "b"),
+            rng=SeededRng(5),
+        )
+        return {"mallory": stranger, **roles}
+
+    outcome = run(with_stranger)
+    assert isinstance(outcome.errors["mallory"], ParameterError)
+    assert set(outcome.results) == {"a", "b", SERVER}
+
+
+def test_a_server_without_any_answer_stops() -> None:
+    data = blobs({"a": 3, "b": 2})
+    outcome = run(federation(data, SMALL), Faults(on_message=lambda delivery: None))
+    assert isinstance(outcome.errors[SERVER], TooFewParties)
+    assert all(isinstance(e, ProtocolError) for e in outcome.errors.values())

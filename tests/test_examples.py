@@ -1,0 +1,173 @@
+"""The examples, the README's code and the example data do what they say."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xclp_lp.estimator import projection_seed
+from xclp_lp.federation_file import load_federation
+from xclp_lp.labels import encode, marked_values, one_hot
+from xclp_lp.propagation import per_client
+from xclp_lp.session import hash_rows
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+QUICKSTART = EXAMPLES / "quickstart"
+
+
+def python(*arguments: str | Path, cwd: Path) -> str:
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the examples, so that nothing is written into the repository."""
+    return Path(
+        shutil.copytree(
+            EXAMPLES,
+            tmp_path_factory.mktemp("copy") / "examples",
+            ignore=shutil.ignore_patterns("results", "__pycache__"),
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def outputs(examples: Path) -> dict[str, str]:
+    """What ``xclp run`` prints for each federation, run as it lies there."""
+    return {
+        file: python("-m", "xclp_lp", "run", Path(file).name, cwd=(examples / file).parent)
+        for file in relative("federation.toml")
+    }
+
+
+def relative(pattern: str) -> list[str]:
+    return sorted(str(p.relative_to(EXAMPLES)) for p in EXAMPLES.rglob(pattern))
+
+
+def test_there_are_examples() -> None:
+    assert "quickstart/federation.toml" in relative("federation.toml")
+    assert "quickstart/make_data.py" in relative("*.py")
+
+
+@pytest.mark.parametrize("script", relative("*.py"))
+def test_scripts_run_as_they_lie_there(examples: Path, script: str) -> None:
+    path = examples / script
+    python(path.name, cwd=path.parent)
+
+
+@pytest.mark.parametrize("file", relative("federation.toml"))
+def test_federations_run_as_they_lie_there(
+    examples: Path, outputs: dict[str, str], file: str
+) -> None:
+    loaded = load_federation(examples / file)
+    assert f"{len(loaded.clients) + 1} files written to" in outputs[file]
+    names = {p.name for p in loaded.output.iterdir()}
+    assert names == {f"{c.name}.csv" for c in loaded.clients} | {"cost.json"}
+
+
+@pytest.mark.parametrize("file", relative("federation.toml"))
+def test_federations_run_with_another_output(tmp_path: Path, file: str) -> None:
+    out = tmp_path / "out"
+    python("-m", "xclp_lp", "run", EXAMPLES / file, "--output", out, cwd=tmp_path)
+    assert (out / "cost.json").is_file()
+
+
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
+    """All blocks in order, in one process."""
+    blocks = python_blocks((ROOT / "README.md").read_text(encoding="utf-8"))
+    script = tmp_path / "readme.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    python("-W", "error", script, cwd=tmp_path)
+
+
+def test_blocks_are_found_and_failures_too(tmp_path: Path) -> None:
+    text = "a\n```python\nx = 1\n```\nb\n```\nno\n```\n```python\nassert x == 2\n```\n"
+    blocks = python_blocks(text)
+    assert blocks == ["x = 1\n", "assert x == 2\n"]
+    (tmp_path / "x.py").write_text("\n".join(blocks))
+    with pytest.raises(AssertionError, match="assert x == 2"):
+        python("x.py", cwd=tmp_path)
+
+
+# The quickstart
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_data_can_be_made_again_byte_for_byte(tmp_path: Path) -> None:
+    python(QUICKSTART / "make_data.py", tmp_path, cwd=tmp_path)
+    made = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    assert set(made) == {
+        *("north.csv", "south.npy", "south_labels.npy", "harbour.npz", "truth.csv")
+    }
+    assert made == {name: (QUICKSTART / name).read_bytes() for name in made}
+
+
+def test_the_example_is_small() -> None:
+    files = [p for p in QUICKSTART.rglob("*") if p.is_file() and "results" not in p.parts]
+    assert sum(p.stat().st_size for p in files) < 150_000
+
+
+def test_labels_in_the_files_are_true_and_few() -> None:
+    truth = rows_of(QUICKSTART / "truth.csv")
+    for client in load_federation(QUICKSTART / "federation.toml").clients:
+        expected = [int(r["digit"]) for r in truth if r["client"] == client.name]
+        values, labelled = marked_values(client.labels, client.name)
+        assert [v for v, has in zip(values, labelled, strict=True) if has] == [
+            v for v, has in zip(expected, labelled, strict=True) if has
+        ]
+        assert labelled.mean() == pytest.approx(0.08, abs=0.005)
+
+
+@pytest.mark.usefixtures("outputs")
+def test_the_numbers_in_the_readme(examples: Path) -> None:
+    folder = examples / "quickstart"
+    loaded = load_federation(folder / "federation.toml")
+    p = loaded.parameters
+    truth = rows_of(folder / "truth.csv")
+    codes, bits = [], []
+    right = alone = hidden = 0
+    for client in loaded.clients:
+        codes.append(encode(*marked_values(client.labels, client.name), range(10)))
+        seed: Any = projection_seed(p["random_state"])
+        bits.append(hash_rows(seed, np.asarray(client.features, dtype=float), p["n_bits"])[0])
+    baseline = per_client(bits, [one_hot(c, 10) for c in codes], k=p["k"], alpha=0.99)
+    for client, own, without in zip(loaded.clients, codes, baseline, strict=True):
+        expected = [r for r in truth if r["client"] == client.name]
+        found = rows_of(loaded.output / f"{client.name}.csv")
+        assert [r["id"] for r in found] == [r["id"] for r in expected]
+        for f, e, code, label in zip(found, expected, own, without.labels, strict=True):
+            if code < 0:
+                hidden += 1
+                right += f["label"] == e["digit"]
+                alone += str(label) == e["digit"]
+    readme = " ".join((folder / "README.md").read_text(encoding="utf-8").split())
+    assert (
+        f"{right} of the {hidden} unlabelled rows ({right / hidden:.1%}) come out right" in readme
+    )
+    assert f"with its own labels only, gets {alone / hidden:.1%}" in readme

@@ -1,0 +1,84 @@
+"""Write wire_baseline.json: `python tests/vectors/generate_wire.py`.
+
+The file holds a digest per protocol, message type and direction of everything that is sent under
+fixed randomness. An unchanged file means that two versions are compatible byte for byte; a changed
+one is a change of format, and its diff names the messages. ``sealed`` digests the bytes that
+travel, ``opened`` the messages inside, which a change of another message leaves alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from xclp_crypto.testing import Factory, transcript_digest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
+import protocol_runs as runs
+
+from xclp_crypto.protocols.hamming.shade import Shade
+from xclp_crypto.protocols.ot import Choices, ideal_ot, naor_pinkas
+from xclp_crypto.protocols.secure_sum import (
+    ideal_row_sums_client,
+    ideal_row_sums_server,
+)
+
+FILE = Path(__file__).with_name("wire_baseline.json")
+
+# Written out, so that no generator of random numbers is part of the format.
+BITS = {
+    "a": np.array([[i * j % 3 % 2 for j in range(21)] for i in range(3)], dtype=np.uint8),
+    "b": np.zeros((0, 21), dtype=np.uint8),
+    "c": np.array([[(i + j) % 2 for j in range(21)] for i in range(2)], dtype=np.uint8),
+}
+VALUES = {c: np.arange(12.0).reshape(6, 2) * (k + 0.375) for k, c in enumerate("abc")}
+ROWS = {"a": [0, 4], "b": [5], "c": [1, 3, 2]}
+MESSAGES = np.arange(5 * 2 * 7, dtype=np.uint8).reshape(5, 2, 7)
+CHOICES = np.array([True, False, False, True, True])
+
+
+def _transfer(construction: object) -> Factory:
+    return runs.oblivious_transfer(
+        construction,
+        {"client-s": {"client-r": MESSAGES}},
+        {"client-r": {"client-s": Choices(CHOICES, 7)}},
+    )
+
+
+PROTOCOLS: dict[str, Callable[[], Factory]] = {
+    "setup": runs.setup,
+    "hamming plain": lambda: runs.hamming("plain", BITS),
+    "hamming masked": lambda: runs.hamming("masked", BITS),
+    "hamming rlwe": lambda: runs.hamming("rlwe", BITS),
+    "hamming shade": lambda: runs.hamming("shade", BITS),
+    "hamming shade, ideal transfer": lambda: runs.hamming(Shade(ideal_ot), BITS),
+    "ot naor_pinkas": lambda: _transfer(naor_pinkas),
+    "ot ideal": lambda: _transfer(ideal_ot),
+    "row sums": lambda: runs.row_sums(VALUES, ROWS),
+    "row sums, ideal": lambda: runs.row_sums(
+        VALUES, ROWS, client=ideal_row_sums_client, server=ideal_row_sums_server
+    ),
+}
+
+
+def _kind(party: str) -> str:
+    return {"client-s": "sender", "client-r": "receiver", "server": "server"}.get(party, "client")
+
+
+def digests() -> dict[str, dict[str, dict[str, str]]]:
+    """Return all digests, by protocol, form and message."""
+    return {
+        name: {
+            form: transcript_digest(make(), _kind, opened=form == "opened")
+            for form in ("opened", "sealed")
+        }
+        for name, make in PROTOCOLS.items()
+    }
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(digests(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
