@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench peers clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -26,6 +26,9 @@ lint: $(VENV)/.dev-installed
 
 bench: $(VENV)/.bench-installed
 	$(BIN)/python -m pytest bench --benchmark-only
+
+peers: $(VENV)/.bench-installed
+	$(BIN)/python bench/peers/run.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

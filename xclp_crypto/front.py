@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,6 +49,8 @@ def client_names(count: int, names: Sequence[str] | None) -> tuple[str, ...]:
         )
     if names is None:
         return tuple(f"client-{i}" for i in range(count))
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise ParameterError(f"names must be a list with one name per client, got {names!r}")
     names = tuple(names)
     if len(names) != count:
         raise ParameterError(f"{len(names)} names for {count} clients")
@@ -73,7 +75,7 @@ def warn_if_two(count: int) -> None:
 
 def secure_hamming(
     bits: Sequence[ArrayLike],
-    backend: str | HammingBackend = "masked",
+    backend: str | HammingBackend = "rlwe",
     *,
     names: Sequence[str] | None = None,
     rng: Rng | None = None,

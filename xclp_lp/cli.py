@@ -20,10 +20,12 @@ from rich.table import Table
 
 from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError, XclpError
+from xclp_crypto.params import MAX_HASH_BITS
+from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import compare, summary
 from xclp_lp.federation_file import load_federation, require_writable, write_results
-from xclp_lp.report import StepReporter, cost_table
+from xclp_lp.report import StepReporter, cost_table, estimate_line
 
 app = typer.Typer(
     add_completion=False,
@@ -66,8 +68,8 @@ def demo(
     alpha: Annotated[float, typer.Option(help="How far labels travel, between 0 and 1.")] = 0.99,
     bits: Annotated[int, typer.Option(help="Bits of each hash.")] = 4096,
     hamming: Annotated[
-        str, typer.Option(help="How distances are computed: masked, plain or shade (slow).")
-    ] = "masked",
+        str, typer.Option(help=f"How distances are computed: {', '.join(BACKENDS)}.")
+    ] = "rlwe",
     seed: Annotated[
         int, typer.Option(help="Chooses the labelled rows and the projection; keys stay random.")
     ] = 0,
@@ -91,6 +93,7 @@ def demo(
         f"{federation.features[0].shape[1]} features, {len(federation.classes)} classes "
         f"[dim]({federation.source})[/]"
     )
+    _announce(hamming, dict(zip(federation.names, map(len, federation.labels), strict=True)), bits)
     runs = []
     with StepReporter(console).showing() as progress:
         for i in range(repeat):
@@ -168,6 +171,8 @@ def run(
     rows = sum(len(c.features) for c in loaded.clients)
     console.print(f"{len(loaded.clients)} clients, {rows:,} rows")
     estimator = loaded.estimator()
+    sizes = {c.name: len(c.features) for c in loaded.clients}
+    _announce(estimator.hamming, sizes, estimator.n_bits)
     with StepReporter(console).showing() as progress:
         estimator.fit(
             [c.features for c in loaded.clients],
@@ -177,6 +182,12 @@ def run(
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
     console.print(f"{len(written)} files written to {loaded.output}", markup=False, emoji=False)
+
+
+def _announce(hamming: object, sizes: dict[str, int], n_bits: object) -> None:
+    """Print the estimated cost; says nothing of parameters that the run itself will refuse."""
+    if hamming in BACKENDS and type(n_bits) is int and 1 <= n_bits <= MAX_HASH_BITS:
+        console.print(estimate_line(str(hamming), sizes, n_bits), style="dim", highlight=False)
 
 
 def _who_sees(hamming: str) -> str:

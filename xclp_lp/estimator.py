@@ -17,6 +17,7 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import FRACTION_BITS
+from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.transport.simulate import Progress, Role, Simulation
@@ -38,9 +39,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         k: neighbours per point, smaller than the number of all rows.
         alpha: α in (0, 1); close to 1 lets labels travel far.
         gamma: exponent γ > 0 of the cosine similarity.
-        hamming: back end for the distances: ``masked`` (fast; private unless a client shares its
-            keys with the server), ``shade`` (private against any collusion, slow) or ``plain`` (not
-            private).
+        hamming: back end for the distances: ``rlwe`` (private against any collusion), ``masked``
+            (fastest; private unless a client shares its keys with the server), ``plain`` (not
+            private) or another of `xclp_crypto.protocols.hamming.BACKENDS`.
         include_self: whether a point may be its own neighbour.
         ties: ``all`` keeps every neighbour as near as the k-th, so that the order of clients does
             not matter; ``lowest-index`` keeps exactly k.
@@ -79,7 +80,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         alpha: float = 0.99,
         *,
         gamma: float = 1.0,
-        hamming: str = "masked",
+        hamming: str | HammingBackend = "rlwe",
         include_self: bool = False,
         ties: Ties = "all",
         classes: Sequence[Any] | None = None,

@@ -7,7 +7,7 @@
     [parameters]                       # all optional; those of CrossClientLabelPropagation
     n_bits = 4096
     k = 3
-    hamming = "masked"
+    hamming = "rlwe"
 
     [clients.north]                    # one section per client
     features = "north.csv"             # .npy, .npz, .csv or .parquet, relative to this file

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
 
+from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
@@ -46,6 +47,17 @@ def size(n_bytes: float) -> str:
             return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
         n_bytes /= 1000
     return f"{n_bytes:.1f} GB"
+
+
+def estimate_line(hamming: str, sizes: Mapping[str, int], n_bits: int) -> str:
+    """Say what the distances will cost, before anything is computed."""
+    estimate = get_backend(hamming).estimate(sizes, n_bits)
+    operations = ", ".join(f"{count:.2g} {kind}" for kind, count in estimate.operations.items())
+    return (
+        f"distances by {hamming}: {size(estimate.total_bytes)} in {estimate.rounds} "
+        f"round{'s' * (estimate.rounds > 1)}, "
+        f"about {size(estimate.memory_bytes)} of memory, {operations}"
+    )
 
 
 def cost_table(cost: Cost) -> Table:

@@ -78,7 +78,7 @@ class Parameters:
         k: neighbours per point.
         alpha: α in (0, 1), how far labels travel.
         gamma: exponent γ > 0 of the similarity.
-        hamming: name of the SecureHamming back end.
+        hamming: name of the SecureHamming back end, or a back end.
         include_self: whether a point may be its own neighbour.
         ties: rule for neighbours at the same distance, see `neighbour_graph`.
         fraction_bits: f of the fixed-point scores.
@@ -92,7 +92,7 @@ class Parameters:
     k: int = 10
     alpha: float = 0.99
     gamma: float = 1.0
-    hamming: str = "masked"
+    hamming: str | HammingBackend = "rlwe"
     include_self: bool = False
     ties: Ties = "all"
     fraction_bits: int = FRACTION_BITS
@@ -127,7 +127,8 @@ class Parameters:
 
     def agreement(self) -> Agreement:
         """Return the digests that the first message of every client carries."""
-        return Agreement(**{f.name: getattr(self, f.name) for f in fields(self)})
+        agreed = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Agreement(**agreed | {"hamming": get_backend(self.hamming).name})
 
     def require_rows(self, n: int) -> None:
         """Refuse a k for which n rows in all are too few.

@@ -181,7 +181,7 @@ def test_faults_and_progress_are_passed_on():
     with pytest.raises(ParameterError, match="cannot drop 'nobody'"):
         secure_hamming(BITS, faults=Faults(vanish={"nobody": 0}))
     seen = []
-    secure_hamming(BITS, progress=seen.append)
+    secure_hamming(BITS, "masked", progress=seen.append)
     assert {p.party for p in seen} == {"client-0", "client-1", "client-2", "server"}
     assert "client upload" in {p.activity for p in seen}
 

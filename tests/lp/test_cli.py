@@ -168,7 +168,7 @@ def test_the_demonstration(tmp_path: Path) -> None:
         "k": 3,
         "alpha": 0.99,
         "n_bits": 512,
-        "hamming": "masked",
+        "hamming": "rlwe",
         "seeds": [0],
     }
     steps = result["cost"]["steps"]

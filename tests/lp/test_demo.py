@@ -131,8 +131,8 @@ def test_progress_is_reported() -> None:
     ("change", "message"),
     [
         ({"labelled": 1.0}, "labelled must leave some row to predict, got 1.0 of 35 rows"),
-        ({"labelled": 0.0}, r"0.0; it must be in \(0, 1\]"),
-        ({"labelled": float("nan")}, r"nan; it must be in \(0, 1\]"),
+        ({"labelled": 0.0}, r"in \(0, 1\], got 0.0"),
+        ({"labelled": float("nan")}, r"in \(0, 1\], got nan"),
         ({"seed": -1}, "-1"),
         ({"k": 35}, "k = 35, rows = 35"),
         ({"n_bits": 0}, "n_bits must be between 1 and 32768, got 0"),

@@ -96,7 +96,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "k": 10,
         "alpha": 0.99,
         "gamma": 1.0,
-        "hamming": "masked",
+        "hamming": "rlwe",
         "include_self": False,
         "ties": "all",
         "classes": None,

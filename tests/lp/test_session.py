@@ -258,7 +258,7 @@ def blobs(
     return data
 
 
-SMALL = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9)
+SMALL = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, hamming="masked")
 
 
 def assert_equals_pooled(data: Data, params: Parameters) -> None:

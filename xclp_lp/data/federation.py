@@ -79,7 +79,7 @@ def label_mask(
         ParameterError: the fraction or the seed is out of range.
     """
     if not 0 < fraction <= 1:
-        raise ParameterError(f"fraction is {fraction}; it must be in (0, 1]")
+        raise ParameterError(f"the labelled fraction must be in (0, 1], got {fraction}")
     if seed < 0:
         raise ParameterError(f"seed is {seed}; it must be >= 0")
     masks = []
