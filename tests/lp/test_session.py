@@ -701,6 +701,7 @@ def test_numpy_numbers_agree_with_pythons() -> None:
         gamma=1,
         include_self=np.bool_(False),
         fraction_bits=np.int64(40),
+        hamming="masked",
     )
     assert odd == SMALL
     assert not run(federation(data, {"a": odd, "b": SMALL, SERVER: SMALL})).errors
