@@ -1,4 +1,4 @@
-"""The command line: ``xclp demo`` and ``xclp run``.
+"""The command line: ``xclp demo``, ``xclp run`` and ``xclp bench``.
 
 Exit codes: 0 done; 1 the secure and the plain labels of the demonstration differ, or a party
 failed; 2 bad input, which is said in one line.
@@ -22,10 +22,11 @@ from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_lp.bench import bench_hamming
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import compare, summary
 from xclp_lp.federation_file import load_federation, require_writable, write_results
-from xclp_lp.report import StepReporter, cost_table, estimate_line
+from xclp_lp.report import StepReporter, cost_table, estimate_line, size
 
 app = typer.Typer(
     add_completion=False,
@@ -33,6 +34,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+bench_app = typer.Typer(no_args_is_help=True, help="Measure this machine.")
+app.add_typer(bench_app, name="bench")
 console = Console()
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
@@ -182,6 +185,40 @@ def run(
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
     console.print(f"{len(written)} files written to {loaded.output}", markup=False, emoji=False)
+
+
+@bench_app.command("hamming")
+def bench_hamming_command(
+    backend: Annotated[str, typer.Option(help=f"Back end: {', '.join(BACKENDS)}.")] = "rlwe",
+    n: Annotated[int, typer.Option(min=1, help="Rows of the first client.")] = 500,
+    m: Annotated[int, typer.Option(min=1, help="Rows of the second client.")] = 500,
+    bits: Annotated[int, typer.Option(help="Bits of each row.")] = 4096,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result to this file.")
+    ] = None,
+) -> None:
+    """Time distances between two clients, with the plain computation in the same run."""
+    if json_file is not None:
+        _require_writable(json_file)
+    _announce(backend, {"client-0": n, "client-1": m}, bits)
+    with StepReporter(console).showing() as progress:
+        result = bench_hamming(backend, n, m, bits, repeat=repeat, progress=progress)
+    table = Table(title=f"{backend}, {n} × {m} rows × {bits} bits", title_justify="left")
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    table.add_row("seconds, all parties", f"{result['seconds']:.3f}")
+    table.add_row("bit comparisons per second", f"{result['bit_comparisons_per_second']:.2e}")
+    table.add_row("bytes of all messages", size(result["bytes"]))
+    table.add_row("times as long as plain", f"{result['ratio_to_plain']:.1f}")
+    table.add_row("peak memory", size(result["peak_rss"]))
+    table.add_row("every distance exact", "yes" if result["exact"] else "NO")
+    console.print(table)
+    if json_file is not None:
+        _write_json(json_file, result)
+        console.print(f"written to {json_file}", markup=False, emoji=False)
+    if not result["exact"]:
+        raise typer.Exit(1)
 
 
 def _announce(hamming: object, sizes: dict[str, int], n_bits: object) -> None:
