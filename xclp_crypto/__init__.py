@@ -1,6 +1,7 @@
 """Cryptographic protocols for computing on data that stays where it is."""
 
-from xclp_crypto.front import cross_distances, secure_hamming, secure_row_sums
+from xclp_crypto.front import secure_hamming, secure_row_sums
+from xclp_crypto.two_party import cross_distances
 
 __version__ = "0.1.0"
 

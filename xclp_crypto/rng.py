@@ -28,7 +28,6 @@ class Rng(Secret, ABC):
 
         Raises:
             ParameterError: a negative n.
-
         """
 
     @abstractmethod
@@ -37,7 +36,6 @@ class Rng(Secret, ABC):
 
         Raises:
             ParameterError: a modulus or shape out of range.
-
         """
 
     @abstractmethod
@@ -47,7 +45,6 @@ class Rng(Secret, ABC):
         Raises:
             ParameterError: a context that is not made of str, int ≥ 0 and bytes.
             ReuseError: the same context a second time, from a generator that would repeat itself.
-
         """
 
 
@@ -87,7 +84,6 @@ class SeededRng(Rng):
 
     Raises:
         ParameterError: a seed of another type, or a negative one.
-
     """
 
     __slots__ = ("_children", "_draws", "_key")

@@ -13,7 +13,6 @@ class Secret:
 
     Raises:
         TypeError: on `pickle.dumps`, `copy.copy` and `copy.deepcopy`, as Python expects it.
-
     """
 
     __slots__ = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import pytest
+from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +16,20 @@ import xclp_crypto
 from xclp_crypto import wire
 from xclp_crypto.algebra.group import Scalar, multiply_base
 from xclp_crypto.errors import DecodeError, ParameterError
+from xclp_crypto.params import INSECURE_TEST_128
+from xclp_crypto.primitives import paillier
 from xclp_crypto.primitives.rlwe import parameters_for
 from xclp_crypto.protocols.hamming.interface import DistanceShares
 from xclp_crypto.protocols.hamming.masked import MaskedRows, masked_width
+from xclp_crypto.protocols.hamming.paillier import (
+    PaillierAnswers,
+    PaillierKey,
+    PaillierRows,
+    PaillierShares,
+)
 from xclp_crypto.protocols.hamming.plain import PlainBits
 from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweCiphertexts, RlweMasks
+from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
 from xclp_crypto.protocols.ot.ideal import IdealMessages
 from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup
 from xclp_crypto.protocols.secure_sum.ideal import IdealBlock, IdealRows
@@ -28,6 +38,7 @@ from xclp_crypto.protocols.setup.channel import Sealed
 from xclp_crypto.protocols.setup.ideal import IdealHello, IdealKeys, IdealSecret
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
+from xclp_crypto.rng import SeededRng
 
 COUNTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257]
 
@@ -254,6 +265,54 @@ def _rlwe_answers(rng):
     return dims, RlweAnswers(values, n_bits)
 
 
+def _ot_columns(rng):
+    rows = int(rng.integers(0, 40))
+    columns = rng.integers(0, 256, (128, (rows + 7) // 8)).astype(np.uint8)
+    return {"rows": rows}, OtColumns(columns)
+
+
+def _ot_proof(rng):
+    return {}, OtProof(rng.integers(0, 256, (129, 16)).astype(np.uint8))
+
+
+def _ot_corrections(rng):
+    count, lanes, width = int(rng.integers(0, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 17))
+    residues = rng.integers(0, 1 << width, count * lanes).astype(np.uint16)
+    dims = {"count": count, "lanes": lanes, "width": width}
+    return dims, OtCorrections(residues, width)
+
+
+PAILLIER = paillier.generate(SeededRng(0), INSECURE_TEST_128).public
+
+
+def _paillier_key(rng):
+    return {"bits": 128}, PaillierKey(PAILLIER)
+
+
+def _paillier_ciphertexts(kind):
+    def make(rng):
+        count = int(rng.integers(0, 4))
+        values = [pow(int(rng.integers(2, 1 << 60)), 3, PAILLIER.n**2) for _ in range(count)]
+        return {"count": count, "n": int(PAILLIER.n)}, kind([mpz(v) for v in values], PAILLIER.n)
+
+    return make
+
+
+def _paillier_shares(rng):
+    clients, rows, residues = (int(n) for n in rng.integers(1, 6, 3))
+    owns, width = int(rng.integers(0, 2)), int(rng.integers(1, 17))
+    message = PaillierShares(
+        rng.integers(0, 2, clients).astype(bool),
+        rng.integers(0, 1 << width, rows * (rows - 1) // 2).astype(np.uint16),
+        PAILLIER.n if owns else None,
+        [mpz(int(rng.integers(0, 1 << 60))) for _ in range(residues)],
+        width,
+        128,
+    )
+    dims = {"clients": clients, "rows": rows, "owns": owns, "residues": residues}
+    return dims | {"width": width, "bits": 128}, message
+
+
 EXAMPLES = {
     Sealed: _sealed,
     Hello: _hello,
@@ -268,6 +327,14 @@ EXAMPLES = {
     DistanceShares: _distance_shares,
     PlainBits: _plain_bits,
     MaskedRows: _masked_rows,
+    PaillierKey: _paillier_key,
+    PaillierRows: _paillier_ciphertexts(PaillierRows),
+    PaillierAnswers: _paillier_ciphertexts(PaillierAnswers),
+    PaillierShares: _paillier_shares,
+    OtColumns: _ot_columns,
+    OtChallenge: lambda rng: ({}, OtChallenge(rng.bytes(16))),
+    OtProof: _ot_proof,
+    OtCorrections: _ot_corrections,
     RlweCiphertexts: _rlwe_ciphertexts,
     RlweMasks: _rlwe_masks,
     RlweAnswers: _rlwe_answers,

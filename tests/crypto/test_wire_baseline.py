@@ -22,7 +22,10 @@ def test_the_baseline_covers_all_protocols_and_message_types():
     assert names == {
         *("Hello", "Directory", "SeedShare", "Received", "Roster", "Confirm"),
         *("PlainBits", "MaskedRows", "DistanceShares"),
+        *("RlweCiphertexts", "RlweMasks", "RlweAnswers"),
+        *("PaillierKey", "PaillierRows", "PaillierAnswers", "PaillierShares"),
         *("OtSetup", "OtChoices", "OtOffers", "IdealMessages"),
+        *("OtColumns", "OtChallenge", "OtProof", "OtCorrections"),
         *("RowSumsRound", "RowSumsUpload", "RowSumsBlock", "IdealRows", "IdealBlock"),
     }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,11 @@ from xclp_crypto.testing import Factory, transcript_digest
 sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
 import protocol_runs as runs
 
+from xclp_crypto.params import INSECURE_TEST_512
+from xclp_crypto.protocols.hamming.paillier import Paillier
+from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.shade import Shade
-from xclp_crypto.protocols.ot import Choices, ideal_ot, naor_pinkas
+from xclp_crypto.protocols.ot import Choices, extended_ot, ideal_ot, naor_pinkas
 from xclp_crypto.protocols.secure_sum import (
     ideal_row_sums_client,
     ideal_row_sums_server,
@@ -35,6 +39,7 @@ BITS = {
     "b": np.zeros((0, 21), dtype=np.uint8),
     "c": np.array([[(i + j) % 2 for j in range(21)] for i in range(2)], dtype=np.uint8),
 }
+SHORT = {c: b[:, :5] for c, b in BITS.items()}
 VALUES = {c: np.arange(12.0).reshape(6, 2) * (k + 0.375) for k, c in enumerate("abc")}
 ROWS = {"a": [0, 4], "b": [5], "c": [1, 3, 2]}
 MESSAGES = np.arange(5 * 2 * 7, dtype=np.uint8).reshape(5, 2, 7)
@@ -54,9 +59,14 @@ PROTOCOLS: dict[str, Callable[[], Factory]] = {
     "hamming plain": lambda: runs.hamming("plain", BITS),
     "hamming masked": lambda: runs.hamming("masked", BITS),
     "hamming rlwe": lambda: runs.hamming("rlwe", BITS),
+    "hamming shade-ext": lambda: runs.hamming("shade-ext", BITS),
+    "hamming paillier": lambda: runs.hamming(Paillier(INSECURE_TEST_512), SHORT),
+    "hamming paillier-packed": lambda: runs.hamming(PaillierPacked(INSECURE_TEST_512), SHORT),
     "hamming shade": lambda: runs.hamming("shade", BITS),
     "hamming shade, ideal transfer": lambda: runs.hamming(Shade(ideal_ot), BITS),
     "ot naor_pinkas": lambda: _transfer(naor_pinkas),
+    "ot extension": lambda: _transfer(extended_ot),
+    "ot extension, checked": lambda: _transfer(partial(extended_ot, check_receiver=True)),
     "ot ideal": lambda: _transfer(ideal_ot),
     "row sums": lambda: runs.row_sums(VALUES, ROWS),
     "row sums, ideal": lambda: runs.row_sums(

@@ -40,7 +40,6 @@ class Point:
 
     Raises:
         DecodeError: another length, a non-canonical or invalid encoding, or the identity.
-
     """
 
     __slots__ = ("_data",)
@@ -66,7 +65,6 @@ class Point:
 
         Raises:
             DecodeError: another length, a non-canonical or invalid encoding, or the identity.
-
         """
         return cls(data)
 
@@ -77,7 +75,6 @@ class Point:
         Raises:
             ParameterError: another length.
             DecodeError: the result is the identity.
-
         """
         if len(data) != UNIFORM_BYTES:
             raise ParameterError(f"the map takes {UNIFORM_BYTES} bytes, got {len(data)}")
@@ -135,7 +132,6 @@ class Scalar(Secret):
 
         Raises:
             ParameterError: another length, or a multiple of ℓ (probability 2^-252 if uniform).
-
         """
         if len(data) != UNIFORM_BYTES:
             raise ParameterError(f"a scalar is reduced from {UNIFORM_BYTES} bytes, got {len(data)}")
@@ -166,7 +162,6 @@ def hash_to_point(lab: bytes, data: bytes) -> Point:
     Args:
         lab: from `label`.
         data: any bytes.
-
     """
     return Point.from_uniform_bytes(
         hashlib.sha512(label("group/hash-to-point", lab, data)).digest()

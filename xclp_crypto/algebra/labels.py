@@ -30,7 +30,6 @@ def label(purpose: str, *context: Context) -> bytes:
     Raises:
         ParameterError: an empty purpose, a negative integer, text that is not Unicode, or any other
             type; `bool` too, because `True` would be the same as 1.
-
     """
     if not isinstance(purpose, str) or not purpose:
         raise ParameterError(f"the purpose of a label is text that is not empty, got {purpose!r}")

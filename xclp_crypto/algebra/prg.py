@@ -49,7 +49,6 @@ def derive_key(secret: bytes, lab: bytes, length: int = KEY_BYTES) -> bytes:
 
     Raises:
         ParameterError: a secret that is too short, or a length out of range.
-
     """
     if len(secret) < MIN_SECRET_BYTES:
         raise ParameterError(
@@ -71,7 +70,6 @@ class Keystream(Secret):
 
     Raises:
         ParameterError: another length.
-
     """
 
     __slots__ = ("_encryptor",)
@@ -101,7 +99,6 @@ def stream(key: bytes, lab: bytes, n_bytes: int) -> NDArray[np.uint8]:
 
     Raises:
         ParameterError: a key of another length, or a negative number of bytes.
-
     """
     (n,) = _shape((n_bytes,))
     keystream = _keystream(key, label("prg/stream", lab))
@@ -118,7 +115,6 @@ def residue_dtype(modulus: int) -> np.dtype[np.unsignedinteger[Any]]:
 
     Raises:
         ParameterError: another modulus.
-
     """
     if not isinstance(modulus, int | np.integer) or isinstance(modulus, bool):
         raise ParameterError(f"modulus must be an integer, got {type(modulus).__name__}")
@@ -148,7 +144,6 @@ def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -
 
     Raises:
         ParameterError: a key, modulus or shape out of range.
-
     """
     dtype = residue_dtype(modulus)
     dims = _shape(shape)

@@ -38,7 +38,6 @@ class FixedPoint:
     Raises:
         ParameterError: a parameter out of range or no integer, or so many parties that only zero
             could be encoded.
-
     """
 
     fraction_bits: int = 40
@@ -107,7 +106,6 @@ class FixedPoint:
             DataError: NaN, infinity or something that is no real number; names client, row, column.
             EncodingOverflow: a value above the limit; names client, row and column, the limit, and
                 the number of ring bits that would do. The value itself is not shown.
-
         """
         try:
             array = np.asarray(values)
@@ -138,7 +136,6 @@ class FixedPoint:
 
         Raises:
             DataError: another dtype, so that numbers that were never encoded are not decoded.
-
         """
         array = np.asarray(residues)
         if array.dtype.kind != "u" or array.dtype.itemsize != self.dtype.itemsize:

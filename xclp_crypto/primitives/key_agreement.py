@@ -20,7 +20,6 @@ class PublicKey:
 
     Raises:
         DecodeError: another length or type.
-
     """
 
     data: bytes
@@ -40,7 +39,6 @@ class KeyPair(Secret):
 
     Attributes:
         public: the half that is sent to the peers.
-
     """
 
     __slots__ = ("_private", "public")
@@ -73,7 +71,6 @@ class KeyPair(Secret):
 
         Raises:
             FaultyPeer: the key has small order, so that anybody could tell the secret: it is zero.
-
         """
         try:
             return self._private.exchange(X25519PublicKey.from_public_bytes(peer.data))

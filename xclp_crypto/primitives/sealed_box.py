@@ -33,7 +33,6 @@ class SealedBox(Secret):
 
     Raises:
         ParameterError: a key that is too short.
-
     """
 
     __slots__ = ("_aead", "_count", "_use")
@@ -56,7 +55,6 @@ class SealedBox(Secret):
         Raises:
             ParameterError: the message is too long.
             ReuseError: this box already opens messages.
-
         """
         self._check_use("seal")
         if len(plaintext) > MAX_PLAINTEXT:
@@ -77,7 +75,6 @@ class SealedBox(Secret):
             DecodeError: not the next message of the peer: altered, truncated, replayed, out of
                 order, or sealed under another key or other associated bytes.
             ReuseError: this box already seals messages.
-
         """
         self._check_use("open")
         if len(ciphertext) > MAX_PLAINTEXT + OVERHEAD:
@@ -123,7 +120,6 @@ def channel_pair(shared: bytes, me: str, peer: str, context: bytes) -> tuple[Sea
 
     Raises:
         ParameterError: both names are the same, or the secret is too short.
-
     """
     if me == peer:
         raise ParameterError(f"a link needs two parties, got {me!r} twice")

@@ -4,11 +4,17 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.hamming.distance import distances_between
 from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend, check_bits
 from xclp_crypto.protocols.hamming.masked import Masked
+from xclp_crypto.protocols.hamming.paillier import Paillier
+from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.plain import Plain
 from xclp_crypto.protocols.hamming.rlwe import Rlwe
 from xclp_crypto.protocols.hamming.shade import Shade
+from xclp_crypto.protocols.hamming.shade_ext import ShadeExt
 
-BACKENDS: dict[str, HammingBackend] = {b.name: b for b in (Plain(), Shade(), Rlwe(), Masked())}
+BACKENDS: dict[str, HammingBackend] = {
+    b.name: b
+    for b in (Plain(), Shade(), ShadeExt(), Paillier(), PaillierPacked(), Rlwe(), Masked())
+}
 """All back ends; adding one is one file and one entry here."""
 
 
@@ -17,7 +23,6 @@ def get_backend(name: str | HammingBackend) -> HammingBackend:
 
     Raises:
         ParameterError: no such back end; lists those that exist.
-
     """
     if isinstance(name, HammingBackend):
         return name

@@ -1,7 +1,22 @@
 """Oblivious transfer."""
 
+from xclp_crypto.protocols.ot.extension import (
+    BaseTransfers,
+    Extension,
+    base_transfers,
+    extended_ot,
+)
 from xclp_crypto.protocols.ot.ideal import ideal_ot
 from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
 
-__all__ = ["Choices", "ObliviousTransfer", "ideal_ot", "naor_pinkas"]
+__all__ = [
+    "BaseTransfers",
+    "Choices",
+    "Extension",
+    "ObliviousTransfer",
+    "base_transfers",
+    "extended_ot",
+    "ideal_ot",
+    "naor_pinkas",
+]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
+from xclp_crypto.wire import MAX_PACKED_WIDTH
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,7 +21,7 @@ class Choices:
 
     Attributes:
         bits: (m,) bool, the choice in each transfer.
-        length: bytes of each message.
+        length: bytes of each message; in correlated transfers, residues of each vector.
     """
 
     bits: NDArray[np.bool_]
@@ -79,3 +80,14 @@ def check_choices(request: Choices) -> None:
         )
     if request.length < 1:
         raise ParameterError(f"messages must have at least 1 byte, got {request.length}")
+
+
+def check_offsets(offsets: NDArray[np.uint16], width: int) -> None:
+    """Refuse offsets of correlated transfers that are not (m, n ≥ 1) uint16, or a wrong width."""
+    if offsets.ndim != 2 or offsets.shape[1] < 1 or offsets.dtype != np.uint16:
+        raise ParameterError(
+            f"offsets must be uint16 of shape (transfers, residues), got {offsets.dtype} "
+            f"{offsets.shape}"
+        )
+    if not 1 <= width <= MAX_PACKED_WIDTH:
+        raise ParameterError(f"residues of {width} bits; 1 to {MAX_PACKED_WIDTH} are packed")

@@ -1,0 +1,621 @@
+"""SecureHamming by Paillier, literal and packed: exactness, cost, faults, and what parties see."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from gmpy2 import mpz
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_runs import hamming
+
+from xclp_crypto import wire
+from xclp_crypto.errors import (
+    DecodeError,
+    FaultyPeer,
+    FaultyPeerOrServer,
+    ParameterError,
+    ProtocolError,
+    ReuseError,
+    TooFewParties,
+)
+from xclp_crypto.params import (
+    INSECURE_TEST_128,
+    INSECURE_TEST_512,
+    PAILLIER_2048_112_BIT,
+    PAILLIER_3072,
+)
+from xclp_crypto.primitives.paillier import generate
+from xclp_crypto.protocols.hamming import paillier as module
+from xclp_crypto.protocols.hamming.paillier import (
+    Packing,
+    Paillier,
+    PaillierAnswers,
+    PaillierKey,
+    PaillierRows,
+    PaillierShares,
+    combine,
+    pack,
+    unpack,
+)
+from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import (
+    blamed,
+    every_corruption,
+    every_dropout,
+    run,
+    same_distribution,
+    uniformity,
+    views,
+)
+from xclp_crypto.transport.simulate import Faults
+
+LITERAL, PACKED = Paillier(INSECURE_TEST_128), PaillierPacked(INSECURE_TEST_128)
+BOTH = pytest.mark.parametrize("backend", [LITERAL, PACKED], ids=lambda b: b.name)
+
+
+def oracle(bits, clients=None):
+    stacked = np.concatenate([np.asarray(bits[c]) for c in (clients or bits)])
+    return (stacked[:, None, :] != stacked[None, :, :]).sum(axis=2)
+
+
+def result(backend, bits, seed=0):
+    return run(hamming(backend, bits, seed)).raise_errors().results[SERVER]
+
+
+def random_bits(sizes, n_bits, seed=0):
+    rng = np.random.default_rng([seed, n_bits, *sizes])
+    return {f"c{i}": rng.integers(0, 2, (n, n_bits)).astype(np.uint8) for i, n in enumerate(sizes)}
+
+
+# Exactness
+
+
+@BOTH
+@settings(max_examples=40)
+@given(
+    n_bits=st.sampled_from([1, 2, 3, 7, 8, 9, 17, 64, 65]),
+    sizes=st.lists(st.integers(0, 4), min_size=2, max_size=4),
+    density=st.sampled_from([0.0, 0.5, 0.5, 1.0]),
+    seed=st.integers(0, 1000),
+)
+def test_distances_are_exact(backend, n_bits, sizes, density, seed):
+    rng = np.random.default_rng(seed)
+    bits = {
+        f"c{i}": (rng.random((n, n_bits)) < density).astype(np.uint8) for i, n in enumerate(sizes)
+    }
+    got = result(backend, bits, seed)
+    assert got.matrix.dtype == np.uint16
+    assert got.sizes == {c: len(b) for c, b in bits.items()}
+    assert np.array_equal(got.matrix, oracle(bits))
+
+
+@pytest.mark.parametrize("n_bits", [1, 3, 8, 100])
+@pytest.mark.parametrize("rows", [17, 18, 19, 38, 39, 80, 128])
+def test_more_rows_than_slots(n_bits, rows):
+    bits = random_bits([rows, 2, 40], n_bits)
+    assert np.array_equal(result(PACKED, bits).matrix, oracle(bits))
+
+
+@BOTH
+@pytest.mark.parametrize("n_bits", [1, 2, 3, 4, 7, 8, 9, 255, 256])
+def test_equal_and_opposite_vectors(backend, n_bits):
+    ones, zeros = np.ones((1, n_bits)), np.zeros((1, n_bits))
+    h = result(backend, {"a": ones, "b": ones, "c": zeros}).matrix
+    assert h.tolist() == [[0, 0, n_bits], [0, 0, n_bits], [n_bits, n_bits, 0]]
+
+
+@BOTH
+def test_whole_groups_of_equal_and_opposite_vectors(backend):
+    """Every slot at 0, every slot at L: nothing borrows, nothing overflows."""
+    for n_bits in (1, 7, 8, 15, 16):
+        bits = {"a": np.ones((45, n_bits)), "b": np.zeros((2, n_bits)), "c": np.ones((2, n_bits))}
+        assert np.array_equal(result(backend, bits).matrix, oracle(bits))
+
+
+@BOTH
+@settings(max_examples=10)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_common_mask_leaves_distances_unchanged(backend, seed):
+    bits = random_bits([2, 3, 1], 9, seed)
+    mask = np.random.default_rng(seed).integers(0, 2, 9).astype(np.uint8)
+    masked = {c: b ^ mask for c, b in bits.items()}
+    assert np.array_equal(result(backend, bits).matrix, result(backend, masked).matrix)
+
+
+@BOTH
+def test_a_permutation_of_clients_only_permutes_the_result(backend):
+    bits = random_bits([2, 0, 3], 20)
+    order = ["c2", "c0", "c1"]
+    permuted = result(backend, {c: bits[c] for c in order})
+    assert np.array_equal(permuted.matrix, oracle(bits, order))
+
+
+@BOTH
+@pytest.mark.parametrize("sizes", [[0, 0], [0, 3], [3, 0, 0], [1, 1]])
+def test_clients_without_rows(backend, sizes):
+    bits = random_bits(sizes, 5)
+    assert np.array_equal(result(backend, bits).matrix, oracle(bits))
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [PaillierPacked(), Paillier(PAILLIER_2048_112_BIT)],
+    ids=["packed 3072", "literal 2048"],
+)
+def test_full_size_keys(backend):
+    bits = random_bits([3, 2], 20)
+    assert np.array_equal(result(backend, bits).matrix, oracle(bits))
+
+
+def test_user_case_keys_are_3072_bits_unless_a_set_that_says_insecure_is_named():
+    for backend in (Paillier(), PaillierPacked()):
+        assert backend.parameters is PAILLIER_3072
+    for bits in (512, 1024, 2047):
+        with pytest.raises(ParameterError, match=f"got {bits}"):
+            PaillierPacked(bits)
+
+
+def test_several_processes_give_the_same_answers_as_one():
+    rows = np.random.default_rng(0).integers(0, 2, (40, 8)).astype(bool)
+    values = KEY.encrypt_residues([mpz(i) for i in range(8)], SeededRng(1))
+    alone, two = (
+        PaillierPacked(INSECURE_TEST_128, workers=w).answer(
+            rows, values, KEY.public, mpz(1), SeededRng(2)
+        )
+        for w in (1, 2)
+    )
+    assert alone == two
+
+
+# Packing
+
+
+@given(
+    st.integers(1, 1 << 15),
+    st.integers(0, 3000),
+    st.sampled_from([INSECURE_TEST_128, INSECURE_TEST_512, PAILLIER_3072]),
+)
+def test_digits_fit_the_plaintext_and_groups_are_few_and_even(n_bits, rows, parameters):
+    packing = PaillierPacked(parameters).packing(rows, n_bits)
+    assert packing.base > n_bits
+    assert packing.base**packing.slots <= 1 << (parameters.modulus_bits - 1)
+    assert [i for s in packing.slices() for i in range(s.start, s.stop)] == list(range(rows))
+    if packing.groups > 1:
+        most = rows // (packing.groups - 1) + (rows % (packing.groups - 1) > 0)
+        assert (n_bits + 1) ** most > 1 << (parameters.modulus_bits - 1)
+
+
+def test_five_hundred_rows_of_4096_bits_are_two_groups():
+    packing = PaillierPacked().packing(500, 4096)
+    assert (packing.groups, packing.slots) == (2, 250)
+    # random shares would pass for distances with probability 4097^250/n
+    assert 4097**250 << 70 < 1 << 3071
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 100))
+def test_packing_is_undone(n_bits, rows, seed):
+    bits = np.random.default_rng(seed).integers(0, 2, (rows, n_bits)).astype(np.uint8)
+    base = mpz(n_bits + 1)
+    for value, column in zip(pack(bits, base), bits.T, strict=True):
+        assert unpack(value, base, rows, n_bits) == column.tolist()
+        assert unpack(value + base**rows, base, rows, n_bits) is None
+
+
+# Cost
+
+
+@BOTH
+@pytest.mark.parametrize("sizes", [[2, 1], [1, 2, 3], [0, 2, 1], [2, 0, 0, 1], [50, 3, 2]])
+@pytest.mark.parametrize("n_bits", [1, 7, 8, 9])
+def test_metered_bytes_and_rounds_are_the_formula(backend, sizes, n_bits):
+    if backend is LITERAL and max(sizes) > 9:
+        sizes = [9, *sizes[1:]]
+    bits = random_bits(sizes, n_bits)
+    cost = run(hamming(backend, bits)).raise_errors().cost
+    metered = {}
+    for traffic, count in cost.bytes_sent.items():
+        if traffic.step == "hamming":
+            link = traffic.sender, traffic.receiver
+            metered[link] = metered.get(link, 0) + count
+    estimate = backend.estimate({c: len(b) for c, b in bits.items()}, n_bits)
+    assert metered == estimate.bytes_per_link
+    assert cost.rounds_in("hamming") == estimate.rounds == 3
+
+
+def test_operations_are_those_performed(monkeypatch):
+    counts = {"encryptions": 0, "answers": 0}
+    encrypt_rows, answer = module.encrypt_rows, Paillier.answer
+
+    def count_encryptions(*args):
+        values = encrypt_rows(*args)
+        counts["encryptions"] += len(values)
+        return values
+
+    def count_answers(*args):
+        answers, shares = answer(*args)
+        counts["answers"] += len(answers)
+        return answers, shares
+
+    monkeypatch.setattr(module, "encrypt_rows", count_encryptions)
+    monkeypatch.setattr(Paillier, "answer", count_answers)
+    bits = random_bits([50, 3, 0, 7], 9)
+    result(PACKED, bits)
+    operations = PACKED.operations({c: len(b) for c, b in bits.items()}, 9)
+    assert operations["encryptions"] == counts["encryptions"]
+    assert operations["re-randomised and decrypted answers"] == counts["answers"]
+
+
+def test_user_case_sizes_are_known_before_the_run_starts():
+    """n = 2000, L = 4096: nothing is computed, and the literal form's gigabytes are seen."""
+    sizes = {"a": 2000, "b": 2000}
+    literal, packed = (b.estimate(sizes, 4096) for b in (Paillier(), PaillierPacked()))
+    assert literal.total_bytes > 2000 * 4096 * 768
+    assert 25e6 < packed.total_bytes < 60e6
+    assert packed.memory_bytes < 500e6
+    assert literal.operations["encryptions"] == 2000 * 4096
+    assert packed.operations["encryptions"] == 8 * 4096
+    # the table of issue 3
+    assert PaillierPacked().estimate({"a": 500, "b": 500}, 4096).total_bytes < 14e6
+    assert PaillierPacked().estimate({"a": 500, "b": 500}, 4096).memory_bytes < 1.5 * 2**30
+
+
+def test_the_owner_is_whoever_makes_it_cheaper():
+    def owner(backend, n_bits, **sizes):
+        ((owner, _),) = backend.pairs(sizes, n_bits)
+        return owner
+
+    assert owner(PaillierPacked(), 4096, a=500, b=500) == "a"
+    assert owner(PaillierPacked(), 64, a=2, b=250) == "b"
+    assert owner(Paillier(), 4096, a=50, b=5) == "b"
+    assert PACKED.pairs({"a": 0, "b": 3, "c": 0}, 5) == {}
+
+
+# Misuse and faults
+
+
+@BOTH
+def test_lengths_out_of_range_are_refused(backend):
+    for n_bits in (0, 32769):
+        outcome = run(hamming(backend, {"a": np.zeros((1, n_bits)), "b": np.zeros((1, n_bits))}))
+        assert any(isinstance(e, ParameterError) for e in outcome.errors.values())
+        assert str(n_bits) in str(next(iter(outcome.errors.values())))
+
+
+@BOTH
+def test_a_second_run_in_one_session_is_refused(backend):
+    class Twice(type(backend)):
+        async def client(self, session, bits, sizes, common_secret, rng):
+            await super().client(session, bits, sizes, common_secret, rng)
+            await super().client(session, bits, sizes, common_secret, rng)
+
+    errors = run(hamming(Twice(INSECURE_TEST_128), random_bits([1, 1], 4))).errors
+    assert {type(errors[c]) for c in ("c0", "c1")} == {ReuseError}
+
+
+@BOTH
+def test_a_client_with_other_key_sizes_is_named(backend):
+    class Mixed(type(backend)):
+        async def client(self, session, bits, sizes, common_secret, rng):
+            small = type(backend)(
+                INSECURE_TEST_512 if session.io.name == "c0" else INSECURE_TEST_128
+            )
+            await small.client(session, bits, sizes, common_secret, rng)
+
+    errors = run(hamming(Mixed(INSECURE_TEST_128), random_bits([1, 1], 4))).errors
+    assert all(isinstance(e, ProtocolError) for e in errors.values())
+    assert blamed(errors["c1"]) >= {"c0"}
+
+
+BITS = random_bits([2, 1, 2], 5)
+GROUPS = random_bits([50, 1, 2], 5)
+
+
+def right_or_typed(outcome, bits, context):
+    """The server has the exact submatrix of the clients it names, or a typed error."""
+    if SERVER in outcome.results:
+        got = outcome.results[SERVER]
+        assert len(got.sizes) >= 2, context
+        assert got.sizes == {c: len(bits[c]) for c in got.sizes}, context
+        assert np.array_equal(got.matrix, oracle(bits, list(got.sizes))), context
+    else:
+        assert SERVER in outcome.errors or SERVER in outcome.vanished, context
+    for error in outcome.errors.values():
+        assert isinstance(error, ProtocolError), context
+
+
+@pytest.mark.parametrize(
+    ("backend", "bits"),
+    [(LITERAL, BITS), (PACKED, BITS), (PACKED, GROUPS)],
+    ids=["literal", "packed", "several groups"],
+)
+def test_every_dropout_costs_only_the_rows_of_the_client_that_leaves(backend, bits):
+    for case in every_dropout(hamming(backend, bits)):
+        right_or_typed(case.outcome, bits, case)
+        if case.party != SERVER:
+            assert not case.outcome.errors, case
+            assert set(bits) - {case.party} <= set(case.outcome.results[SERVER].sizes), case
+
+
+@BOTH
+def test_two_clients_that_vanish_leave_too_few(backend):
+    outcome = run(hamming(backend, BITS), Faults(vanish={"c0": 3, "c2": 3}))
+    assert isinstance(outcome.errors[SERVER], TooFewParties)
+
+
+@pytest.mark.parametrize(
+    ("backend", "bits"),
+    [(LITERAL, random_bits([1, 2, 1], 4)), (PACKED, BITS), (PACKED, random_bits([50, 1], 5))],
+    ids=["literal", "packed", "several groups"],
+)
+def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(backend, bits):
+    cases = 0
+    for case in every_corruption(hamming(backend, bits), which=lambda d: d.step == "hamming"):
+        cases += 1
+        ends = {case.delivery.sender, case.delivery.receiver}
+        right_or_typed(case.outcome, bits, case)
+        if case.tamper != "lost":
+            assert any(blamed(e) & ends for e in case.outcome.errors.values()), case
+    assert cases > 70
+
+
+def reseal(kind, change):
+    """A sealing channel of client c0 that alters messages of one kind before they are sealed."""
+
+    class Altered(PaillierPacked):
+        async def client(self, session, bits, sizes, common_secret, rng):
+            send = session.io.send
+
+            async def altered(to, message):
+                if isinstance(message, kind) and session.io.name == "c0":
+                    message = change(message)
+                await send(to, message)
+
+            session.io.send = altered
+            await super().client(session, bits, sizes, common_secret, rng)
+
+    return Altered(INSECURE_TEST_128)
+
+
+def with_values(message, values):
+    return type(message)(values, message.n)
+
+
+def with_residues(message, residues):
+    return PaillierShares(
+        message.complete, message.local, message.modulus, residues, message.width, message.bits
+    )
+
+
+BAD_MESSAGES = {
+    "zero instead of a ciphertext": (
+        PaillierRows,
+        lambda m: with_values(m, [mpz(0), *m.values[1:]]),
+    ),
+    "a ciphertext not below n²": (PaillierRows, lambda m: with_values(m, [m.n**2, *m.values[1:]])),
+    "a multiple of n": (PaillierRows, lambda m: with_values(m, [m.n, *m.values[1:]])),
+    "a residue not below n": (
+        PaillierShares,
+        lambda m: with_residues(m, [m.modulus, *m.residues[1:]]),
+    ),
+    "another residue": (
+        PaillierShares,
+        lambda m: with_residues(m, [m.residues[0] // 3, *m.residues[1:]]),
+    ),
+    "other rows": (PaillierRows, lambda m: with_values(m, [v**5 % m.n**2 for v in m.values])),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MESSAGES)
+def test_a_client_that_deviates_is_named(name):
+    bits = {c: np.ones((2, 6), np.uint8) * (c == "c0") for c in ("c0", "c1")}
+    errors = run(hamming(reseal(*BAD_MESSAGES[name]), bits)).errors
+    assert any("c0" in blamed(e) for e in errors.values()), errors
+    for error in errors.values():
+        assert isinstance(error, ProtocolError)
+        assert not isinstance(error, FaultyPeerOrServer)
+
+
+KEY = generate(SeededRng(0), INSECURE_TEST_128)
+MODULUS = int(KEY.public.n)
+
+
+def test_shares_that_give_no_distance_name_both_clients_and_too_large_ones_their_sender():
+    packing = Packing(2, 2, mpz(1000))
+
+    def distances(t, r):
+        return combine([mpz(t)], [mpz(r)], KEY.public.n, packing, 5, "j", "k")
+
+    assert distances(4 * 1000 + 5, 0).tolist() == [[5, 4]]
+    assert distances(3, MODULUS - 1000).tolist() == [[3, 1]]  # T wrapped around n
+    for t, r in ((6, 0), (6000, 0), (10**6, 0), (0, 1), (1, 3)):
+        with pytest.raises(FaultyPeer, match="above L = 5") as raised:
+            distances(t, r)
+        assert raised.value.parties == ("j", "k")
+    for t, r, who in ((MODULUS, 0, "j"), (0, MODULUS, "k")):
+        with pytest.raises(FaultyPeer, match="not below the modulus") as raised:
+            distances(t, r)
+        assert raised.value.parties == (who,)
+
+
+def encoded(message):
+    return wire.body(message)
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_messages_decode_what_was_sent_or_raise_a_typed_error(data):
+    values = KEY.encrypt_residues([mpz(1), mpz(2)], SeededRng(1))
+    shares = PaillierShares(
+        np.array([True, False]), np.zeros(1, np.uint16), KEY.public.n, [mpz(7)] * 2, 3, 128
+    )
+    message, dims = data.draw(
+        st.sampled_from(
+            [
+                (PaillierKey(KEY.public), {"bits": 128}),
+                (PaillierRows(values, KEY.public.n), {"count": 2, "n": MODULUS}),
+                (PaillierAnswers(values, KEY.public.n), {"count": 2, "n": MODULUS}),
+                (
+                    shares,
+                    {"clients": 2, "rows": 2, "owns": 1, "residues": 2, "width": 3, "bits": 128},
+                ),
+            ]
+        )
+    )
+    body = encoded(message)
+    assert len(body) == type(message).size(**dims)
+    assert encoded(wire.decode_body(type(message), body, **dims)) == body
+    place = data.draw(st.integers(0, len(body) - 1))
+    altered = (
+        body[:place] + bytes([body[place] ^ data.draw(st.integers(1, 255))]) + body[place + 1 :]
+    )
+    try:
+        decoded = wire.decode_body(type(message), altered, **dims)
+    except DecodeError:
+        pass
+    else:
+        assert encoded(decoded) == altered
+    for wrong in (body[:-1], body + b"\0", b""):
+        with pytest.raises(DecodeError):
+            wire.decode_body(type(message), wrong, **dims)
+    assert repr(message) == f"<{type(message).__name__}>"
+
+
+@pytest.mark.parametrize("modulus", [0, 1 << 127, (1 << 127) - 1])
+def test_a_modulus_that_the_server_cannot_use_is_refused(modulus):
+    body = bytes([0]) + mpz(modulus).to_bytes(16, "big")
+    with pytest.raises(DecodeError, match="odd and has 128 bits"):
+        wire.decode_body(
+            PaillierShares, body, clients=2, rows=1, owns=1, residues=0, width=3, bits=128
+        )
+
+
+# What the parties see
+
+
+MASK = np.array([1, 1, 0, 1, 0], np.uint8)
+X = {
+    "a": np.array([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], np.uint8),
+    "b": np.array([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0]], np.uint8),
+}
+X_MASKED = {c: b ^ MASK for c, b in X.items()}
+
+
+def digits(bits, runs, backend, client):
+    """High and low hexadecimal digits of a client's residues in each run, as columns."""
+    rows = []
+    for seed in range(runs):
+        seen = views(hamming(backend, bits, seed))[SERVER]
+        shares = {f: m for f, m in seen if isinstance(m, PaillierShares)}
+        n = shares["a"].modulus
+        residues = shares[client].residues
+        low = [int(r % 16) for r in residues]
+        between = [int((r - s) % n % 16) for r, s in combinations(residues, 2)]
+        rows.append([*(int(16 * r // n) for r in residues), *low, *between])
+    return np.array(rows)
+
+
+def p_values(backend, runs):
+    """Smallest corrected p-values: uniformity of T and R, and equality for X and X_MASKED."""
+    uniform, same = [], []
+    for client in ("a", "b"):
+        one, other = (digits(bits, runs, backend, client) for bits in (X, X_MASKED))
+        counts = [[np.bincount(c, minlength=16) for c in d.T] for d in (one, other)]
+        uniform += [uniformity(c) * len(one.T) for d in counts for c in d]
+        same += [same_distribution(*pair) * len(one.T) for pair in zip(*counts, strict=True)]
+    return min(uniform) * 4, min(same) * 2
+
+
+@BOTH
+def test_both_shares_are_uniform_in_z_n_and_the_same_for_inputs_with_the_same_distances(backend):
+    assert np.array_equal(oracle(X), oracle(X_MASKED))
+    uniform, same = p_values(backend, 100)
+    assert uniform > 1e-3
+    assert same > 1e-3
+
+
+def no_masks(n, count, rng):
+    return [mpz(0)] * count
+
+
+def short_masks(n, count, rng):
+    return [mpz(int.from_bytes(rng.bytes(15), "big")) for _ in range(count)]
+
+
+def one_mask(n, count, rng):
+    return module.draw_below(n, 1, rng) * count
+
+
+@BOTH
+@pytest.mark.parametrize("broken", [no_masks, short_masks, one_mask], ids=lambda f: f.__name__)
+def test_the_same_test_fails_when_masks_are_missing_short_or_reused(monkeypatch, backend, broken):
+    monkeypatch.setattr(module, "random_masks", broken)
+    assert np.array_equal(result(backend, X).matrix, oracle(X))  # so only views can show it
+    uniform, _ = p_values(backend, 80)
+    assert uniform < 1e-6
+
+
+def answers(backend, rows, seed):
+    """What an owner receives for these rows, under masks that are the same for all seeds."""
+    packing = backend.packing(2, 3)
+    values = KEY.encrypt_residues(
+        pack(np.array([[1, 0, 1], [0, 0, 1]], np.uint8), packing.base), SeededRng(0)
+    )
+    got, _ = backend.answer(np.array(rows, bool), values, KEY.public, mpz(1), SeededRng(seed))
+    return got
+
+
+@BOTH
+def test_answers_are_re_randomised_and_show_the_owner_nothing_but_a_uniform_number(
+    monkeypatch, backend
+):
+    monkeypatch.setattr(module, "random_masks", lambda n, count, rng: [mpz(5)] * count)
+    rows = [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+    first = answers(backend, rows, 1)
+    assert len(set(first + answers(backend, rows, 2))) == 6
+    plain = KEY.decrypt_residues(first)
+    assert plain[0] == plain[1]
+    # The owner can divide its own plaintext away; the randomiser that is left must be fresh.
+    received = [c for seed in range(250) for c in answers(backend, rows, seed)]
+    opened = KEY.decrypt_residues(received)
+    noise = [
+        int(c * (1 - t * KEY.public.n) % KEY.public.n_squared)
+        for c, t in zip(received, opened, strict=True)
+    ]
+    assert len(set(noise)) == len(noise)
+    assert uniformity(np.bincount([v % 16 for v in noise], minlength=16)) > 1e-3
+
+
+@BOTH
+def test_the_same_test_fails_without_re_randomisation(monkeypatch, backend):
+    monkeypatch.setattr(module, "random_masks", lambda n, count, rng: [mpz(5)] * count)
+    monkeypatch.setattr(
+        "xclp_crypto.primitives.paillier.PublicKey.randomisers",
+        lambda self, count, rng, workers, history_bits: [mpz(1)] * count,
+    )
+    first = answers(backend, [[1, 1, 0], [1, 1, 0]], 1)
+    assert first[0] == first[1]
+
+
+def test_evaluators_see_ciphertexts_only_and_the_server_no_ciphertexts():
+    seen = views(hamming(PACKED, BITS))
+    kinds = {
+        c: {type(m).__name__ for _, m in seen[c] if "Paillier" in type(m).__name__} for c in seen
+    }
+    assert kinds[SERVER] == {"PaillierShares"}
+    for client in BITS:
+        assert kinds[client] <= {"PaillierKey", "PaillierRows", "PaillierAnswers"}
+
+
+def test_a_client_encrypts_its_rows_once_for_all_its_peers():
+    seen = views(hamming(PACKED, BITS))
+    got = [
+        m.values
+        for c in ("c1", "c2")
+        for f, m in seen[c]
+        if isinstance(m, PaillierRows) and f == "c0"
+    ]
+    assert len(got) == 2
+    assert got[0] == got[1]

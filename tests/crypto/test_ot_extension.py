@@ -1,0 +1,984 @@
+"""OT extension: one body for all constructions, its parts, the check, and what each side sees."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from Crypto.Cipher import AES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_runs import oblivious_transfer
+
+from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, ProtocolError, ReuseError
+from xclp_crypto.protocols.ot import (
+    Choices,
+    Extension,
+    base_transfers,
+    extended_ot,
+    ideal_ot,
+    naor_pinkas,
+)
+from xclp_crypto.protocols.ot import bits as bits_module
+from xclp_crypto.protocols.ot import extension as extension_module
+from xclp_crypto.protocols.ot.bits import (
+    ColumnHash,
+    HashPoints,
+    RobustHash,
+    lane_groups,
+    pack_planes,
+    transpose,
+    unpack_planes,
+)
+from xclp_crypto.protocols.ot.extension import (
+    OtChallenge,
+    OtColumns,
+    OtCorrections,
+    OtProof,
+    SenderPads,
+    _Receiver,
+    _Sender,
+    batch_rows,
+    prove,
+)
+from xclp_crypto.protocols.ot.naor_pinkas import OtOffers
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import (
+    blamed,
+    every_corruption,
+    every_dropout,
+    run,
+    same_distribution,
+    uniformity,
+    views,
+)
+from xclp_crypto.transport.simulate import Faults, Simulation
+from xclp_crypto.wire import body, decode_body, packed_size
+
+extended_ideal = partial(extended_ot, base=ideal_ot)
+checked_ideal = partial(extended_ot, base=ideal_ot, check_receiver=True)
+ALL = {
+    "naor_pinkas": naor_pinkas,
+    "ideal_ot": ideal_ot,
+    "extension": extended_ot,
+    "extension of ideal": extended_ideal,
+    "checked extension of ideal": checked_ideal,
+}
+EVERY = pytest.mark.parametrize("construction", ALL.values(), ids=ALL)
+FAST = pytest.mark.parametrize(
+    "construction", [ideal_ot, extended_ideal, checked_ideal], ids=["ideal", "extended", "checked"]
+)
+CHECKED = pytest.mark.parametrize("check", [False, True], ids=["semi-honest", "checked"])
+SIZES = [0, 1, 7, 8, 127, 128, 129, 1023, 1024, 1025]
+
+
+def batch(count, length, seed=0):
+    """Random messages and choices, and what must come out."""
+    rng = np.random.default_rng([seed, count, length])
+    messages = rng.integers(0, 256, (count, 2, length), dtype=np.uint8)
+    bits = rng.integers(0, 2, count).astype(bool)
+    return messages, bits, messages[np.arange(count), bits.astype(int)]
+
+
+def transfer(construction, messages, bits, seed=0):
+    choices = Choices(bits, messages.shape[2])
+    make = oblivious_transfer(construction, {"s": {"r": messages}}, {"r": {"s": choices}}, seed)
+    return run(make).raise_errors()
+
+
+# What all constructions must do
+
+
+@EVERY
+@pytest.mark.parametrize("count", SIZES)
+def test_the_receiver_gets_the_chosen_messages(construction, count):
+    messages, bits, expected = batch(count, 3)
+    got = transfer(construction, messages, bits).results
+    assert got["s"] == {}
+    assert set(got["r"]) == {"s"}
+    assert got["r"]["s"].shape == (count, 3)
+    assert got["r"]["s"].dtype == np.uint8
+    assert np.array_equal(got["r"]["s"], expected)
+
+
+@EVERY
+@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 32, 33, 1000, 1_000_000])
+def test_messages_of_any_length(construction, length):
+    messages, bits, expected = batch(3, length)
+    assert np.array_equal(transfer(construction, messages, bits).results["r"]["s"], expected)
+
+
+@EVERY
+def test_messages_of_one_bit(construction):
+    messages, bits, expected = batch(9, 1)
+    got = transfer(construction, messages & 1, bits).results["r"]["s"]
+    assert np.array_equal(got, expected & 1)
+
+
+@FAST
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_any_messages_and_choices(construction, data):
+    count, length = data.draw(st.integers(0, 5)), data.draw(st.integers(1, 20))
+    size = count * 2 * length
+    flat = np.frombuffer(data.draw(st.binary(min_size=size, max_size=size)), np.uint8)
+    messages = flat.reshape(count, 2, length)
+    bits = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), bool)
+    got = transfer(construction, messages, bits, data.draw(st.integers(0, 9))).results["r"]["s"]
+    assert np.array_equal(got, messages[np.arange(count), bits.astype(int)])
+
+
+@EVERY
+def test_several_peers_in_both_directions_at_once(construction):
+    sending, receiving, expected = {}, {}, {}
+    for number, (frm, to) in enumerate([(f, t) for f in "abc" for t in "abc" if f != t]):
+        messages, bits, chosen = batch(3 + number, 1 + number % 3, seed=number)
+        sending.setdefault(frm, {})[to] = messages
+        receiving.setdefault(to, {})[frm] = Choices(bits, messages.shape[2])
+        expected[frm, to] = chosen
+    results = run(oblivious_transfer(construction, sending, receiving)).raise_errors().results
+    assert {(f, t) for t in results for f in results[t]} == set(expected)
+    for (frm, to), chosen in expected.items():
+        assert np.array_equal(results[to][frm], chosen), (frm, to)
+
+
+@EVERY
+def test_a_party_may_send_to_nobody_and_receive_from_nobody(construction):
+    assert run(oblivious_transfer(construction, {"a": {}}, {})).results == {"a": {}}
+
+
+GOOD = np.zeros((3, 2, 4), np.uint8)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "messages",
+    [GOOD[:, :1], GOOD[:, 0], GOOD[:, :, :0], GOOD.astype(np.uint16), GOOD.astype(np.int8)],
+    ids=["one of each pair", "no length", "empty", "wider", "signed"],
+)
+def test_messages_of_a_wrong_shape_or_type_are_refused_before_anything_is_sent(
+    construction, messages
+):
+    outcome = run(oblivious_transfer(construction, {"s": {"r": messages}}, {"r": {}}))
+    assert isinstance(outcome.errors["s"], ParameterError)
+    assert outcome.operations["s"] == 0
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "choices",
+    [
+        Choices(np.zeros(3, np.uint8), 4),
+        Choices(np.zeros((3, 1), bool), 4),
+        Choices(np.zeros(3, bool), 0),
+    ],
+    ids=["integers", "a matrix", "empty messages"],
+)
+def test_choices_of_a_wrong_shape_or_type_are_refused(construction, choices):
+    outcome = run(oblivious_transfer(construction, {}, {"r": {"s": choices}}))
+    assert isinstance(outcome.errors["r"], ParameterError)
+    assert outcome.operations["r"] == 0
+
+
+@EVERY
+@pytest.mark.parametrize("count", [2, 5, 200])
+@pytest.mark.parametrize("length", [3, 7])
+def test_the_sender_and_the_receiver_must_mean_the_same_sizes(construction, count, length):
+    wrong = Choices(np.zeros(count, bool), length)
+    outcome = run(oblivious_transfer(construction, {"s": {"r": GOOD}}, {"r": {"s": wrong}}))
+    errors = [e for e in outcome.errors.values() if isinstance(e, FaultyPeer)]
+    assert errors
+    assert "r" not in outcome.results or not outcome.results["r"]
+    assert {e.parties for e in errors} <= {("s",), ("r",)}
+
+
+def two_senders(construction):
+    (m1, b1, e1), (m2, b2, e2) = batch(2, 3, 1), batch(3, 2, 2)
+    make = oblivious_transfer(
+        construction,
+        {"s": {"r": m1}, "t": {"r": m2}},
+        {"r": {"s": Choices(b1, 3), "t": Choices(b2, 2)}},
+    )
+    return make, {"s": e1, "t": e2}
+
+
+@FAST
+def test_every_dropout_leaves_the_other_transfers_right(construction):
+    make, expected = two_senders(construction)
+    for case in every_dropout(make):
+        assert not case.outcome.errors, case
+        if case.party == "r":
+            assert "r" not in case.outcome.results
+            continue
+        got = case.outcome.results["r"]
+        assert {"s", "t"} - {case.party} <= set(got), case
+        for peer, messages in got.items():
+            assert np.array_equal(messages, expected[peer]), case
+
+
+@FAST
+def test_a_lost_message_costs_transfers_but_makes_none_wrong(construction):
+    make, expected = two_senders(construction)
+    cases = list(every_corruption(make, {"lost": lambda payload, _: None}))
+    assert len(cases) >= 2
+    for case in cases:
+        for error in case.outcome.errors.values():  # the next message came instead
+            assert blamed(error) == {case.delivery.sender}, case
+            assert construction is not ideal_ot
+        got = case.outcome.results["r"]
+        assert not {case.delivery.sender, case.delivery.receiver} & set(got), case
+        for peer, messages in got.items():
+            assert np.array_equal(messages, expected[peer]), case
+
+
+@pytest.mark.parametrize("construction", [extended_ideal, checked_ideal], ids=["plain", "checked"])
+def test_every_corruption_that_is_noticed_names_its_sender(construction):
+    # Without a sealed channel, what is still well-formed can be noticed only by the check.
+    messages, bits, _ = batch(3, 3)
+    make = oblivious_transfer(construction, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 3)}})
+    for case in every_corruption(make):
+        for error in case.outcome.errors.values():
+            assert isinstance(error, ProtocolError), case
+            # An altered challenge or seed makes an honest receiver's proof fail.
+            ends = {case.delivery.sender, case.delivery.receiver}
+            assert not blamed(error) or blamed(error) <= ends, case
+        if case.tamper in ("truncated", "emptied", "extended", "tag altered"):
+            assert any(blamed(e) == {case.delivery.sender} for e in case.outcome.errors.values())
+
+
+# Random and correlated transfers
+
+
+def links(body, sending="s", receiving="r", seed=0, **options):
+    """Base transfers of `sending` to `receiving` on an ideal base, then `body(io, extension)`."""
+    parties = dict.fromkeys([*sending, *receiving])
+
+    def make():
+        rng = SeededRng(seed)
+
+        async def role(io):
+            own = rng.child(io.name)
+            to = tuple(p for p in receiving if p != io.name) if io.name in sending else ()
+            frm = tuple(p for p in sending if p != io.name) if io.name in receiving else ()
+            base = await base_transfers(io, to, frm, b"base", own, ideal_ot)
+            return await body(io, base, own, to, frm)
+
+        return dict.fromkeys(parties, role)
+
+    return make
+
+
+def pair(method, sender, receiver, *, check=False, seed=0, batches=1):
+    """Results of `batches` calls of a method of `Extension`, of the sender and the receiver."""
+
+    async def body(io, base, rng, to, frm):
+        extension = Extension(base, b"extension", rng, check_receiver=check)
+        arguments = sender if to else receiver
+        return [await getattr(extension, method)(io, *arguments) for _ in range(batches)]
+
+    outcome = run(links(body, seed=seed)).raise_errors()
+    return [
+        (s[0]["r"], r[1]["s"])
+        for s, r in zip(outcome.results["s"], outcome.results["r"], strict=True)
+    ]
+
+
+def random_pads(bits, length, **options):
+    count = len(bits)
+    return pair("random", ({"r": count}, {}, length), ({}, {"s": Choices(bits, length)}), **options)
+
+
+def correlated(offsets, bits, width, **options):
+    lanes = offsets.shape[1]
+    return pair(
+        "correlated",
+        ({"r": offsets}, {}, width),
+        ({}, {"s": Choices(bits, lanes)}, width),
+        **options,
+    )
+
+
+@CHECKED
+@pytest.mark.parametrize("count", SIZES)
+def test_random_transfers_give_one_of_two_pads(count, check):
+    bits = np.random.default_rng(count).integers(0, 2, count).astype(bool)
+    pads = set()
+    for both, chosen in random_pads(bits, 16, check=check, batches=3):
+        assert both.shape == (count, 2, 16)
+        assert np.array_equal(chosen, both[np.arange(count), bits.astype(int)])
+        pads |= {row.tobytes() for row in both.reshape(-1, 16)}
+    assert len(pads) == 3 * 2 * count
+
+
+@settings(max_examples=30, deadline=None)
+@given(count=st.integers(0, 70), length=st.integers(1, 70), seed=st.integers(0, 99))
+def test_random_transfers_of_any_length_extend_shorter_ones(count, length, seed):
+    bits = np.random.default_rng(seed).integers(0, 2, count).astype(bool)
+    ((both, chosen),) = random_pads(bits, length, seed=seed)
+    ((longer, _),) = random_pads(bits, 70, seed=seed)
+    assert np.array_equal(chosen, both[np.arange(count), bits.astype(int)])
+    assert np.array_equal(both, longer[:, :, :length])
+
+
+@CHECKED
+@pytest.mark.parametrize("count", SIZES)
+def test_correlated_transfers_of_all_batch_sizes(count, check):
+    rng = np.random.default_rng(count)
+    offsets = rng.integers(0, 1 << 16, (count, 9)).astype(np.uint16)
+    bits = rng.integers(0, 2, count).astype(bool)
+    for base, got in correlated(offsets, bits, 13, check=check, batches=2):
+        assert np.array_equal(got, (base + offsets * bits[:, None]) & 8191)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    count=st.integers(0, 40),
+    lanes=st.integers(1, 40),
+    width=st.integers(1, 16),
+    seed=st.integers(0, 1 << 32),
+)
+def test_correlated_transfers_differ_by_the_offset(count, lanes, width, seed):
+    rng = np.random.default_rng(seed)
+    offsets = rng.integers(0, 1 << 16, (count, lanes)).astype(np.uint16)
+    bits = rng.integers(0, 2, count).astype(bool)
+    ((base, got),) = correlated(offsets, bits, width)
+    assert base.shape == got.shape == (count, lanes)
+    assert base.size == 0 or int(base.max()) < 1 << width
+    expected = (base.astype(int) + offsets * bits[:, None]) % (1 << width)
+    assert np.array_equal(got, expected)
+
+
+def test_groups_of_rows_and_blocks_do_not_matter(monkeypatch):
+    bits = np.random.default_rng(0).integers(0, 2, 300).astype(bool)
+    offsets = np.arange(300 * 30, dtype=np.uint16).reshape(300, 30)
+    whole = [*random_pads(bits, 50)[0], *correlated(offsets, bits, 11)[0]]
+    monkeypatch.setattr(bits_module, "_GROUP_ROWS", 7)
+    monkeypatch.setattr(extension_module, "CHUNK_WORDS", 2)
+    cut = [*random_pads(bits, 50)[0], *correlated(offsets, bits, 11)[0]]
+    assert all(np.array_equal(a, b) for a, b in zip(whole, cut, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "width"),
+    [
+        (np.zeros((2, 3), np.uint8), 4),
+        (np.zeros(3, np.uint16), 4),
+        (np.zeros((2, 0), np.uint16), 4),
+        (np.zeros((2, 3), np.uint16), 0),
+        (np.zeros((2, 3), np.uint16), 17),
+    ],
+)
+def test_wrong_offsets_are_refused(offsets, width):
+    async def body(io, base, rng, to, frm):
+        if to:
+            await Extension(base, b"x", rng).correlated(io, {"r": offsets}, {}, width)
+
+    assert isinstance(run(links(body)).errors["s"], ParameterError)
+
+
+def test_a_random_message_has_at_least_one_byte():
+    async def body(io, base, rng, to, frm):
+        if to:
+            await Extension(base, b"x", rng).random(io, {"r": 1}, {}, 0)
+
+    assert isinstance(run(links(body)).errors["s"], ParameterError)
+
+
+@CHECKED
+@pytest.mark.parametrize("count", [0, 1, 8, 129])
+def test_metered_bytes_are_the_formula(count, check):
+    bits = np.zeros(count, bool)
+    offsets = np.zeros((count, 5), np.uint16)
+
+    async def body(io, base, rng, to, frm):
+        extension = Extension(base, b"x", rng, check_receiver=check)
+        with io.step("extension"):
+            if to:
+                await extension.correlated(io, {"r": offsets}, {}, 3)
+            else:
+                await extension.correlated(io, {}, {"s": Choices(bits, 5)}, 3)
+
+    cost = run(links(body)).raise_errors().cost
+    metered = {t.message: n for t, n in cost.bytes_sent.items() if t.step == "extension"}
+    columns = 128 * (16 * (-(-count // 128) + 1) if check else -(-count // 8))
+    expected = {"OtColumns": 2 + columns, "OtCorrections": 2 + -(-count * 5 * 3 // 8)}
+    if check:
+        expected |= {"OtChallenge": 2 + 16, "OtProof": 2 + 129 * 16}
+    assert metered == expected
+
+
+# Never the same bytes twice
+
+
+def unrelated(one, other):
+    """Byte by byte, equality is as rare as chance."""
+    one, other = one.reshape(-1), other.reshape(-1)
+    return one.size == other.size > 1000 and (one == other).mean() < 0.02
+
+
+def two_extensions(sids, seed=0):
+    bits = np.arange(64) % 2 == 1
+
+    async def body(io, base, rng, to, frm):
+        got = []
+        for sid in sids:
+            extension = Extension(base, sid, rng)
+            if to:
+                got.append((await extension.random(io, {"r": 64}, {}))[0]["r"])
+            else:
+                got.append((await extension.random(io, {}, {"s": Choices(bits, 16)}))[1]["s"])
+        return got
+
+    return run(links(body, seed=seed), record=True)
+
+
+def test_two_extensions_over_one_set_of_base_transfers_give_unrelated_bytes():
+    outcome = two_extensions([b"one", b"other"]).raise_errors()
+    assert unrelated(*outcome.results["s"])
+    assert (outcome.results["r"][0] == outcome.results["r"][1]).mean() < 0.02
+    columns = [m.columns for _, m in outcome.views["s"] if isinstance(m, OtColumns)]
+    assert unrelated(*columns)
+
+
+def test_one_identifier_twice_over_one_set_of_base_transfers_is_refused():
+    errors = two_extensions([b"one", b"one"]).errors
+    assert {type(e) for e in errors.values()} == {ReuseError}
+
+
+def test_two_batches_of_one_extension_give_unrelated_bytes():
+    (one, _), (other, _) = random_pads(np.zeros(64, bool), 16, batches=2)
+    assert unrelated(one, other)
+
+
+def restarting(monkeypatch):
+    """Broken: every batch begins again with the first row of every column."""
+
+    def again(extend):
+        def restarted(self, *args):
+            fresh = self.__class__(*self.arguments)
+            return extend(fresh, *args)
+
+        return restarted
+
+    for cls in (_Sender, _Receiver):
+
+        class Restarting(cls):
+            def __init__(self, *args):
+                self.arguments = args
+                super().__init__(*args)
+
+        Restarting.extend = again(cls.extend)
+        monkeypatch.setattr(extension_module, cls.__name__, Restarting)
+
+
+def test_the_same_test_finds_an_index_that_starts_again(monkeypatch):
+    restarting(monkeypatch)
+    bits = np.zeros(64, bool)
+    (one, chosen), (other, _) = random_pads(bits, 16, batches=2)
+    assert np.array_equal(chosen, one[:, 0])  # the result stays right
+    assert not unrelated(one, other)
+
+
+def test_the_two_directions_of_one_pair_give_unrelated_bytes():
+    async def body(io, base, rng, to, frm):
+        extension = Extension(base, b"x", rng)
+        choices = Choices(np.zeros(64, bool), 16)
+        sent, _ = await extension.random(io, {to[0]: 64}, {frm[0]: choices})
+        return sent[to[0]]
+
+    results = run(links(body, sending="ab", receiving="ab")).raise_errors().results
+    assert unrelated(results["a"], results["b"])
+
+
+# The parts
+
+
+def by_rows(words):
+    """The 128 bits of every row, straightforwardly."""
+    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+    packed = np.packbits(bits.T, axis=1, bitorder="little")
+    return np.ascontiguousarray(packed).view("<u8")
+
+
+@pytest.mark.parametrize("words", [0, 1, 2, 3, 16, 17])
+def test_transposing(words):
+    columns = np.random.default_rng(words).integers(0, 1 << 64, (128, words), np.uint64)
+    expected = by_rows(columns)
+    assert np.array_equal(transpose(columns), expected)
+
+
+def test_the_hash_is_tmmo_of_an_independent_aes():
+    key = bytes(range(16))
+    cipher = AES.new(key, AES.MODE_ECB)
+    rows = np.random.default_rng(0).integers(0, 1 << 64, (5, 2), np.uint64)
+    hash_ = RobustHash(key)
+    start = (1 << 40) + 3
+    got = HashPoints(hash_, hash_.permute(rows), start).blocks(6, 9)
+    for b in range(3):
+        for i, row in enumerate(rows):
+            y = int.from_bytes(cipher.encrypt(row.tobytes()), "little")
+            tweak = (start + i) | (6 + b) << 64
+            block = cipher.encrypt((y ^ tweak).to_bytes(16, "little"))
+            expected = int.from_bytes(block, "little") ^ y
+            assert got[b, i].tobytes() == expected.to_bytes(16, "little")
+
+
+def test_index_and_block_are_bound_into_the_hash():
+    hash_ = RobustHash(bytes(16))
+    points = hash_.permute(np.zeros((100, 2), np.uint64))  # one row, a hundred times
+    out = HashPoints(hash_, points, 0).blocks(0, 20)
+    assert len({block.tobytes() for block in out.reshape(-1, 2)}) == 2000
+    other = HashPoints(RobustHash(bytes(15) + b"\1"), points, 0).blocks(0, 20)
+    assert unrelated(out.view(np.uint8), other.view(np.uint8))
+
+
+@pytest.mark.parametrize("word", [0, 0x7FF0000000000001, 0xFFF8000000000002, 0x8000000000000000])
+def test_bytes_that_look_like_special_floats_are_copied_as_they_are(monkeypatch, word):
+    def constant(self, first, stop):
+        return np.full((stop - first, len(self), 2), word, np.uint64)
+
+    monkeypatch.setattr(HashPoints, "blocks", constant)
+    points = HashPoints(RobustHash(bytes(16)), np.zeros((3, 2), np.uint64), 0)
+    for length in (16, 31, 48):
+        out = np.zeros((3, 2, length), np.uint8)
+        points.write_bytes(out[:, 1])
+        assert not out[:, 0].any()
+        assert out[:, 1].tobytes() == 3 * (word.to_bytes(8, "little") * 6)[:length]
+
+
+def test_receiving_needs_base_transfers():
+    async def body(io, base, rng, to, frm):
+        await Extension(base, b"x", rng).random(io, {}, {"t": Choices(np.zeros(3, bool), 16)})
+
+    for error in run(links(body)).errors.values():
+        assert isinstance(error, ParameterError)
+        assert "'t'" in str(error)
+
+
+def test_pads_are_neither_printed_nor_pickled():
+    import pickle
+
+    points = HashPoints(RobustHash(bytes(16)), np.full((2, 2), 7, np.uint64), 0)
+    pads = SenderPads(points, points)
+    assert "7" not in repr(points).replace(hex(id(points)), "")
+    for secret in (points, pads):
+        with pytest.raises(TypeError):
+            pickle.dumps(secret)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 16), st.integers(0, 200), st.integers(0, 1 << 32))
+def test_packing_in_planes(width, count, seed):
+    values = np.random.default_rng(seed).integers(0, 1 << 16, count).astype(np.uint16)
+    packed = pack_planes(values, width)
+    assert len(packed) == packed_size(count, width)
+    assert np.array_equal(unpack_planes(packed, count, width), values & ((1 << width) - 1))
+
+
+@pytest.mark.parametrize("width", range(1, 17))
+def test_every_bit_of_packed_planes_counts(width):
+    packed = np.frombuffer(pack_planes(np.zeros(32, np.uint16), width), np.uint8)
+    seen = set()
+    for bit in range(8 * len(packed)):
+        flipped = packed.copy()
+        flipped[bit // 8] ^= 1 << bit % 8
+        values = unpack_planes(flipped.tobytes(), 32, width)
+        (where,) = np.nonzero(values)
+        assert len(where) == 1
+        seen.add((int(where[0]), int(values[where[0]])))
+    assert seen == {(i, 1 << j) for i in range(32) for j in range(width)}
+
+
+@pytest.mark.parametrize("count", [1, 5, 21])
+def test_packed_planes_of_another_length_or_with_padding_are_refused(count):
+    packed = pack_planes(np.zeros(count, np.uint16), 5)
+    for wrong in (packed[:-1], packed + b"\0", b""):
+        with pytest.raises(DecodeError):
+            unpack_planes(wrong, count, 5)
+    with pytest.raises(DecodeError):
+        unpack_planes(packed[:-1] + b"\x80", count, 5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 30), st.integers(1, 40))
+def test_lane_groups_visit_everything_once(count, lanes):
+    flat = np.zeros(count * lanes, np.uint16)
+    next_block = 0
+    for first, stop, part in lane_groups(flat, count, lanes):
+        assert first == next_block
+        assert part.shape[:2] == (stop - first, count)
+        part += 1
+        next_block = stop
+    assert next_block == -(-lanes // 8)
+    assert (flat == 1).all()
+
+
+def ghash_multiply(x, y):
+    """Multiplication in GF(2^128) as NIST SP 800-38D, algorithm 1, writes it."""
+    z, v = 0, y
+    for i in range(128):
+        if x >> (127 - i) & 1:
+            z ^= v
+        v = v >> 1 ^ (0xE1 << 120 if v & 1 else 0)
+    return z
+
+
+def test_the_column_hash_is_ghash_of_an_independent_implementation():
+    seed = bytes(range(16))
+    point = int.from_bytes(AES.new(seed, AES.MODE_ECB).encrypt(bytes(16)), "big")
+    columns = np.random.default_rng(0).integers(0, 256, (4, 48), dtype=np.uint8)
+    for column, got in zip(columns, ColumnHash(seed, 48)(columns), strict=True):
+        state = 0
+        for block in column.reshape(3, 16):
+            state = ghash_multiply(state ^ int.from_bytes(block.tobytes(), "big"), point)
+        # The block of lengths is constant, and cancels.
+        assert int.from_bytes(got.tobytes(), "big") == ghash_multiply(state, point)
+
+
+def test_the_column_hash_is_linear():
+    a, b = np.random.default_rng(0).integers(0, 256, (2, 1, 64), dtype=np.uint8)
+    h = ColumnHash(bytes(16), 64)
+    assert np.array_equal(h(a ^ b), h(a) ^ h(b))
+    assert not h(np.zeros((1, 64), np.uint8)).any()
+    assert h(a).any()
+
+
+def test_messages_survive_encoding():
+    rng = np.random.default_rng(0)
+    columns = OtColumns(rng.integers(0, 256, (128, 2), dtype=np.uint8))
+    again = decode_body(OtColumns, body(columns), rows=13)
+    assert np.array_equal(again.columns, columns.columns)
+    corrections = OtCorrections(rng.integers(0, 8, 35).astype(np.uint16), 3)
+    again = decode_body(OtCorrections, body(corrections), count=7, lanes=5, width=3)
+    assert np.array_equal(again.residues, corrections.residues)
+    proof = OtProof(rng.integers(0, 256, (129, 16), dtype=np.uint8))
+    assert np.array_equal(decode_body(OtProof, body(proof)).hashes, proof.hashes)
+    assert decode_body(OtChallenge, body(OtChallenge(bytes(16)))).seed == bytes(16)
+
+
+# The check of the receiver
+
+
+def ends(seed=0):
+    """A sender and a receiver of one link, and the sender's s."""
+    rng = np.random.default_rng(seed)
+    pairs = rng.integers(0, 256, (128, 2, 32), dtype=np.uint8)
+    s = rng.integers(0, 2, 128).astype(bool)
+    chosen = pairs[np.arange(128), s.astype(int)]
+    return _Sender(s, chosen, b"sid", "s", "r"), _Receiver(pairs, b"sid", "s", "r"), s
+
+
+COUNT = 200
+ROWS = batch_rows(COUNT, True)
+
+
+def checked_batch(seed=0, choices=None):
+    """One batch of 200 transfers: everything that the check takes."""
+    sender, receiver, s = ends(seed)
+    rng = np.random.default_rng([seed, 1])
+    if choices is None:
+        choices = rng.integers(0, 2, ROWS).astype(bool)
+    batch = receiver.extend(choices, COUNT)
+    challenge = rng.integers(0, 256, 16, dtype=np.uint8).tobytes()
+    return sender, s, batch, batch.u.view(np.uint8).copy(), challenge
+
+
+def passes(sender, columns, challenge, proof):
+    sender = sender()
+    _, q = sender.extend(columns, COUNT)
+    return sender.verify(q, challenge, proof)
+
+
+def test_rows_of_a_checked_batch():
+    expected = {0: 128, 1: 256, 127: 256, 128: 256, 129: 384, 1023: 1152, 1024: 1152, 1025: 1280}
+    assert {m: batch_rows(m, True) for m in expected} == expected
+    assert batch_rows(13, False) == 13
+
+
+@pytest.mark.parametrize("byte", [0, 24, ROWS // 8 - 17, ROWS // 8 - 1])
+def test_every_single_inconsistent_column_is_caught_or_harmless(byte):
+    """In transfers, in padding and in the sacrificed rows: caught exactly if s_i = 1."""
+    _, s, batch, columns, challenge = checked_batch()
+    proof = prove(challenge, batch.choices, batch.t)
+    assert passes(lambda: ends()[0], columns, challenge, proof)
+    honest, _ = ends()[0].extend(columns.copy(), COUNT)
+    for i in range(128):
+        altered = columns.copy()
+        altered[i, byte] ^= 1 << i % 8
+        assert passes(lambda: ends()[0], altered.copy(), challenge, proof) == (not s[i]), i
+        if not s[i]:  # then u_i is not used at all
+            pads, _ = ends()[0].extend(altered, COUNT)
+            assert np.array_equal(pads.zero.blocks(0, 1), honest.zero.blocks(0, 1))
+
+
+def test_guesses_pass_with_one_half_each():
+    """Selective failure, as documented: with g guesses the receiver passes with 2^-g."""
+    passed = np.zeros(4, int)
+    for seed in range(64):
+        _, _, batch, columns, challenge = checked_batch(seed)
+        proof = prove(challenge, batch.choices, batch.t)
+        for guesses in range(4):
+            altered = columns.copy()
+            altered[:guesses, 0] ^= 1
+            passed[guesses] += passes(lambda s=seed: ends(s)[0], altered, challenge, proof)
+    assert passed[0] == 64
+    for guesses in range(1, 4):
+        mean, spread = 64 / 2**guesses, np.sqrt(64 / 2**guesses)
+        assert abs(passed[guesses] - mean) < 4.5 * spread
+
+
+def test_a_receiver_that_adapts_its_proof_to_one_guess_is_caught_by_the_other_columns():
+    _, _, batch, columns, challenge = checked_batch()
+    columns[:64, 3] ^= 1  # half of the columns hide other choices
+    other = batch.choices.copy()
+    other.view(np.uint8)[0, 3] ^= 1
+    for choices in (batch.choices, other):
+        proof = prove(challenge, choices, batch.t)
+        assert not passes(lambda: ends()[0], columns.copy(), challenge, proof)
+
+
+def test_the_same_change_of_all_columns_is_only_another_choice():
+    _, _, batch, columns, challenge = checked_batch()
+    columns[:, 3] ^= 1
+    other = batch.choices.copy()
+    other.view(np.uint8)[0, 3] ^= 1
+    assert passes(lambda: ends()[0], columns, challenge, prove(challenge, other, batch.t))
+
+
+def test_every_bit_of_the_proof_counts():
+    _, s, batch, columns, challenge = checked_batch()
+    proof = prove(challenge, batch.choices, batch.t)
+    for row in range(129):
+        altered = proof.copy()
+        altered[row, row % 16] ^= 1 << row % 8
+        assert not passes(lambda: ends()[0], columns.copy(), challenge, altered)
+    assert s.any()
+
+
+def tampered(kind, change, check=True, seed=0):
+    messages, bits, expected = batch(20, 4)
+    make = oblivious_transfer(
+        partial(extended_ot, base=ideal_ot, check_receiver=check),
+        {"s": {"r": messages}},
+        {"r": {"s": Choices(bits, 4)}},
+        seed,
+    )
+    fault = Faults(on_message=lambda d: change(d.payload) if d.message == kind else d.payload)
+    return run(make, fault), expected
+
+
+def flip_byte_of_all_columns_but_one(payload):
+    altered = bytearray(payload)
+    step = (len(payload) - 2) // 128
+    for column in range(1, 128):
+        altered[2 + column * step] ^= 1
+    return bytes(altered)
+
+
+def test_a_receiver_with_inconsistent_columns_is_named_and_gets_nothing():
+    outcome, _ = tampered("OtColumns", flip_byte_of_all_columns_but_one)
+    error = outcome.errors["s"]
+    assert type(error) is FaultyPeer
+    assert error.parties == ("r",)
+    assert "OtColumns" in str(error)
+    assert outcome.results["r"] == {}
+
+
+@pytest.mark.parametrize("kind", ["OtChallenge", "OtProof"])
+def test_an_altered_challenge_or_proof_fails_the_check(kind):
+    outcome, _ = tampered(kind, lambda p: p[:-1] + bytes([p[-1] ^ 1]))
+    assert outcome.errors["s"].parties == ("r",)
+
+
+def test_without_the_check_nobody_notices():
+    outcome, expected = tampered("OtColumns", flip_byte_of_all_columns_but_one, check=False)
+    assert not outcome.errors
+    assert not np.array_equal(outcome.results["r"]["s"], expected)
+
+
+def test_base_transfers_are_burnt_by_a_failed_check():
+    async def body(io, base, rng, to, frm):
+        extension = Extension(base, b"one", rng, check_receiver=True)
+        if frm:
+            return await extension.extend(io, {}, {"s": np.zeros(9, bool)})
+        with pytest.raises(FaultyPeer):
+            await extension.extend(io, {"r": 9}, {})
+        assert await extension.extend(io, {"r": 9}, {}) == ({}, {})
+        with pytest.raises(ReuseError, match="r failed a check"):
+            Extension(base, b"two", rng)
+        return "refused"
+
+    fault = Faults(
+        on_message=lambda d: (
+            flip_byte_of_all_columns_but_one(d.payload) if d.message == "OtColumns" else d.payload
+        )
+    )
+    assert run(links(body), fault).raise_errors().results["s"] == "refused"
+
+
+def test_halves_of_a_batch_cannot_be_checked():
+    async def body(io, base, rng, to, frm):
+        extension = Extension(base, b"one", rng, check_receiver=True)
+        if to:
+            await extension.answer(io, {"r": 9})
+        else:
+            await extension.ask(io, {"s": np.zeros(9, bool)})
+
+    errors = run(links(body)).errors
+    assert {type(e) for e in errors.values()} == {ParameterError}
+
+
+def test_a_receiver_that_does_not_prove_is_left_out():
+    outcome, _ = tampered("OtProof", lambda p: None)
+    assert not outcome.errors
+    assert outcome.results["r"] == {}
+
+
+# What each side sees
+
+
+def nibbles(data):
+    data = np.asarray(data, np.uint8).reshape(-1)
+    return np.bincount(np.concatenate([data & 15, data >> 4]), minlength=16)
+
+
+def columns_seen(choice, runs=20):
+    """u_i ⊕ G(k_i^{s_i}): all that the sender can make of the columns of equal choices."""
+    counts = np.zeros(16, int)
+    for seed in range(runs):
+        sender, receiver, s = ends(seed + (1000 if choice else 0))
+        u = receiver.extend(np.full(64, choice), 64).u
+        _, q = sender.extend(u.view(np.uint8).copy(), 64)
+        known = q ^ (u * s[:, None])
+        counts += nibbles((u ^ known).view(np.uint8))
+    return counts
+
+
+def test_the_senders_view_is_uniform_and_the_same_for_all_choices():
+    zero, one = columns_seen(False), columns_seen(True)
+    assert uniformity(zero) > 1e-4
+    assert uniformity(one) > 1e-4
+    assert same_distribution(zero, one) > 1e-4
+
+
+def test_the_same_test_finds_columns_without_a_mask(monkeypatch):
+    original = _Receiver.extend
+
+    def unmasked(self, choices, count):
+        batch = original(self, choices, count)
+        batch.u[:] = batch.t ^ batch.choices  # G(k_i^1) left out
+        return batch
+
+    monkeypatch.setattr(_Receiver, "extend", unmasked)
+    zero, one = columns_seen(False), columns_seen(True)
+    assert uniformity(zero) < 1e-9
+    assert same_distribution(zero, one) < 1e-9
+
+
+def proofs_seen(choice, runs=50):
+    counts = np.zeros(16, int)
+    for seed in range(runs):
+        bits = np.full(100, choice)
+        arguments = ({"r": 100}, {}), ({}, {"s": bits})
+
+        async def role(io, base, rng, to, frm, arguments=arguments):
+            extension = Extension(base, b"x", rng, check_receiver=True)
+            await extension.extend(io, *arguments[0 if to else 1])
+
+        seen = views(links(role, seed=seed + (1000 if choice else 0)))["s"]
+        counts += nibbles(next(m.hashes[0] for _, m in seen if isinstance(m, OtProof)))
+    return counts
+
+
+def test_the_proof_says_nothing_about_the_choices():
+    zero, one = proofs_seen(False), proofs_seen(True)
+    assert uniformity(zero) > 1e-4
+    assert uniformity(one) > 1e-4
+    assert same_distribution(zero, one) > 1e-4
+
+
+def test_the_same_test_finds_a_proof_without_sacrificed_rows(monkeypatch):
+    def zeros(self, choices):
+        rows = batch_rows(len(choices), True)
+        return np.concatenate([choices, np.zeros(rows - len(choices), bool)])
+
+    monkeypatch.setattr(Extension, "_with_sacrifice", zeros)
+    zero, one = proofs_seen(False, runs=20), proofs_seen(True, runs=20)
+    assert uniformity(zero) < 1e-9
+    assert same_distribution(zero, one) < 1e-9
+
+
+def corrections_seen(offset, runs=30):
+    """Corrections modulo 8, and what they and the receiver's pads give for its choices of 0."""
+    counts = np.zeros(8, int)
+    for seed in range(runs):
+        offsets = np.full((16, 20), offset, np.uint16)
+
+        async def role(io, base, rng, to, frm, offsets=offsets):
+            extension = Extension(base, b"x", rng)
+            if to:
+                await extension.correlated(io, {"r": offsets}, {}, 3)
+            else:
+                await extension.correlated(io, {}, {"s": Choices(np.zeros(16, bool), 20)}, 3)
+
+        seen = views(links(role, seed=seed + 1000 * offset))["r"]
+        residues = next(m.residues for _, m in seen if isinstance(m, OtCorrections))
+        for part in (residues[:-16] - residues[16:], residues):
+            counts += np.bincount(part & 7, minlength=8)
+    return counts
+
+
+def test_the_receivers_view_of_the_other_messages_is_uniform_whatever_the_offset():
+    one, other = corrections_seen(1), corrections_seen(6)
+    assert uniformity(one) > 1e-4
+    assert uniformity(other) > 1e-4
+    assert same_distribution(one, other) > 1e-4
+
+
+def no_mask(self, first, stop):
+    return np.zeros((stop - first, len(self), 2), np.uint64)
+
+
+def no_block_number(self, first, stop):
+    return np.repeat(BLOCKS(self, 0, 1), stop - first, axis=0)
+
+
+BLOCKS = HashPoints.blocks
+
+
+@pytest.mark.parametrize("broken", [no_mask, no_block_number], ids=lambda f: f.__name__)
+def test_the_same_test_finds_pads_that_are_missing_or_repeat(monkeypatch, broken):
+    monkeypatch.setattr(HashPoints, "blocks", broken)
+    bits = np.arange(16) % 2 == 1
+    ((base, got),) = correlated(np.full((16, 20), 6, np.uint16), bits, 3)
+    assert np.array_equal(got, (base + 6 * bits[:, None]) & 7)  # the result stays right
+    if broken is no_mask:
+        assert uniformity(corrections_seen(1)) < 1e-9
+    else:
+        residues = corrections_of_one_run().reshape(-1, 16, 8)
+        assert (residues[0] == residues[1]).all()
+
+
+def corrections_of_one_run():
+    async def role(io, base, rng, to, frm):
+        extension = Extension(base, b"x", rng)
+        if to:
+            await extension.correlated(io, {"r": np.zeros((16, 16), np.uint16)}, {}, 3)
+        else:
+            await extension.correlated(io, {}, {"s": Choices(np.zeros(16, bool), 16)}, 3)
+
+    seen = views(links(role))["r"]
+    return next(m.residues for _, m in seen if isinstance(m, OtCorrections))
+
+
+def test_blocks_of_one_payload_are_unrelated():
+    residues = corrections_of_one_run().reshape(-1, 16, 8)
+    assert (residues[0] == residues[1]).mean() < 0.35  # 1/8 by chance
+
+
+def test_the_roles_send_what_the_module_says():
+    messages, bits, _ = batch(9, 4)
+    make = oblivious_transfer(checked_ideal, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 4)}})
+    seen = views(make)
+    assert [type(m) for _, m in seen["s"]][-2:] == [OtColumns, OtProof]
+    assert [type(m) for _, m in seen["r"]][-2:] == [OtChallenge, OtOffers]
+    assert Simulation().run(make()).raise_errors().cost.rounds == 4

@@ -1,0 +1,475 @@
+"""`shade-ext`: exact distances in blocks of any size, faults, and what each party sees."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_runs import hamming, sizes_of, with_session
+
+from xclp_crypto.errors import FaultyPeer, ProtocolError, ReuseError, TooFewParties
+from xclp_crypto.protocols.hamming import shade_ext as module
+from xclp_crypto.protocols.hamming.interface import DistanceShares
+from xclp_crypto.protocols.hamming.shade_ext import (
+    Block,
+    ShadeExt,
+    blocks,
+    ends,
+    lane_offsets,
+    offer_block,
+    take_block,
+)
+from xclp_crypto.protocols.ot import ideal_ot
+from xclp_crypto.protocols.ot.bits import HashPoints, RobustHash
+from xclp_crypto.protocols.ot.extension import OtColumns, OtCorrections, SenderPads
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import (
+    blamed,
+    every_corruption,
+    every_dropout,
+    run,
+    same_distribution,
+    uniformity,
+    views,
+)
+from xclp_crypto.transport.simulate import Faults
+
+FAST = ShadeExt(ideal_ot)
+REAL = ShadeExt()
+
+
+def oracle(bits, clients=None):
+    stacked = np.concatenate([np.asarray(bits[c]) for c in (clients or bits)])
+    return (stacked[:, None, :] != stacked[None, :, :]).sum(axis=2)
+
+
+def random_bits(sizes, n_bits, seed=0):
+    rng = np.random.default_rng([seed, n_bits, *sizes])
+    return {f"c{i}": rng.integers(0, 2, (n, n_bits)).astype(np.uint8) for i, n in enumerate(sizes)}
+
+
+def outcome(bits, backend=FAST, seed=0, **options):
+    return run(hamming(backend, bits, seed), **options)
+
+
+def matrix(bits, backend=FAST, seed=0):
+    return outcome(bits, backend, seed).raise_errors().results[SERVER].matrix
+
+
+def small_messages(monkeypatch, n_bytes):
+    monkeypatch.setattr(module, "MESSAGE_BYTES", n_bytes)
+
+
+# Exact distances
+
+
+LENGTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 255, 1000]
+
+
+@st.composite
+def federations(draw, lengths=LENGTHS, max_rows=6, max_clients=4):
+    n_bits = draw(st.sampled_from(lengths))
+    sizes = draw(st.lists(st.integers(0, max_rows), min_size=2, max_size=max_clients))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    density = draw(st.sampled_from([0.0, 0.5, 0.5, 1.0]))
+    return {
+        f"c{i}": (rng.random((n, n_bits)) < density).astype(np.uint8) for i, n in enumerate(sizes)
+    }
+
+
+@settings(max_examples=40, deadline=None)
+@given(bits=federations())
+def test_distances_are_exact(bits):
+    assert np.array_equal(matrix(bits), oracle(bits))
+
+
+@settings(max_examples=25, deadline=None)
+@given(bits=federations(LENGTHS[:10], 5, 3), n_bytes=st.integers(3, 100))
+def test_distances_do_not_depend_on_the_blocks(bits, n_bytes):
+    with pytest.MonkeyPatch.context() as patch:
+        small_messages(patch, n_bytes)
+        assert np.array_equal(matrix(bits), oracle(bits))
+
+
+@pytest.mark.parametrize("sizes", [[0, 0], [0, 3], [3, 0, 0], [1, 1], [9, 17], [17, 9], [8, 16]])
+@pytest.mark.parametrize("n_bits", [1, 5, 64])
+def test_with_the_real_base_transfers(sizes, n_bits):
+    bits = random_bits(sizes, n_bits)
+    assert np.array_equal(matrix(bits, REAL), oracle(bits))
+
+
+@pytest.mark.parametrize("n_bits", [1, 2, 3, 4, 7, 8, 9, 4096, 32768])
+def test_equal_and_opposite_vectors(n_bits):
+    ones, zeros = np.ones((1, n_bits)), np.zeros((1, n_bits))
+    h = matrix({"a": ones, "b": ones, "c": zeros})
+    assert h.tolist() == [[0, 0, n_bits], [0, 0, n_bits], [n_bits, n_bits, 0]]
+
+
+@settings(max_examples=15, deadline=None)
+@given(bits=federations(max_clients=3), seed=st.integers(0, 1 << 32))
+def test_a_common_mask_leaves_distances_unchanged(bits, seed):
+    n_bits = next(iter(bits.values())).shape[1]
+    mask = np.random.default_rng(seed).integers(0, 2, n_bits).astype(np.uint8)
+    assert np.array_equal(matrix(bits), matrix({c: b ^ mask for c, b in bits.items()}))
+
+
+def test_a_permutation_of_clients_only_permutes_the_result():
+    bits = random_bits([2, 0, 3, 2], 20)
+    order = ["c3", "c2", "c0", "c1"]
+    assert np.array_equal(matrix({c: bits[c] for c in order}), oracle(bits, order))
+
+
+# Who receives, and in which blocks
+
+
+def test_the_side_with_fewer_rows_receives_or_the_later_one():
+    assert ends("a", "b", {"a": 2, "b": 3}) == ("b", "a")
+    assert ends("a", "b", {"a": 3, "b": 2}) == ("a", "b")
+    assert ends("a", "b", {"a": 2, "b": 2}) == ("a", "b")
+    for sizes, sender in (([5, 2], "c0"), ([2, 5], "c1"), ([3, 3], "c0")):
+        cost = outcome(random_bits(sizes, 16)).raise_errors().cost
+        sent = {t.message: t.sender for t in cost.bytes_sent}
+        assert sent["Sealed[OtCorrections]"] == sender
+        assert sent["Sealed[OtColumns]"] != sender
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    rows=st.integers(0, 30),
+    lanes=st.integers(1, 50),
+    n_bits=st.integers(1, 100),
+    clients=st.integers(2, 9),
+    n_bytes=st.integers(1, 3000),
+)
+def test_blocks_cover_every_bit_once_in_messages_of_the_agreed_size(
+    rows, lanes, n_bits, clients, n_bytes
+):
+    with pytest.MonkeyPatch.context() as patch:
+        small_messages(patch, n_bytes)
+        patch.setattr(module, "CLIENT_BYTES", 4 * n_bytes)
+        cut = blocks(rows, lanes, n_bits, clients)
+    seen = np.zeros((rows, n_bits), int)
+    for block in cut:
+        assert block.count == block.shape[0] * block.shape[1] > 0
+        seen[block.rows, block.bits] += 1
+        size = OtCorrections.size(count=block.count, lanes=lanes, width=n_bits.bit_length())
+        limit = min(n_bytes, 4 * n_bytes // (clients - 1))
+        assert size <= limit or block.count <= 8
+        assert block.shape[0] == 1 or block.shape[1] == n_bits
+    assert (seen == 1).all()
+
+
+def test_block_boundaries():
+    # 5 rows of 64 bits, 10 lanes of 7 bits: 560 bytes for each row.
+    for n_bytes, expected in ((559, 10), (560, 5), (1119, 5), (1120, 3), (2800, 1), (1 << 22, 1)):
+        with pytest.MonkeyPatch.context() as patch:
+            small_messages(patch, n_bytes)
+            assert len(blocks(5, 10, 64, 2)) == expected, n_bytes
+            bits = random_bits([5, 10], 64)
+            assert np.array_equal(matrix(bits), oracle(bits))
+
+
+def test_a_block_is_a_rectangle():
+    block = Block(2, 5, 8, 16)
+    assert (block.rows, block.bits, block.shape) == (slice(2, 5), slice(8, 16), (3, 8))
+
+
+# What it costs
+
+
+@pytest.mark.parametrize("sizes", [[2, 1], [1, 2, 3], [0, 2, 1], [2, 0, 0, 1], [9, 4]])
+@pytest.mark.parametrize("n_bits", [1, 7, 8, 9, 100])
+@pytest.mark.parametrize("n_bytes", [30, 1 << 22])
+def test_metered_bytes_and_rounds_are_those_of_the_estimate(monkeypatch, sizes, n_bits, n_bytes):
+    small_messages(monkeypatch, n_bytes)
+    bits = random_bits(sizes, n_bits)
+    cost = outcome(bits, REAL).raise_errors().cost
+    metered = {}
+    for traffic, count in cost.bytes_sent.items():
+        if traffic.step == "hamming":
+            link = traffic.sender, traffic.receiver
+            metered[link] = metered.get(link, 0) + count
+    estimate = REAL.estimate({c: len(b) for c, b in bits.items()}, n_bits)
+    assert metered == estimate.bytes_per_link
+    assert cost.rounds - 2 == estimate.rounds  # two of the key exchange
+
+
+def test_the_estimate_at_the_sizes_of_the_paper():
+    estimate = REAL.estimate({"a": 500, "b": 500}, 4096)
+    assert estimate.total_bytes <= 1.05 * 500 * 4096 * (128 + 500 * 13) / 8
+    assert estimate.operations["extended transfers"] == 500 * 4096
+    assert estimate.memory_bytes < 1.5 * 2**30
+    assert REAL.estimate({"a": 2000, "b": 2000}, 1024).memory_bytes < 2**31
+    assert REAL.estimate({"a": 0, "b": 5}, 64).rounds == 1
+    assert REAL.estimate({"a": 1, "b": 5}, 64).rounds == REAL.rounds
+
+
+def test_the_larger_side_pays_per_lane_not_per_transfer():
+    few, many = ({"a": 2, "b": 100}, {"a": 100, "b": 2})
+    one, other = (REAL.estimate(s, 64) for s in (few, many))
+    assert one.total_bytes == other.total_bytes
+    assert one.operations["extended transfers"] == other.operations["extended transfers"] == 128
+
+
+# Faults
+
+
+BITS = random_bits([2, 1, 2], 5)
+
+
+def right_or_typed(got, context):
+    """The server has the exact submatrix of the clients it names, or a typed error."""
+    if SERVER in got.results:
+        distances = got.results[SERVER]
+        assert len(distances.sizes) >= 2, context
+        assert np.array_equal(distances.matrix, oracle(BITS, list(distances.sizes))), context
+    else:
+        assert SERVER in got.errors or SERVER in got.vanished, context
+    for error in got.errors.values():
+        assert isinstance(error, ProtocolError), context
+
+
+def test_every_dropout_gives_the_survivors_distances(monkeypatch):
+    small_messages(monkeypatch, 3)  # three blocks for each pair
+    complete = 0
+    for case in every_dropout(hamming(FAST, BITS)):
+        right_or_typed(case.outcome, case)
+        if case.party != SERVER:
+            assert not case.outcome.errors, case
+            assert set(BITS) - {case.party} <= set(case.outcome.results[SERVER].sizes), case
+            complete += len(case.outcome.results[SERVER].sizes) == 3
+    assert complete <= 6  # a client that vanished after its last message
+
+
+def test_two_clients_that_vanish_leave_too_few():
+    error = outcome(BITS, faults=Faults(vanish={"c0": 12, "c2": 12})).errors[SERVER]
+    assert isinstance(error, TooFewParties)
+
+
+def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(monkeypatch):
+    small_messages(monkeypatch, 6)
+    cases = right = 0
+    for case in every_corruption(hamming(FAST, BITS), which=lambda d: d.step == "hamming"):
+        cases += 1
+        sides = {case.delivery.sender, case.delivery.receiver}
+        right_or_typed(case.outcome, case)
+        right += SERVER in case.outcome.results
+        for error in case.outcome.errors.values():
+            if blamed(error):
+                assert blamed(error) & sides, (case, error)
+        if case.tamper != "lost":
+            assert any(blamed(e) & sides for e in case.outcome.errors.values()), case
+    assert cases > 100
+    assert right > 0
+
+
+def test_a_client_that_lies_about_its_sums_gives_no_distance():
+    async def client(session, rng):
+        from xclp_crypto.protocols.hamming.interface import send_shares
+
+        share = np.full((1, 1), 7 if session.io.name == "a" else 5, np.uint16)
+        peer = "b" if session.io.name == "a" else "a"
+        await send_shares(session.io, {"a": 1, "b": 1}, 5, np.zeros(0, np.uint16), {peer: share})
+
+    async def server(session, rng):
+        return await FAST.server(session, 5, {"a": 1, "b": 1})
+
+    error = run(with_session("ab", client, server)).errors[SERVER]
+    assert isinstance(error, FaultyPeer)  # 5 − 7 mod 8 = 6 > 5
+    assert error.parties == ("a", "b")
+
+
+def test_a_second_run_in_one_session_is_refused():
+    async def client(session, rng):
+        for _ in range(2):
+            await FAST.client(session, np.ones((1, 4), np.uint8), sizes_of(session), None, rng)
+
+    async def server(session, rng):
+        return await FAST.server(session, 4, sizes_of(session))
+
+    errors = run(with_session("ab", client, server, numbers={"a": [1], "b": [1]})).errors
+    assert {type(errors[c]) for c in "ab"} == {ReuseError}
+
+
+def test_two_sessions_give_unrelated_messages():
+    seen = []
+    for seed in (1, 2):
+        opened = views(hamming(FAST, random_bits([3, 40], 64), seed))
+        seen.append(next(m.residues for _, m in opened["c0"] if isinstance(m, OtCorrections)))
+    assert (seen[0] == seen[1]).mean() < 0.03  # 1/128 by chance
+
+
+# What the parties see
+
+
+MASK = np.array([1, 1, 0, 1, 0], np.uint8)
+X = {
+    "a": np.array([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], np.uint8),
+    "b": np.array([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0]], np.uint8),
+}
+X_MASKED = {c: b ^ MASK for c, b in X.items()}
+
+
+def counts(values):
+    return np.bincount(np.asarray(values).reshape(-1) & 7, minlength=8)
+
+
+def server_view(bits, seeds):
+    """Shares of each client modulo 8, and differences between its rows and columns."""
+    seen = {c: [] for c in bits}
+    for seed in seeds:
+        for frm, message in views(hamming(FAST, bits, seed))[SERVER]:
+            if isinstance(message, DistanceShares):
+                seen[frm].append(message.shares.astype(int))
+    shares = [np.array(s) for s in seen.values()]
+    return np.array(
+        [counts(s[:, i, j]) for s in shares for i in (0, 1) for j in (0, 1)]
+        + [counts(s[:, 0] - s[:, 1]) for s in shares]
+        + [counts(s[:, :, 0] - s[:, :, 1]) for s in shares]
+    )
+
+
+def p_values(one, other):
+    """Smallest p-values of uniformity and of equality, corrected for their number."""
+    uniform = min(uniformity(c) for c in np.concatenate([one, other])) * 2 * len(one)
+    same = min(same_distribution(a, b) for a, b in zip(one, other, strict=True)) * len(one)
+    return uniform, same
+
+
+def test_the_servers_view_is_uniform_and_the_same_for_inputs_with_the_same_distances():
+    assert np.array_equal(oracle(X), oracle(X_MASKED))
+    uniform, same = p_values(server_view(X, range(80)), server_view(X_MASKED, range(80, 160)))
+    assert uniform > 1e-3
+    assert same > 1e-3
+
+
+def no_pads(self, first, stop):
+    return np.zeros((stop - first, len(self), 8), np.uint16)
+
+
+def one_pad_for_all_lanes(self, first, stop):
+    return np.repeat(LANES(self, first, stop)[:, :, :1], 8, axis=2)
+
+
+def tweak_left_out(self, first, stop):
+    """One value for all transfers, as if index and row did not enter the hash."""
+    lanes = LANES(self, first, stop)
+    return np.repeat(lanes[:, :1] if len(self) else lanes, len(self), axis=1)
+
+
+LANES = HashPoints.lanes
+
+
+@pytest.mark.parametrize("broken", [no_pads, one_pad_for_all_lanes], ids=lambda f: f.__name__)
+def test_the_same_test_fails_when_masks_are_missing_or_reused(monkeypatch, broken):
+    monkeypatch.setattr(HashPoints, "lanes", broken)
+    assert np.array_equal(matrix(X), oracle(X))  # the result stays right
+    uniform, _ = p_values(server_view(X, range(40)), server_view(X_MASKED, range(40, 80)))
+    assert uniform < 1e-6
+
+
+def transferred(bits, seeds, choices):
+    """The t_{l,i} that a receiver with these choices computes, modulo 8, and differences."""
+    total = np.zeros((4, 8), int)
+    for seed in seeds:
+        rows = np.random.default_rng(seed).integers(0, 1 << 64, (3, len(choices), 2), np.uint64)
+        hash_ = RobustHash(seed.to_bytes(16, "big"))
+        zero, one = (HashPoints(hash_, hash_.permute(r), 0) for r in rows[:2])
+        shape, lanes = (1, len(choices)), len(bits)
+        _, corrections = offer_block(SenderPads(zero, one), lane_offsets(bits), shape, lanes)
+        known = np.where(choices[None, :, None] == 1, one.lanes(0, 1), zero.lanes(0, 1))
+        c = corrections.reshape(len(choices), lanes)
+        t = known[0, :, :lanes] + c * choices[:, None]
+        for k, part in enumerate((t, t[1:] - t[:-1], t[:, 1:] - t[:, :-1], c[choices == 0])):
+            total[k] += counts(part)
+    return total
+
+
+CHOICES = np.array([0, 1, 1, 0, 1, 0, 0], np.uint8)
+
+
+def receiver_p_values(runs):
+    bits = np.random.default_rng(0).integers(0, 2, (5, 7)).astype(np.uint8)
+    one = transferred(bits, range(runs), CHOICES)
+    other = transferred(1 - bits, range(runs, 2 * runs), CHOICES)
+    return p_values(one, other)
+
+
+def test_the_receiver_sees_uniform_values_whatever_the_sender_has():
+    uniform, same = receiver_p_values(100)
+    assert uniform > 1e-3
+    assert same > 1e-3
+
+
+@pytest.mark.parametrize(
+    "broken", [no_pads, one_pad_for_all_lanes, tweak_left_out], ids=lambda f: f.__name__
+)
+def test_the_same_test_fails_without_fresh_pads(monkeypatch, broken):
+    monkeypatch.setattr(HashPoints, "lanes", broken)
+    uniform, _ = receiver_p_values(100)
+    assert uniform < 1e-6
+
+
+def test_the_sender_receives_only_columns_and_base_transfers():
+    seen = views(hamming(REAL, random_bits([3, 2], 9)))
+    kinds = {type(m).__name__ for _, m in seen["c0"]}
+    assert kinds & {"OtColumns", "OtSetup", "OtOffers"} == {"OtColumns", "OtSetup", "OtOffers"}
+    assert not kinds & {"OtCorrections", "DistanceShares"}
+
+
+def columns_of(bits, seeds):
+    """The columns that the sender sees: 128 times as many bits as choices."""
+    total = np.zeros(8, int)
+    for seed in seeds:
+        for _, message in views(hamming(FAST, bits, seed))["a"]:
+            if isinstance(message, OtColumns):
+                total += counts(message.columns)
+    return total
+
+
+def test_the_senders_view_is_uniform_and_the_same_for_all_choices():
+    one = columns_of(
+        {"a": X["a"], "b": np.zeros((2, 8), np.uint8)} | {"a": np.ones((2, 8))}, range(9)
+    )
+    other = columns_of({"a": np.ones((2, 8)), "b": np.ones((2, 8), np.uint8)}, range(9, 18))
+    assert uniformity(one) > 1e-4
+    assert uniformity(other) > 1e-4
+    assert same_distribution(one, other) > 1e-4
+
+
+# The arithmetic
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.integers(1, 4),
+    n_bits=st.integers(1, 40),
+    lanes=st.integers(1, 40),
+    seed=st.integers(0, 1 << 32),
+)
+def test_one_block_gives_shares_of_the_distances(rows, n_bits, lanes, seed):
+    rng = np.random.default_rng(seed)
+    mine = rng.integers(0, 2, (lanes, n_bits)).astype(np.uint8)
+    theirs = rng.integers(0, 2, (rows, n_bits)).astype(np.uint8)
+    hash_ = RobustHash(bytes(16))
+    q = rng.integers(0, 1 << 64, (2, rows * n_bits, 2), np.uint64)
+    zero, one = (HashPoints(hash_, hash_.permute(r), 5) for r in q)
+    chosen = np.where(theirs.reshape(-1, 1) == 1, q[1], q[0])
+    sums, corrections = offer_block(
+        SenderPads(zero, one), lane_offsets(mine), (rows, n_bits), lanes
+    )
+    before = corrections.copy()
+    got = take_block(HashPoints(hash_, hash_.permute(chosen), 5), corrections, theirs, lanes)
+    assert np.array_equal(corrections, before)
+    distances = (theirs[:, None] != mine[None]).sum(axis=2)
+    shares = sums.astype(int) - mine.sum(axis=1)
+    assert np.array_equal((got - shares) % 65536, distances)
+
+
+def test_randomness_of_a_run_is_all_injected():
+    bits = random_bits([2, 3], 20)
+    one, other = (views(hamming(FAST, bits, 3))["c0"] for _ in range(2))
+    for (_, a), (_, b) in zip(one, other, strict=True):
+        if isinstance(a, OtCorrections):
+            assert np.array_equal(a.residues, b.residues)
+    assert SeededRng(0).bytes(4) == SeededRng(0).bytes(4)

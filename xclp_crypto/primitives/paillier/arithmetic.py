@@ -1,0 +1,236 @@
+"""Functions on lists of big integers: powers of one base, products over subsets, random numbers.
+
+All are pure. Those that take `workers` (a LOCAL parameter) split their work over so many processes;
+the result is the same for every number. Each process is started afresh, so a script that asks for
+more than one must guard its own start by ``if __name__ == "__main__":``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import pairwise
+from typing import Any, TypeAlias, TypeVar
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DecodeError, ParameterError
+from xclp_crypto.rng import Rng
+
+Mpz: TypeAlias = Any
+"""A `gmpy2.mpz`; gmpy2 has no type information."""
+
+Items = TypeVar("Items", list[Mpz], NDArray[np.uint8], NDArray[np.bool_])
+
+SMALL_PRIMES: Mpz = gmpy2.primorial(1 << 12)
+"""The product of all primes below 4096; no factor of a modulus may divide it."""
+
+MAX_WINDOW = 12
+_NEVER = 1 << 30
+
+
+def spread(
+    function: Callable[..., list[Mpz]], items: Items, workers: int, *common: object
+) -> list[Mpz]:
+    """Return ``function(items, *common)``, contiguous parts of the items in different processes.
+
+    Raises:
+        ParameterError: fewer than one worker, or processes that cannot be started.
+    """
+    if workers < 1:
+        raise ParameterError(f"workers must be at least 1, got {workers}")
+    count = min(workers, len(items) // 16)
+    if count <= 1:
+        return function(items, *common)
+    bounds = [len(items) * i // count for i in range(count + 1)]
+    # A limit of tasks makes the pool start fresh processes instead of forking this one.
+    with ProcessPoolExecutor(count, max_tasks_per_child=_NEVER) as pool:
+        parts = [
+            pool.submit(function, items[start:stop], *common) for start, stop in pairwise(bounds)
+        ]
+        try:
+            return [value for part in parts for value in part.result()]
+        except BrokenProcessPool:
+            raise ParameterError(
+                f"{workers} worker processes could not be started; guard the start of your script "
+                'by `if __name__ == "__main__":` or use workers=1'
+            ) from None
+
+
+def best_window(cost: Callable[[int], int]) -> int:
+    """Return the window width 1 … 12 of the least cost."""
+    return min(range(1, MAX_WINDOW + 1), key=cost)
+
+
+def windows(exponents: NDArray[np.uint8], width: int) -> Iterator[list[int]]:
+    """Yield the digits of all exponents in base 2^width, one list per position, lowest first.
+
+    Args:
+        exponents: (count, bytes), little-endian.
+        width: at most 16.
+    """
+    bits = np.unpackbits(exponents, axis=1, bitorder="little")
+    weights = 1 << np.arange(width)
+    for start in range(0, bits.shape[1], width):
+        digit = bits[:, start : start + width]
+        yield (digit @ weights[: digit.shape[1]]).tolist()
+
+
+def powers(exponents: NDArray[np.uint8], base: Mpz, modulus: Mpz) -> list[Mpz]:
+    """Return base^e modulo `modulus` for many exponents of one length.
+
+    For each position of a digit, the 2^b powers of base^(2^(b·position)) are tabled and every
+    result is multiplied by one of them. One table lives at a time, and the window b is such that
+    ⌈bits/b⌉·(2^b + count) multiplications are fewest.
+
+    Args:
+        exponents: (count, bytes), little-endian.
+        base: reduced.
+        modulus: above 1.
+    """
+    count, length = exponents.shape
+    width = best_window(lambda b: -(-8 * length // b) * ((1 << b) + count))
+    results = [mpz(1)] * count
+    for digits in windows(exponents, width):
+        table = [mpz(1)]
+        for _ in range(1 << width):
+            table.append(table[-1] * base % modulus)
+        base = table.pop()
+        results = [x * table[d] % modulus for x, d in zip(results, digits, strict=True)]
+    return results
+
+
+def subset_products(rows: NDArray[np.bool_], values: list[Mpz], modulus: Mpz) -> list[Mpz]:
+    """Return, for every row, the product of the values at its true entries.
+
+    Rows are taken b at a time. Each value is multiplied into one of 2^b buckets, by its pattern of
+    bits in the b rows; then bucket after bucket, from the highest pattern down, goes into the
+    result of its lowest row and into the bucket without that row. That is ⌈n/b⌉·(L + 2^b)
+    multiplications instead of n·L/2: the method of four Russians, inputs and outputs exchanged.
+
+    Args:
+        rows: (n, L).
+        values: L of them, reduced.
+        modulus: above 1.
+    """
+    n, length = rows.shape
+    width = best_window(lambda b: _subset_cost(n, length, b))
+    return [
+        product
+        for start in range(0, n, width)
+        for product in _window_products(rows[start : start + width], values, modulus)
+    ]
+
+
+def _subset_cost(n: int, length: int, width: int) -> int:
+    return -(-n // width) * (length + (1 << width))
+
+
+def subset_multiplications(n: int, length: int) -> int:
+    """Return how many multiplications `subset_products` needs for n rows of `length` bits."""
+    return min(_subset_cost(n, length, width) for width in range(1, MAX_WINDOW + 1))
+
+
+def _window_products(rows: NDArray[np.bool_], values: list[Mpz], modulus: Mpz) -> list[Mpz]:
+    one = mpz(1)
+    patterns: list[int] = ((1 << np.arange(len(rows))) @ rows).tolist()
+    buckets = [one] * (1 << len(rows))
+    for pattern, value in zip(patterns, values, strict=True):
+        bucket = buckets[pattern]
+        buckets[pattern] = value if bucket is one else bucket * value % modulus
+    results = [one] * len(rows)
+    for pattern in range(len(buckets) - 1, 0, -1):
+        bucket = buckets[pattern]
+        if bucket is one:
+            continue
+        low = (pattern & -pattern).bit_length() - 1
+        results[low] = results[low] * bucket % modulus
+        rest = pattern & (pattern - 1)
+        if rest:
+            buckets[rest] = buckets[rest] * bucket % modulus
+    return results
+
+
+def product(values: Sequence[Mpz], modulus: Mpz) -> Mpz:
+    """Return the product of all values modulo `modulus`."""
+    result = mpz(1)
+    for value in values:
+        result = result * value % modulus
+    return result
+
+
+def require_ciphertexts(values: Sequence[Mpz], n: Mpz) -> None:
+    """Refuse integers that are no reduced units modulo n².
+
+    Raises:
+        DecodeError: names the first value that is out of range.
+    """
+    square = n * n
+    for index, value in enumerate(values):
+        if not 0 < value < square:
+            raise DecodeError(f"ciphertext {index} is not in the range of this key")
+    if gmpy2.gcd(product(values, n), n) != 1:
+        raise DecodeError("a ciphertext has a factor in common with the modulus")
+
+
+def powers_of(bases: list[Mpz], exponent: Mpz, modulus: Mpz) -> list[Mpz]:
+    """Return the bases raised to one exponent."""
+    result: list[Mpz] = gmpy2.powmod_base_list(bases, exponent, modulus)
+    return result
+
+
+def draw_exponents(count: int, bits: int, rng: Rng) -> NDArray[np.uint8]:
+    """Return uniform exponents of `bits` bits, a multiple of 8, as (count, bits/8) bytes."""
+    length = bits // 8
+    return np.frombuffer(rng.bytes(count * length), dtype=np.uint8).reshape(count, length)
+
+
+def draw_below(modulus: Mpz, count: int, rng: Rng) -> list[Mpz]:
+    """Return `count` independent uniform integers in [0, modulus), by rejection."""
+    bits = modulus.bit_length()
+    length = (bits + 7) // 8
+    values: list[Mpz] = []
+    while len(values) < count:
+        wanted = count - len(values)
+        data = rng.bytes(wanted * length)
+        for start in range(0, len(data), length):
+            value = mpz.from_bytes(data[start : start + length], "little")
+            value = gmpy2.f_mod_2exp(value, bits)
+            if value < modulus:
+                values.append(value)
+    return values
+
+
+def draw_prime(bits: int, rounds: int, rng: Rng) -> Mpz:
+    """Return a uniform prime that is 3 modulo 4 and has its two highest bits set.
+
+    Every candidate is drawn afresh: the next prime after a random number would favour primes that
+    follow long gaps. GMP chooses the bases of its test by itself, which is no loss for candidates
+    that no adversary has chosen.
+
+    Args:
+        bits: a multiple of 8.
+        rounds: see `PaillierParameters.prime_rounds`.
+        rng: the source.
+    """
+    fixed = (mpz(3) << (bits - 2)) | 3
+    while True:
+        candidate = mpz.from_bytes(rng.bytes(bits // 8), "big") | fixed
+        if gmpy2.gcd(candidate, SMALL_PRIMES) == 1 and gmpy2.is_prime(candidate, rounds):
+            return candidate
+
+
+def to_bytes(values: Sequence[Mpz], length: int) -> bytes:
+    """Encode integers as `length` bytes each, big-endian."""
+    return b"".join([value.to_bytes(length, "big") for value in values])
+
+
+def from_bytes(data: bytes, length: int) -> list[Mpz]:
+    """Invert `to_bytes`."""
+    return [
+        mpz.from_bytes(data[start : start + length], "big") for start in range(0, len(data), length)
+    ]

@@ -1,0 +1,259 @@
+"""Arrays of ciphertexts: what NumPy is to numbers, for numbers that nobody here can read."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+from typing import Any, NoReturn
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DataError, DecodeError, EncodingOverflow, ParameterError
+from xclp_crypto.primitives.paillier.arithmetic import (
+    Mpz,
+    from_bytes,
+    require_ciphertexts,
+    to_bytes,
+)
+from xclp_crypto.primitives.paillier.keys import FINGERPRINT_BYTES, PrivateKey, PublicKey
+from xclp_crypto.rng import Rng
+
+FORMAT = b"xPC\x01"
+MAX_DIMENSIONS = 32
+
+
+class Ciphertexts:
+    """An array of encrypted integers under one key, of any shape.
+
+    ``+``, ``-`` and ``*`` work elementwise and broadcast as in NumPy, with another array of
+    ciphertexts under the same key (``+`` and ``-``) or with integers. They do not re-randomise:
+    results would show how they came about, and equal inputs give equal results. `encode`, the only
+    way out, therefore re-randomises all but what was just encrypted and never sent.
+    """
+
+    __slots__ = ("_fresh", "_values", "key")
+    __array_ufunc__ = None  # NumPy leaves array + ciphertexts to this class
+
+    def __init__(self, key: PublicKey, values: NDArray[np.object_], *, fresh: bool = False) -> None:
+        self.key = key
+        self._values = values
+        self._fresh = fresh
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape."""
+        return self._values.shape
+
+    @property
+    def size(self) -> int:
+        """Return the number of ciphertexts."""
+        return self._values.size
+
+    def __getitem__(self, where: Any) -> Ciphertexts:
+        return self._result(self._values[where])
+
+    def reshape(self, *shape: int) -> Ciphertexts:
+        """Return the same ciphertexts in another shape."""
+        return Ciphertexts(self.key, self._values.reshape(*shape))
+
+    def __add__(self, other: Any) -> Ciphertexts:
+        """Add ciphertexts, or integers of magnitude below n/2."""
+        if isinstance(other, Ciphertexts):
+            self._require_same(other)
+            factor = other._values
+        else:
+            factor = 1 + lifted(integers(other), self.key, signed=True) * self.key.n
+        return self._result(self._values * factor)
+
+    def __mul__(self, other: Any) -> Ciphertexts:
+        """Multiply with integers of magnitude below n/2."""
+        if isinstance(other, Ciphertexts):
+            raise ParameterError("Paillier ciphertexts can be added, not multiplied")
+        scalars = integers(other)
+        _require_range(scalars, self.key, signed=True)
+        return self._result(_powmod(self._values, scalars, self.key.n_squared))
+
+    def __neg__(self) -> Ciphertexts:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Ciphertexts:
+        """Subtract ciphertexts, or integers of magnitude below n/2."""
+        return self + (-other if isinstance(other, Ciphertexts) else -integers(other))
+
+    def __rsub__(self, other: Any) -> Ciphertexts:
+        return (-self).__add__(other)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def rerandomise(self, rng: Rng, workers: int = 1) -> Ciphertexts:
+        """Return ciphertexts of the same integers that do not show how they came about."""
+        noise = self.key.randomisers(self.size, rng, workers)
+        result = self._result(self._values * _array(noise, self.shape))
+        result._fresh = True
+        return result
+
+    def encode(self, rng: Rng, workers: int = 1) -> bytes:
+        """Encode for somebody else, re-randomised unless just encrypted and never encoded.
+
+        The bytes are format and version (4), the key's fingerprint (8), the number of dimensions
+        (1), each dimension (4), and every ciphertext (bits/4), big-endian.
+
+        Args:
+            rng: source of the randomisers.
+            workers: processes to use.
+        """
+        values = self._values if self._fresh else self.rerandomise(rng, workers)._values
+        self._fresh = False
+        shape = b"".join(n.to_bytes(4, "big") for n in self.shape)
+        head = FORMAT + self.key.fingerprint + bytes([values.ndim]) + shape
+        return head + to_bytes(values.reshape(-1).tolist(), self.key.ciphertext_bytes)
+
+    @classmethod
+    def decode(cls, data: bytes, key: PublicKey) -> Ciphertexts:
+        """Decode ciphertexts under this key.
+
+        Raises:
+            DecodeError: other bytes, ciphertexts of another key, or numbers that are no
+                ciphertexts.
+        """
+        start = len(FORMAT) + FINGERPRINT_BYTES + 1
+        if data[: len(FORMAT)] != FORMAT or len(data) < start:
+            raise DecodeError(f"these bytes are no Paillier ciphertexts of version {FORMAT[-1]}")
+        if data[len(FORMAT) : start - 1] != key.fingerprint:
+            raise DecodeError("these ciphertexts belong to another key")
+        ndim = data[start - 1]
+        body = start + 4 * ndim
+        if ndim > MAX_DIMENSIONS or len(data) < body:
+            raise DecodeError(f"a shape of {ndim} dimensions")
+        shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(start, body, 4))
+        expected = body + math.prod(shape) * key.ciphertext_bytes
+        if len(data) != expected:
+            raise DecodeError(f"{len(data)} bytes where {expected} are expected")
+        values = from_bytes(data[body:], key.ciphertext_bytes)
+        require_ciphertexts(values, key.n)
+        return cls(key, _array(values, shape))
+
+    def _result(self, values: Any) -> Ciphertexts:
+        reduced = np.asarray(values, dtype=object) % self.key.n_squared
+        return Ciphertexts(self.key, np.asarray(reduced, dtype=object))  # 0-d gave a scalar
+
+    def _require_same(self, other: Ciphertexts) -> None:
+        if self.key != other.key:
+            raise ParameterError("these ciphertexts belong to different keys")
+
+    def __repr__(self) -> str:
+        return f"<Ciphertexts of shape {self.shape} under {self.key!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise ParameterError("ciphertexts travel as bytes (encode, decode), not as pickles")
+
+
+def encrypt(
+    key: PublicKey | PrivateKey, values: Any, rng: Rng, *, signed: bool = True, workers: int = 1
+) -> Ciphertexts:
+    """Encrypt integers of any size, exactly.
+
+    Args:
+        key: the private key encrypts several times faster than the public one.
+        values: an integer, an array of integers or booleans, or nested lists of integers.
+        rng: source of the randomisers.
+        signed: the integers have magnitude below n/2; otherwise they are in [0, n).
+        workers: processes to use.
+
+    Returns:
+        Ciphertexts of the shape of `values`.
+
+    Raises:
+        DataError: something that is not an integer; names its place.
+        EncodingOverflow: an integer out of range; names its place.
+    """
+    public = key.public if isinstance(key, PrivateKey) else key
+    residues = lifted(integers(values), public, signed=signed)
+    encrypted = key.encrypt_residues(residues.reshape(-1).tolist(), rng, workers)
+    return Ciphertexts(public, _array(encrypted, residues.shape), fresh=True)
+
+
+def decrypt(
+    key: PrivateKey, ciphertexts: Ciphertexts, *, signed: bool = True, workers: int = 1
+) -> NDArray[np.object_]:
+    """Decrypt to an array of Python integers.
+
+    Args:
+        key: the private key.
+        ciphertexts: of this key.
+        signed: return the integers of magnitude below n/2; otherwise those in [0, n).
+        workers: processes to use.
+
+    Returns:
+        Object array of the shape of the ciphertexts.
+
+    Raises:
+        ParameterError: the ciphertexts belong to another key.
+    """
+    if ciphertexts.key != key.public:
+        raise ParameterError("these ciphertexts belong to another key")
+    n = key.public.n
+    residues = key.decrypt_residues(ciphertexts._values.reshape(-1).tolist(), workers)
+    numbers = [int(m - n if signed and 2 * m > n else m) for m in residues]
+    return _array(numbers, ciphertexts.shape)
+
+
+_powmod = np.frompyfunc(gmpy2.powmod, 3, 1)
+
+
+def _array(values: list[Any], shape: tuple[int, ...]) -> NDArray[np.object_]:
+    """Return an object array of these values; NumPy must not look into them."""
+    flat = np.empty(len(values), dtype=object)
+    flat[:] = values
+    return flat.reshape(shape)
+
+
+def integers(values: Any) -> NDArray[np.object_]:
+    """Return an array of `gmpy2.mpz` with the same integers; no float comes in between.
+
+    Raises:
+        DataError: an element is no integer; names its place.
+    """
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "biuO":
+        raise DataError(f"plaintexts must be integers, got an array of {values.dtype}")
+    try:
+        array = np.array(values, dtype=object)
+    except ValueError:
+        raise DataError("plaintexts must form a rectangular array") from None
+    result = np.empty(array.size, dtype=object)
+    for place, value in enumerate(array.reshape(-1)):
+        try:
+            result[place] = mpz(index(bool(value) if isinstance(value, np.bool_) else value))
+        except TypeError:
+            where = tuple(int(i) for i in np.unravel_index(place, array.shape))
+            raise DataError(
+                f"plaintext {where} must be an integer, got {type(value).__name__}"
+            ) from None
+    return result.reshape(array.shape)
+
+
+def _require_range(values: NDArray[np.object_], key: PublicKey, *, signed: bool) -> None:
+    low, high = (-(key.n // 2), key.n // 2) if signed else (0, key.n - 1)
+    for place, value in enumerate(values.reshape(-1)):
+        if not low <= value <= high:
+            where = tuple(int(i) for i in np.unravel_index(place, values.shape))
+            bound = "magnitude below n/2" if signed else "range 0 to n − 1"
+            raise EncodingOverflow(
+                f"plaintext {where} has {value.bit_length()} bits and is not in the {bound} of a "
+                f"key of {key.parameters.modulus_bits} bits; use a larger key or smaller numbers"
+            )
+
+
+def lifted(values: NDArray[np.object_], key: PublicKey, *, signed: bool) -> Any:
+    """Return integers modulo n.
+
+    Raises:
+        EncodingOverflow: an integer is out of range.
+    """
+    _require_range(values, key, signed=signed)
+    residues: Mpz = np.asarray(values, dtype=object) % key.n
+    return np.asarray(residues, dtype=object)

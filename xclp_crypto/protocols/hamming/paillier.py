@@ -1,0 +1,607 @@
+"""``paillier``: the paper's protocol on homomorphic encryption, literally (§4.2), one bit each.
+
+::
+
+    owner j (rows y)                              evaluator k (rows x)
+    PaillierKey(n, h) ──────────────────────────▶
+    PaillierRows(Enc(y_l) for every bit l) ─────▶ r uniform in Z_n, for every pair of rows
+                                                  V = r + Σ_{x_l=0} y_l − Σ_{x_l=1} y_l
+                            ◀──────────────────── PaillierAnswers(Enc(V)), re-randomised
+    PaillierShares(T = V) ─▶ server: T − R mod n ◀─ PaillierShares(R = r − |x|)
+
+All of it modulo n, of the owner. One ciphertext per bit, one per pair of rows: the reference to
+compare with, not meant to be fast. ``paillier-packed`` is this protocol with many rows of j in one
+plaintext, and what is written here about several rows holds for it.
+
+Corrected from the paper: its identity counts agreements, while
+h = |x| + Σ_{x_l=0} y_l − Σ_{x_l=1} y_l counts differences. Its masks are uniform modulo L, where
+h = L equals h = 0. And it is k, which knows r, that sends R.
+
+*Packing.* A plaintext holds s rows of j as the digits of Σ_i y_i·B^i, where B^s ≤ 2^(|n|−1) < n and
+B > L. Everything above is linear, so V − R = Σ_i h(x, y_i)·B^i modulo n, an integer whose digits
+lie in [0, L]: none borrows from or overflows into the next one, and the sum stays below
+B^s < n, so that it *is* T − R mod n. Digits on the way there need not be in range.
+
+*Server learns* H only: T is uniform in Z_n, because r is, and R = T − Σ_i h_i·B^i mod n follows
+from T and H. This is perfect, without any statistical slack, and it is why both shares travel
+modulo n: reduced modulo a small t they would be wrong where V wraps around n, and a mask that
+avoids this would not be uniform. *Owner learns* nothing: V is uniform in Z_n, and re-randomising
+hides x in the ciphertext itself, up to 2^-128 for each, since it has at most L ≤ 2^15 factors (see
+`xclp_crypto.primitives.paillier`). *Evaluator learns* nothing: it sees ciphertexts. The server may
+collude with any clients. Assumptions: those of the encryption, for n of 3072 bits by default; not
+post-quantum.
+
+A client encrypts its rows once for all its evaluators. In each pair the side owns for which a fixed
+formula predicts less work, see `Paillier.pairs`. Each vector or group of vectors travels and is
+computed on by itself, so memory stays bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations, compress
+
+import gmpy2
+import numpy as np
+from gmpy2 import mpz
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DecodeError, FaultyPeer
+from xclp_crypto.params import (
+    MIN_CLIENTS,
+    PAILLIER_3072,
+    PAILLIER_PARAMETERS,
+    PaillierParameters,
+    residue_width,
+)
+from xclp_crypto.primitives.paillier import PrivateKey, PublicKey, generate
+from xclp_crypto.primitives.paillier.arithmetic import (
+    Mpz,
+    draw_below,
+    from_bytes,
+    product,
+    require_ciphertexts,
+    to_bytes,
+)
+from xclp_crypto.primitives.paillier.keys import check_parameters
+from xclp_crypto.protocols.hamming.interface import (
+    Distances,
+    HammingBackend,
+    assemble,
+    own_distances,
+)
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.rng import Rng
+from xclp_crypto.wire import Message, Reader, Writer, packed_size
+
+ENCRYPTION_WORK = 140
+"""Cost of one encryption by the owner, in multiplications modulo n²; measured at 3072 bits."""
+ANSWER_WORK = 1200
+"""Cost of re-randomising and decrypting one answer, likewise."""
+
+_BY_BITS = {s.modulus_bits: s for s in PAILLIER_PARAMETERS.values()}
+
+
+@dataclass(frozen=True, repr=False)
+class PaillierKey(Message):
+    """The owner's public key, see `PublicKey.encode`. Size: 6 + 2·bits/8 bytes."""
+
+    TAG = 0x0250
+    key: PublicKey
+
+    @staticmethod
+    def size(*, bits: int) -> int:
+        """Return 6 + 2·bits/8."""
+        return PublicKey.size(bits)
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(self.key.encode())
+
+    @classmethod
+    def read(cls, data: Reader, *, bits: int) -> PaillierKey:
+        """See `Message.read`."""
+        return cls(PublicKey.decode(data.raw(PublicKey.size(bits)), _BY_BITS[bits]))
+
+
+class _Ciphertexts:
+    """Fields and encoding that two messages share."""
+
+    values: list[Mpz]
+    n: Mpz
+
+    @staticmethod
+    def size(*, count: int, n: int) -> int:
+        """Return count·2·bits/8, where n has `bits` bits."""
+        return count * (n.bit_length() // 4)
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(to_bytes(self.values, self.n.bit_length() // 4))
+
+    @staticmethod
+    def ciphertexts(data: Reader, count: int, n: int) -> list[Mpz]:
+        """Read and check `count` ciphertexts."""
+        width = n.bit_length() // 4
+        values = from_bytes(data.raw(count * width), width)
+        require_ciphertexts(values, mpz(n))
+        return values
+
+
+@dataclass(frozen=True, repr=False)
+class PaillierRows(_Ciphertexts, Message):
+    """A group of the owner's rows, one ciphertext per bit. Size: L·2·bits/8 bytes."""
+
+    TAG = 0x0251
+    values: list[Mpz]
+    n: Mpz
+
+    @classmethod
+    def read(cls, data: Reader, *, count: int, n: int) -> PaillierRows:
+        """See `Message.read`."""
+        return cls(cls.ciphertexts(data, count, n), mpz(n))
+
+
+@dataclass(frozen=True, repr=False)
+class PaillierAnswers(_Ciphertexts, Message):
+    """Masked distances of a group, one ciphertext per row of k. Size: n_k·2·bits/8 bytes."""
+
+    TAG = 0x0252
+    values: list[Mpz]
+    n: Mpz
+
+    @classmethod
+    def read(cls, data: Reader, *, count: int, n: int) -> PaillierAnswers:
+        """See `Message.read`."""
+        return cls(cls.ciphertexts(data, count, n), mpz(n))
+
+
+@dataclass(frozen=True, repr=False)
+class PaillierShares(Message):
+    """A client's own distances, and its residues modulo n for the pairs with all other clients.
+
+    `complete` and `local` are as in `DistanceShares`. `modulus` is the client's own n, where it
+    owns pairs. `residues` holds, for each other client in order, T (where this client owns the
+    pair) or R: row by row of the evaluator, one for every group of the owner.
+
+    Size: ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + bits/8·(residues + 1 if it owns pairs) bytes.
+    """
+
+    TAG = 0x0253
+    complete: NDArray[np.bool_]
+    local: NDArray[np.uint16]
+    modulus: Mpz | None
+    residues: list[Mpz]
+    width: int
+    bits: int
+
+    @staticmethod
+    def size(*, clients: int, rows: int, owns: int, residues: int, width: int, bits: int) -> int:
+        """Return ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + bits/8·(residues + owns)."""
+        local = packed_size(rows * (rows - 1) // 2, width)
+        return (clients + 7) // 8 + local + bits // 8 * (residues + owns)
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.bits(self.complete)
+        out.residues(self.local, self.width)
+        own = [] if self.modulus is None else [self.modulus]
+        out.raw(to_bytes(own + self.residues, self.bits // 8))
+
+    @classmethod
+    def read(
+        cls,
+        data: Reader,
+        *,
+        clients: int,
+        rows: int,
+        owns: int,
+        residues: int,
+        width: int,
+        bits: int,
+    ) -> PaillierShares:
+        """See `Message.read`."""
+        complete = data.bits(clients)
+        local = data.residues((rows * (rows - 1) // 2,), width)
+        numbers = from_bytes(data.raw(bits // 8 * (residues + owns)), bits // 8)
+        modulus = numbers.pop(0) if owns else None
+        if modulus is not None and (modulus.bit_length() != bits or modulus % 2 == 0):
+            raise DecodeError(f"a modulus is odd and has {bits} bits")
+        return cls(complete, local, modulus, numbers, width, bits)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How the rows of an owner lie in plaintexts.
+
+    Attributes:
+        rows: all rows.
+        slots: rows per group; the last group may have fewer.
+        base: B, the base of their digits.
+    """
+
+    rows: int
+    slots: int
+    base: Mpz
+
+    @property
+    def groups(self) -> int:
+        """Return the number of groups."""
+        return -(-self.rows // self.slots)
+
+    def slices(self) -> Iterator[slice]:
+        """Yield where each group's rows are."""
+        for start in range(0, self.rows, self.slots):
+            yield slice(start, min(start + self.slots, self.rows))
+
+
+def pack(rows: NDArray[np.uint8], base: Mpz) -> list[Mpz]:
+    """Return Σ_i y_{i,l}·B^i for every bit l of the rows y_i."""
+    powers = [base**i for i in range(len(rows))]
+    return [sum(compress(powers, bits), start=mpz(0)) for bits in rows.T.tolist()]
+
+
+def unpack(value: Mpz, base: Mpz, slots: int, n_bits: int) -> list[int] | None:
+    """Return the digits of a number, or None where they are not `slots` distances of at most L."""
+    digits = []
+    for _ in range(slots):
+        value, digit = gmpy2.f_divmod(value, base)
+        digits.append(digit)
+    return None if value or max(digits) > n_bits else [int(d) for d in digits]
+
+
+def encrypt_rows(
+    key: PrivateKey, rows: NDArray[np.uint8], base: Mpz, rng: Rng, workers: int
+) -> list[Mpz]:
+    """Return the L ciphertexts of a group of rows."""
+    return key.encrypt_residues(pack(rows, base), rng, workers)
+
+
+def decrypt_answers(key: PrivateKey, values: list[Mpz], workers: int) -> list[Mpz]:
+    """Return T for every answer."""
+    return key.decrypt_residues(values, workers)
+
+
+def random_masks(n: Mpz, count: int, rng: Rng) -> list[Mpz]:
+    """Return r for every answer, uniform in Z_n."""
+    return draw_below(n, count, rng)
+
+
+class Paillier(HammingBackend):
+    """The paper's protocol on Paillier encryption. See the module.
+
+    Args:
+        parameters: key size; all parties must use the same.
+        workers: processes that a client uses; a script that asks for more than one must guard its
+            start by ``if __name__ == "__main__":``.
+    """
+
+    name = "paillier"
+    trust = "2pc"
+    needs_common_secret = False
+    rounds = 3
+
+    def __init__(self, parameters: PaillierParameters = PAILLIER_3072, workers: int = 1) -> None:
+        self.parameters = check_parameters(parameters)
+        self.workers = workers
+
+    # What the packed form does in another way
+
+    def packing(self, rows: int, n_bits: int) -> Packing:
+        """Return how `rows` rows are packed: one by one."""
+        return Packing(rows, 1, mpz(1) << (self.parameters.modulus_bits - 1))
+
+    def evaluate(self, rows: NDArray[np.bool_], values: list[Mpz], square: Mpz) -> list[Mpz]:
+        """Return Π_{x_l=0} c_l · Π_{x_l=1} c_l^-1 for every row x."""
+        results = []
+        for row in rows:
+            zeros = product(list(compress(values, ~row)), square)
+            ones = product(list(compress(values, row)), square)
+            results.append(zeros * gmpy2.invert(ones, square) % square)
+        return results
+
+    def evaluation_work(self, rows: int, n_bits: int) -> int:
+        """Return how many multiplications `evaluate` needs."""
+        return rows * n_bits
+
+    # What both forms share
+
+    def answer(
+        self, rows: NDArray[np.bool_], values: list[Mpz], key: PublicKey, ones: Mpz, rng: Rng
+    ) -> tuple[list[Mpz], list[Mpz]]:
+        """Return Enc(V), re-randomised, and R for every row x.
+
+        Args:
+            rows: (n_k, L).
+            values: the owner's L ciphertexts.
+            key: the owner's key.
+            ones: Σ_i B^i, a plaintext whose digits are 1.
+            rng: source of masks and randomisers.
+        """
+        n, square = key.n, key.n_squared
+        products = self.evaluate(rows, values, square)
+        masks = random_masks(n, len(rows), rng)
+        noise = key.randomisers(len(rows), rng, self.workers, self.parameters.history_bits)
+        answers = [
+            v * (1 + r * n) % square * u % square
+            for v, r, u in zip(products, masks, noise, strict=True)
+        ]
+        weights = rows.sum(axis=1).tolist()
+        return answers, [(r - w * ones) % n for r, w in zip(masks, weights, strict=True)]
+
+    def pairs(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
+        """Return, for each (owner, evaluator), how many residues their shares have.
+
+        Of two clients that one owns for which less work is expected, in multiplications modulo n²:
+        g·(140·L + 1200·n + evaluation) for g groups of the owner and n rows of the evaluator; of
+        equals, the earlier one. Clients without rows are in no pair.
+
+        Raises:
+            ParameterError: L is out of range.
+        """
+        residue_width(n_bits)
+        groups = {c: self.packing(n, n_bits).groups for c, n in sizes.items() if n}
+        per_group = {
+            c: ENCRYPTION_WORK * n_bits
+            + ANSWER_WORK * sizes[c]
+            + self.evaluation_work(sizes[c], n_bits)
+            for c in groups
+        }
+        pairs = {}
+        for low, high in combinations(groups, 2):
+            first = groups[low] * per_group[high] <= groups[high] * per_group[low]
+            owner, evaluator = (low, high) if first else (high, low)
+            pairs[owner, evaluator] = groups[owner] * sizes[evaluator]
+        return pairs
+
+    def _places(
+        self, me: str, sizes: Mapping[str, int], pairs: Mapping[tuple[str, str], int]
+    ) -> dict[str, slice]:
+        """Return where the residues with each peer lie in the upload of `me`."""
+        places, start = {}, 0
+        for peer in sizes:
+            if peer != me:
+                count = pairs.get((me, peer), 0) or pairs.get((peer, me), 0)
+                places[peer] = slice(start, start + count)
+                start += count
+        return places
+
+    async def client(
+        self,
+        session: Session,
+        bits: NDArray[np.uint8],
+        sizes: Mapping[str, int],
+        common_secret: bytes | None,
+        rng: Rng,
+    ) -> None:
+        """See `HammingBackend.client`."""
+        io, n_bits = session.io, bits.shape[1]
+        session.once(self.name)
+        pairs = self.pairs(sizes, n_bits)
+        evaluators = [evaluator for owner, evaluator in pairs if owner == io.name]
+        owners = [owner for owner, evaluator in pairs if evaluator == io.name]
+
+        key = await self._publish(session, bits, evaluators, rng)
+        residues = await self._answer(session, bits, owners, sizes, rng)
+        if key is not None:
+            residues |= await self._open(session, key, len(bits), n_bits, evaluators, sizes)
+
+        absent = [mpz(0)]
+        places = self._places(io.name, sizes, pairs)
+        stacked: list[Mpz] = []
+        for peer, place in places.items():
+            stacked += residues.get(peer, absent * (place.stop - place.start))
+        without = {p for p, place in places.items() if place.start == place.stop}
+        complete = np.array([c == io.name or c in residues or c in without for c in sizes])
+        local = await own_distances(session, bits)
+        modulus = None if key is None else key.public.n
+        shares = PaillierShares(
+            complete,
+            local,
+            modulus,
+            stacked,
+            residue_width(n_bits),
+            self.parameters.modulus_bits,
+        )
+        await io.send(SERVER, shares)
+
+    async def _publish(
+        self, session: Session, bits: NDArray[np.uint8], evaluators: list[str], rng: Rng
+    ) -> PrivateKey | None:
+        """As an owner: send the key and the encrypted rows to all evaluators."""
+        if not evaluators:
+            return None
+        io = session.io
+        key = await io.compute(generate, rng, self.parameters)
+        await io.send(evaluators, PaillierKey(key.public))
+        packing = self.packing(*bits.shape)
+        for group in packing.slices():
+            values = await io.compute(
+                encrypt_rows, key, bits[group], packing.base, rng, self.workers
+            )
+            await io.send(evaluators, PaillierRows(values, key.public.n))
+        return key
+
+    async def _answer(
+        self,
+        session: Session,
+        bits: NDArray[np.uint8],
+        owners: list[str],
+        sizes: Mapping[str, int],
+        rng: Rng,
+    ) -> dict[str, list[Mpz]]:
+        """As an evaluator: answer every group of every owner; return R of those that stayed."""
+        io, n_bits, rows = session.io, bits.shape[1], bits.astype(bool)
+        keys = await io.gather(PaillierKey, owners, 0, bits=self.parameters.modulus_bits)
+        packings = {owner: self.packing(sizes[owner], n_bits) for owner in keys}
+        shares: dict[str, list[list[Mpz]]] = {owner: [] for owner in keys}
+        for index in range(max((p.groups for p in packings.values()), default=0)):
+            asking = [o for o in shares if index < packings[o].groups]
+            moduli = {o: int(keys[o].key.n) for o in asking}
+            got = await io.gather(PaillierRows, asking, 0, count=n_bits, n=moduli)
+            for owner in asking:
+                if owner not in got:
+                    del shares[owner]
+                    continue
+                group = list(packings[owner].slices())[index]
+                ones = sum(packings[owner].base ** i for i in range(group.stop - group.start))
+                answers, share = await io.compute(
+                    self.answer, rows, got[owner].values, keys[owner].key, ones, rng
+                )
+                await io.send(owner, PaillierAnswers(answers, keys[owner].key.n))
+                shares[owner].append(share)
+        return {owner: _by_row(share) for owner, share in shares.items()}
+
+    async def _open(
+        self,
+        session: Session,
+        key: PrivateKey,
+        rows: int,
+        n_bits: int,
+        evaluators: list[str],
+        sizes: Mapping[str, int],
+    ) -> dict[str, list[Mpz]]:
+        """As an owner: decrypt all answers; return T of those evaluators that stayed."""
+        io = session.io
+        shares: dict[str, list[list[Mpz]]] = {evaluator: [] for evaluator in evaluators}
+        counts = {e: sizes[e] for e in evaluators}
+        for _ in range(self.packing(rows, n_bits).groups):
+            got = await io.gather(
+                PaillierAnswers, list(shares), 0, count=counts, n=int(key.public.n)
+            )
+            shares = {e: share for e, share in shares.items() if e in got}
+            for evaluator, share in shares.items():
+                values = got[evaluator].values
+                share.append(await io.compute(decrypt_answers, key, values, self.workers))
+        return {evaluator: _by_row(share) for evaluator, share in shares.items()}
+
+    async def server(
+        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
+    ) -> Distances:
+        """See `HammingBackend.server`."""
+        dims = self._share_sizes(sizes, n_bits)
+        uploads = await session.io.gather(
+            PaillierShares,
+            session.clients,
+            at_least,
+            clients=len(sizes),
+            rows=dict(sizes),
+            owns={c: d["owns"] for c, d in dims.items()},
+            residues={c: d["residues"] for c, d in dims.items()},
+            width=residue_width(n_bits),
+            bits=self.parameters.modulus_bits,
+        )
+        pairs = self.pairs(sizes, n_bits)
+
+        def block(low: str, high: str) -> NDArray[np.uint16]:
+            if not sizes[low] or not sizes[high]:
+                return np.zeros((sizes[low], sizes[high]), dtype=np.uint16)
+            owner, evaluator = (low, high) if (low, high) in pairs else (high, low)
+            opened, masks = (
+                uploads[a].residues[self._places(a, sizes, pairs)[b]]
+                for a, b in ((owner, evaluator), (evaluator, owner))
+            )
+            modulus = uploads[owner].modulus
+            packing = self.packing(sizes[owner], n_bits)
+            distances = combine(opened, masks, modulus, packing, n_bits, owner, evaluator)
+            return distances if evaluator == low else distances.T
+
+        return await assemble(session, n_bits, sizes, at_least, uploads, block)
+
+    def _share_sizes(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, dict[str, int]]:
+        """Return the sizes of every client's `PaillierShares`."""
+        pairs = self.pairs(sizes, n_bits)
+        return {
+            client: {
+                "clients": len(sizes),
+                "rows": rows,
+                "owns": int(any(owner == client for owner, _ in pairs)),
+                "residues": sum(count for pair, count in pairs.items() if client in pair),
+                "width": residue_width(n_bits),
+                "bits": self.parameters.modulus_bits,
+            }
+            for client, rows in sizes.items()
+        }
+
+    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
+        """See `HammingBackend.bytes_per_link`."""
+        dims = self._share_sizes(sizes, n_bits)
+        links = {(c, SERVER): sealed_size(PaillierShares.size(**dims[c])) for c in sizes}
+        bits = self.parameters.modulus_bits
+        n = (1 << bits) - 1
+        for owner, evaluator in self.pairs(sizes, n_bits):
+            groups = self.packing(sizes[owner], n_bits).groups
+            rows = sealed_size(PaillierRows.size(count=n_bits, n=n))
+            answers = sealed_size(PaillierAnswers.size(count=sizes[evaluator], n=n))
+            links[owner, evaluator] = sealed_size(PaillierKey.size(bits=bits)) + groups * rows
+            links[evaluator, owner] = groups * answers
+        return links
+
+    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
+        """See `HammingBackend.operations`."""
+        pairs = self.pairs(sizes, n_bits)
+        groups = {c: self.packing(n, n_bits).groups for c, n in sizes.items()}
+        evaluations = [groups[o] * self.evaluation_work(sizes[e], n_bits) for o, e in pairs]
+        return {
+            "encryptions": n_bits * sum(groups[owner] for owner in {o for o, _ in pairs}),
+            "multiplications of ciphertexts": sum(evaluations),
+            "re-randomised and decrypted answers": sum(pairs.values()),
+        }
+
+    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """See `HammingBackend.memory_bytes`: messages as integers, as bytes and sealed; tables."""
+        links = self.bytes_per_link(sizes, n_bits)
+        client = max(sum(size for link, size in links.items() if c in link) for c in sizes)
+        server = sum(size for link, size in links.items() if SERVER in link)
+        n = sum(sizes.values())
+        tables = (1 << 13) * self.parameters.modulus_bits // 4
+        return 3 * max(client, server) + tables + 2 * n * n
+
+
+def _by_row(groups: list[list[Mpz]]) -> list[Mpz]:
+    """Return the residues row by row of the evaluator."""
+    return [value for row in zip(*groups, strict=True) for value in row]
+
+
+def combine(
+    opened: list[Mpz],
+    masks: list[Mpz],
+    modulus: Mpz,
+    packing: Packing,
+    n_bits: int,
+    owner: str,
+    evaluator: str,
+) -> NDArray[np.uint16]:
+    """Return the (n_k, n_j) distances in T − R mod n.
+
+    Args:
+        opened: T, row by row of the evaluator.
+        masks: R, likewise.
+        modulus: n.
+        packing: of the owner's rows.
+        n_bits: L.
+        owner: whom to blame.
+        evaluator: whom to blame.
+
+    Raises:
+        FaultyPeer: a residue is not below n, or a digit is no distance.
+    """
+    for party, values in ((owner, opened), (evaluator, masks)):
+        if any(value >= modulus for value in values):
+            raise FaultyPeer(party, "PaillierShares: a residue is not below the modulus")
+    places = list(packing.slices())
+    rows = []
+    for start in range(0, len(opened), len(places)):
+        row: list[int] = []
+        for i, place in enumerate(places, start):
+            slots = place.stop - place.start
+            digits = unpack((opened[i] - masks[i]) % modulus, packing.base, slots, n_bits)
+            if digits is None:
+                raise FaultyPeer(
+                    (owner, evaluator), f"a distance above L = {n_bits} comes out of the shares"
+                )
+            row += digits
+        rows.append(row)
+    return np.array(rows, dtype=np.uint16)

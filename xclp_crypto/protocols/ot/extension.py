@@ -1,0 +1,743 @@
+"""OT extension: any number of transfers from 128, by symmetric cryptography.
+
+Ishai, Kilian, Nissim and Petrank (CRYPTO 2003) with the improvements of Asharov, Lindell, Schneider
+and Zohner (CCS 2013)::
+
+    sender: s in {0,1}^128                            receiver: choices r in {0,1}^m
+    128 base transfers, roles reversed: gets k_i^{s_i} ◀──── keys k_i^0, k_i^1
+                                           t_i = G(k_i^0), column i of 128
+                        ◀──────────────    OtColumns(u_i = t_i ⊕ G(k_i^1) ⊕ r)
+    q_i = G(k_i^{s_i}) ⊕ s_i·u_i, so row l is q_l = t_l ⊕ r_l·s
+    pads H(q_l, l) for 0 and H(q_l ⊕ s, l) for 1      pad of its choice: H(t_l, l)
+
+G is AES-256-CTR under a key derived from the base transfer's message and the session identifier of
+the extension; H is `bits.RobustHash` with a key of its own for every sender, receiver and session,
+and l counts all transfers of the session. So neither another batch nor another extension over the
+same base transfers repeats a pad. On the pads stand *random* transfers (16 bytes each on the wire),
+*chosen* ones (OtOffers more), and *correlated* ones: m_1 = m_0 + Δ in Z_t^n where m_0 is the
+sender's hash output, so that one OtCorrections vector per transfer is enough.
+
+*Receiver learns* one pad of each pair. *Sender learns* nothing. Against semi-honest parties this
+rests on the base transfers, AES-CTR, and H being correlation robust.
+
+**Malicious receiver** (``check_receiver=True``). A receiver that puts different choices into
+different columns can learn s, and then all pads. The check is that of Roy (SoftSpokenOT, CRYPTO
+2022, ePrint 2022/192) for k = 1, which replaces the one of Keller, Orsini and Scholl (CRYPTO 2015),
+whose proof failed, and which their paper adopted (ePrint 2015/546 in its revision of 2022, figure
+10)::
+
+    OtChallenge(seed of R) ──────────────▶    R: columns → 128 bits, universal, linear over GF(2)
+    require R(q_i) = ṫ_i ⊕ s_i·ẋ for all i ◀── OtProof(ẋ = R(r), ṫ_i = R(t_i))
+
+The last 128 rows have random choices and serve no transfer, so the proof is uniform whatever r is.
+What it gives, with *ideal* base transfers: if u_i hides choices x_i, each column passes for both
+values of s_i only if R(x_i) = ẋ. Columns with different x_i have different R(x_i) but for
+probability 2^13·(m/128 + 3)/2^128 (128·127/2 pairs; `bits.ColumnHash`). So the receiver is bound to
+one r, and must guess s_i for every column that deviates from it: with g guesses it is caught but
+for probability 2^-g. *Selective failure*: passing teaches it these g bits of s; the remaining
+128 − g still hide the other pads, because H takes rows of the adversary's choice. A sender that
+caught a receiver must not go on: the base transfers with it are burnt. The check says nothing about
+a malicious sender, and nothing about what the parties compute from the transfers. `naor_pinkas` as
+base transfer hides s unconditionally, but has no simulation proof; with it the claim is argued.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import KEY_BYTES, Keystream, derive_key
+from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
+from xclp_crypto.protocols.ot.bits import (
+    BLOCK_BYTES,
+    BLOCK_LANES,
+    KAPPA,
+    LANE,
+    WORD,
+    ColumnHash,
+    HashPoints,
+    RobustHash,
+    lane_groups,
+    pack_planes,
+    transpose,
+    unpack_planes,
+)
+from xclp_crypto.protocols.ot.interface import (
+    Choices,
+    ObliviousTransfer,
+    check_choices,
+    check_messages,
+    check_offsets,
+)
+from xclp_crypto.protocols.ot.naor_pinkas import OtOffers, naor_pinkas
+from xclp_crypto.rng import Rng
+from xclp_crypto.role import RoleIO
+from xclp_crypto.secret import Secret
+from xclp_crypto.wire import Message, Reader, Writer, packed_size
+
+WORD_BITS: Final = 64
+CHUNK_WORDS: Final = 512
+"""Words of every column that are worked on at once, for the caches; no result depends on it."""
+
+CHALLENGE_BYTES: Final = 16
+"""Bytes of the check's challenge, a key of AES-128: the point of the hash is then uniform in the
+ideal-cipher model, and fixed only after the columns are."""
+
+
+def batch_rows(count: int, checked: bool) -> int:
+    """Return how many rows a batch of `count` transfers takes, with the check's 128 random ones."""
+    return KAPPA * (-(-count // KAPPA) + 1) if checked else count
+
+
+@dataclass(frozen=True, repr=False)
+class OtColumns(Message):
+    """u_i of every column, (128, ⌈rows/8⌉). Size: 128·⌈rows/8⌉ bytes."""
+
+    TAG = 0x0304
+    columns: NDArray[np.uint8]
+
+    @staticmethod
+    def size(*, rows: int) -> int:
+        """Return 128·⌈rows/8⌉."""
+        return KAPPA * ((rows + 7) // 8)
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uints(self.columns, 1)
+
+    @classmethod
+    def read(cls, data: Reader, *, rows: int) -> OtColumns:
+        """See `Message.read`."""
+        return cls(data.uints((KAPPA, (rows + 7) // 8), 1))
+
+
+@dataclass(frozen=True, repr=False)
+class OtChallenge(Message):
+    """Seed of the universal hash. Size: 16 bytes."""
+
+    TAG = 0x0305
+    seed: bytes
+
+    @staticmethod
+    def size() -> int:
+        """Return 16."""
+        return CHALLENGE_BYTES
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(self.seed)
+
+    @classmethod
+    def read(cls, data: Reader) -> OtChallenge:
+        """See `Message.read`."""
+        return cls(data.raw(CHALLENGE_BYTES))
+
+
+@dataclass(frozen=True, repr=False)
+class OtProof(Message):
+    """Hashes of the choices and of the 128 columns, (129, 16). Size: 2064 bytes."""
+
+    TAG = 0x0306
+    hashes: NDArray[np.uint8]
+
+    @staticmethod
+    def size() -> int:
+        """Return 129·16."""
+        return (1 + KAPPA) * BLOCK_BYTES
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uints(self.hashes, 1)
+
+    @classmethod
+    def read(cls, data: Reader) -> OtProof:
+        """See `Message.read`."""
+        return cls(data.uints((1 + KAPPA, BLOCK_BYTES), 1))
+
+
+@dataclass(frozen=True, repr=False)
+class OtCorrections(Message):
+    """m_0 + Δ − H(q ⊕ s) of every transfer, modulo 2^w, in the order of `bits.lane_groups`.
+
+    Size: ⌈m·n·w/8⌉ bytes.
+    """
+
+    TAG = 0x0307
+    residues: NDArray[np.uint16]
+    width: int
+
+    @staticmethod
+    def size(*, count: int, lanes: int, width: int) -> int:
+        """Return ⌈m·n·w/8⌉."""
+        return packed_size(count * lanes, width)
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(pack_planes(self.residues, self.width))
+
+    @classmethod
+    def read(cls, data: Reader, *, count: int, lanes: int, width: int) -> OtCorrections:
+        """See `Message.read`."""
+        packed = data.raw(packed_size(count * lanes, width))
+        return cls(unpack_planes(packed, count * lanes, width), width)
+
+
+class BaseTransfers(Secret):
+    """The 128 base transfers with each peer and direction, from which extensions are made."""
+
+    __slots__ = ("_burnt", "_chosen", "_name", "_pairs", "_used")
+
+    def __init__(
+        self,
+        name: str,
+        chosen: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.uint8]]],
+        pairs: Mapping[str, NDArray[np.uint8]],
+    ) -> None:
+        self._name = name
+        self._chosen = dict(chosen)
+        self._pairs = dict(pairs)
+        self._used: set[bytes] = set()
+        self._burnt: set[str] = set()
+
+
+async def base_transfers(
+    io: RoleIO,
+    sending: Collection[str],
+    receiving: Collection[str],
+    sid: bytes,
+    rng: Rng,
+    transfer: ObliviousTransfer = naor_pinkas,
+) -> BaseTransfers:
+    """Run 128 base transfers for each peer and direction, in reversed roles.
+
+    Args:
+        io: this party.
+        sending: peers that this party will send to in extensions.
+        receiving: peers that it will receive from.
+        sid: identifier, the same for all parties and never used again.
+        rng: source of this party's randomness.
+        transfer: the oblivious transfer to use.
+
+    Raises:
+        FaultyPeer: see `transfer`.
+    """
+    pairs = {
+        peer: np.frombuffer(rng.bytes(KAPPA * 2 * KEY_BYTES), np.uint8).reshape(KAPPA, 2, KEY_BYTES)
+        for peer in receiving
+    }
+    secrets = {
+        peer: np.unpackbits(np.frombuffer(rng.bytes(KAPPA // 8), np.uint8)).astype(bool)
+        for peer in sending
+    }
+    requests = {peer: Choices(bits, KEY_BYTES) for peer, bits in secrets.items()}
+    got = await transfer(io, pairs, requests, label("ot-extension base", sid), rng)
+    return BaseTransfers(io.name, {p: (secrets[p], keys) for p, keys in got.items()}, pairs)
+
+
+def _column_keys(
+    keys: NDArray[np.uint8], sid: bytes, sender: str, receiver: str
+) -> list[Keystream]:
+    lab = label("ot-extension column", sid, sender, receiver)
+    return [Keystream(derive_key(key.tobytes(), lab)) for key in keys]
+
+
+def _hash(sid: bytes, sender: str, receiver: str) -> RobustHash:
+    public = hashlib.sha256(label("ot-extension hash", sid, sender, receiver)).digest()
+    return RobustHash(public[:BLOCK_BYTES])
+
+
+def _fill(keystreams: list[Keystream], columns: NDArray[np.uint64]) -> None:
+    """Fill each of the 128 rows of words with the next words of its keystream."""
+    for keystream, column in zip(keystreams, columns, strict=True):
+        keystream.read_into(column.view(np.uint8))
+
+
+def _whole_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return a copy of (c, n) bytes as (c, ⌈n/8⌉) words, padded with zeros."""
+    columns, n_bytes = packed.shape
+    words = np.zeros((columns, -(-n_bytes // WORD.itemsize)), WORD)
+    words.view(np.uint8)[:, :n_bytes] = packed
+    return words
+
+
+@dataclass(frozen=True, repr=False)
+class SenderPads:
+    """Both pads of every transfer of a batch, to be hashed to any length; secret."""
+
+    zero: HashPoints
+    one: HashPoints
+
+
+class _Sender(Secret):
+    """The sender's end of one link: s, one key per column, and the number of rows so far."""
+
+    __slots__ = ("_choices", "_hash", "_keystreams", "_rows", "_s", "_select")
+
+    def __init__(
+        self, choices: NDArray[np.bool_], keys: NDArray[np.uint8], sid: bytes, me: str, peer: str
+    ) -> None:
+        self._choices = choices
+        self._s = np.packbits(choices, bitorder="little").view(WORD)
+        self._select = -choices.astype(WORD)[:, None]  # all ones where s_i = 1
+        self._keystreams = _column_keys(keys, sid, me, peer)
+        self._hash = _hash(sid, me, peer)
+        self._rows = 0
+
+    def extend(self, sent: NDArray[np.uint8], count: int) -> tuple[SenderPads, NDArray[np.uint64]]:
+        """Return the pads of `count` transfers, and q_i of every column, (128, words)."""
+        q = _whole_words(sent)
+        words = q.shape[1]
+        zero, one = np.empty((2, words * WORD_BITS, 2), WORD)
+        for at in range(0, words, CHUNK_WORDS):
+            part = q[:, at : at + CHUNK_WORDS]
+            columns = np.empty(part.shape, WORD)
+            _fill(self._keystreams, columns)
+            part &= self._select
+            columns ^= part
+            part[:] = columns
+            rows, done = transpose(columns), slice(at * WORD_BITS, (at + CHUNK_WORDS) * WORD_BITS)
+            zero[done] = self._hash.permute(rows)
+            rows ^= self._s
+            one[done] = self._hash.permute(rows)
+        start, self._rows = self._rows, self._rows + len(zero)
+        pads = (HashPoints(self._hash, points[:count], start) for points in (zero, one))
+        return SenderPads(*pads), q
+
+    def verify(self, q: NDArray[np.uint64], seed: bytes, proof: NDArray[np.uint8]) -> bool:
+        """Return whether the receiver's columns hide one vector of choices; see the module."""
+        columns = q.view(np.uint8)
+        hashes = ColumnHash(seed, columns.shape[1])(columns)
+        expected = proof[1:] ^ (self._choices[:, None] * proof[0])
+        # Not in constant time: what it reveals, the outcome reveals as well.
+        return bool(np.array_equal(hashes, expected))
+
+
+@dataclass(frozen=True, repr=False)
+class _Asked:
+    """A receiver's batch: its pads, its choices (1, words), and t_i and u_i (128, words)."""
+
+    pads: HashPoints
+    choices: NDArray[np.uint64]
+    t: NDArray[np.uint64]
+    u: NDArray[np.uint64]
+
+
+class _Receiver(Secret):
+    """The receiver's end of one link: two keys per column, and the number of rows so far."""
+
+    __slots__ = ("_hash", "_keystreams", "_rows")
+
+    def __init__(self, pairs: NDArray[np.uint8], sid: bytes, peer: str, me: str) -> None:
+        self._keystreams = tuple(_column_keys(pairs[:, b], sid, peer, me) for b in (0, 1))
+        self._hash = _hash(sid, peer, me)
+        self._rows = 0
+
+    def extend(self, choices: NDArray[np.bool_], count: int) -> _Asked:
+        """Return a batch of rows with these choices, of which the first `count` are transfers."""
+        x = _whole_words(np.packbits(choices, bitorder="little")[None])
+        words = x.shape[1]
+        t, u = np.empty((2, KAPPA, words), WORD)
+        points = np.empty((words * WORD_BITS, 2), WORD)
+        for at in range(0, words, CHUNK_WORDS):
+            part = slice(at, at + CHUNK_WORDS)
+            columns, other = np.empty((2, *t[:, part].shape), WORD)
+            for keystreams, filled in zip(self._keystreams, (columns, other), strict=True):
+                _fill(keystreams, filled)
+            other ^= columns
+            np.bitwise_xor(other, x[:, part], out=u[:, part])
+            t[:, part] = columns
+            done = slice(at * WORD_BITS, (at + CHUNK_WORDS) * WORD_BITS)
+            points[done] = self._hash.permute(transpose(columns))
+        start, self._rows = self._rows, self._rows + len(points)
+        return _Asked(HashPoints(self._hash, points[:count], start), x, t, u)
+
+
+def prove(seed: bytes, choices: NDArray[np.uint64], t: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return the hashes (129, 16) of the choices (1, words) and the columns (128, words)."""
+    columns = np.concatenate([choices, t]).view(np.uint8)
+    return ColumnHash(seed, columns.shape[1])(columns)
+
+
+def _by_group(matrix: NDArray[np.uint16], first: int, shape: tuple[int, ...]) -> NDArray[np.uint16]:
+    """View the columns of (m, n) that belong to a lane group as (blocks, m, lanes)."""
+    blocks, count, lanes = shape
+    start = first * BLOCK_LANES
+    part = matrix[:, start : start + blocks * lanes].reshape(count, blocks, lanes)
+    return part.transpose(1, 0, 2)
+
+
+def correlate(
+    pads: SenderPads, offsets: NDArray[np.uint16], width: int
+) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    """Return m_0 (m, n) modulo 2^w, and the corrections (m·n,), not reduced, in sending order."""
+    count, lanes = offsets.shape
+    base = np.empty(offsets.shape, LANE)
+    corrections = np.empty(offsets.size, LANE)
+    for first, stop, part in lane_groups(corrections, count, lanes):
+        zero = pads.zero.lanes(first, stop)[:, :, : part.shape[2]]
+        np.subtract(zero, pads.one.lanes(first, stop)[:, :, : part.shape[2]], out=part)
+        part += _by_group(offsets, first, part.shape)
+        _by_group(base, first, part.shape)[:] = zero
+    base &= np.array((1 << width) - 1, LANE)
+    return base, corrections
+
+
+def correct(
+    pads: HashPoints, corrections: NDArray[np.uint16], request: Choices, width: int
+) -> NDArray[np.uint16]:
+    """Return m_0 + choice·Δ modulo 2^w, (m, n), from the corrections in sending order."""
+    got = np.empty((len(request.bits), request.length), LANE)
+    chosen = -request.bits.astype(LANE)[:, None]  # all ones where the choice is 1
+    for first, stop, part in lane_groups(corrections, *got.shape):
+        value = pads.lanes(first, stop)[:, :, : part.shape[2]]
+        value += part & chosen
+        _by_group(got, first, part.shape)[:] = value
+    got &= np.array((1 << width) - 1, LANE)
+    return got
+
+
+class Extension(Secret):
+    """Transfers over base transfers, batch by batch, with several peers at once.
+
+    All parties must ask for the same batches in the same order. Peers that vanish, now or in the
+    base transfers, are missing from the results. An object belongs to one party and one session.
+
+    Args:
+        base: the base transfers; they may serve several extensions.
+        sid: identifier of this extension, the same for all parties and never used again.
+        rng: source of this party's randomness.
+        check_receiver: whether receivers have to prove that they are consistent, two messages more
+            for every batch; security against a malicious receiver as the module states it.
+
+    Raises:
+        ReuseError: `base` has served an extension with this `sid`, or a peer failed a check.
+    """
+
+    __slots__ = ("_base", "_check", "_receivers", "_rng", "_senders")
+
+    def __init__(
+        self, base: BaseTransfers, sid: bytes, rng: Rng, *, check_receiver: bool = False
+    ) -> None:
+        if sid in base._used:
+            raise ReuseError("these base transfers already served this sid; pads must not repeat")
+        if base._burnt:
+            raise ReuseError(
+                f"{', '.join(sorted(base._burnt))} failed a check, which may have told it some of "
+                "this party's secret choices; run new base transfers, without it"
+            )
+        base._used.add(sid)
+        me = base._name
+        self._base = base
+        self._rng = rng
+        self._check = check_receiver
+        self._senders = {
+            peer: _Sender(choices, keys, sid, me, peer)
+            for peer, (choices, keys) in base._chosen.items()
+        }
+        self._receivers = {
+            peer: _Receiver(pairs, sid, peer, me) for peer, pairs in base._pairs.items()
+        }
+
+    async def ask(
+        self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]]
+    ) -> dict[str, HashPoints]:
+        """Send the columns of the next batch, without waiting; the first half of `extend`.
+
+        Args:
+            io: this party.
+            receiving: by sender, the choices (m,) bool.
+
+        Returns:
+            By sender, the pads of the choices.
+
+        Raises:
+            ParameterError: choices of another type, or the receiver has to be checked.
+        """
+        self._require_unchecked()
+        return {peer: asked.pads for peer, asked in (await self._ask(io, receiving)).items()}
+
+    async def answer(self, io: RoleIO, sending: Mapping[str, int]) -> dict[str, SenderPads]:
+        """Receive the columns of the next batch; the second half of `extend`.
+
+        Args:
+            io: this party.
+            sending: by receiver, the number of transfers.
+
+        Returns:
+            By receiver, both pads.
+
+        Raises:
+            ParameterError: the receiver has to be checked.
+            FaultyPeer: columns of another size.
+        """
+        self._require_unchecked()
+        return {peer: pads for peer, (pads, _) in (await self._answer(io, sending)).items()}
+
+    async def extend(
+        self,
+        io: RoleIO,
+        sending: Mapping[str, int],
+        receiving: Mapping[str, NDArray[np.bool_]],
+    ) -> tuple[dict[str, SenderPads], dict[str, HashPoints]]:
+        """Make one batch of pads with each peer.
+
+        Args:
+            io: this party.
+            sending: by receiver, the number of transfers m.
+            receiving: by sender, the choices (m,) bool.
+
+        Returns:
+            By receiver, both pads of every transfer; by sender, the pads of the choices.
+
+        Raises:
+            ParameterError: choices of another type.
+            FaultyPeer: columns of another size, or, with `check_receiver`, inconsistent ones. The
+                base transfers with that peer are then burnt.
+        """
+        asked = await self._ask(io, receiving)
+        answered = await self._answer(io, sending)
+        honest = tuple(answered)
+        if self._check:
+            honest = await self._verify(io, {p: q for p, (_, q) in answered.items()}, asked)
+        return {p: answered[p][0] for p in honest}, {p: batch.pads for p, batch in asked.items()}
+
+    async def random(
+        self,
+        io: RoleIO,
+        sending: Mapping[str, int],
+        receiving: Mapping[str, Choices],
+        length: int = BLOCK_BYTES,
+    ) -> tuple[dict[str, NDArray[np.uint8]], dict[str, NDArray[np.uint8]]]:
+        """Run random transfers: the sender gets two random messages, the receiver one of them.
+
+        Args:
+            io: this party.
+            sending: by receiver, the number of transfers.
+            receiving: by sender, the choices, of messages of `length` bytes.
+            length: bytes of the messages that this party sends.
+
+        Returns:
+            By receiver, (m, 2, length) uint8; by sender, (m, length) uint8.
+
+        Raises:
+            ParameterError: choices of another type, or a length below 1.
+            FaultyPeer: see `extend`.
+        """
+        if length < 1:
+            raise ParameterError(f"messages must have at least 1 byte, got {length}")
+        sent, received = await self._extend(io, sending, receiving)
+        return (
+            {peer: await io.compute(_both, pads, length) for peer, pads in sent.items()},
+            {
+                peer: await io.compute(_one, pads, receiving[peer].length)
+                for peer, pads in received.items()
+            },
+        )
+
+    async def chosen(
+        self,
+        io: RoleIO,
+        sending: Mapping[str, NDArray[np.uint8]],
+        receiving: Mapping[str, Choices],
+    ) -> dict[str, NDArray[np.uint8]]:
+        """Run transfers of chosen messages; see `ObliviousTransfer`."""
+        for messages in sending.values():
+            check_messages(messages)
+        sent, received = await self._extend(
+            io, {peer: len(messages) for peer, messages in sending.items()}, receiving
+        )
+        for peer, pads in sent.items():
+            await io.send(peer, OtOffers(await io.compute(_offer, pads, sending[peer])))
+        got = await io.gather(
+            OtOffers,
+            tuple(received),
+            0,
+            count={peer: len(receiving[peer].bits) for peer in received},
+            length={peer: receiving[peer].length for peer in received},
+        )
+        return {
+            peer: await io.compute(_open, received[peer], message.offers, receiving[peer])
+            for peer, message in got.items()
+        }
+
+    async def correlated(
+        self,
+        io: RoleIO,
+        sending: Mapping[str, NDArray[np.uint16]],
+        receiving: Mapping[str, Choices],
+        width: int,
+    ) -> tuple[dict[str, NDArray[np.uint16]], dict[str, NDArray[np.uint16]]]:
+        """Run correlated transfers over Z_t^n, t = 2^w.
+
+        Args:
+            io: this party.
+            sending: by receiver, the offsets Δ, (m, n) uint16.
+            receiving: by sender, the choices; their `length` is n.
+            width: w, 1 … 16.
+
+        Returns:
+            By receiver, m_0, (m, n) uint16 uniform modulo t; by sender, m_0 + choice·Δ modulo t.
+
+        Raises:
+            ParameterError: offsets or choices of another type or shape, or w out of range.
+            FaultyPeer: see `extend`; or corrections of another size.
+        """
+        for offsets in sending.values():
+            check_offsets(offsets, width)
+        sent, received = await self._extend(
+            io, {peer: len(offsets) for peer, offsets in sending.items()}, receiving
+        )
+        bases = {}
+        for peer, pads in sent.items():
+            bases[peer], corrections = await io.compute(correlate, pads, sending[peer], width)
+            await io.send(peer, OtCorrections(corrections, width))
+        got = await io.gather(
+            OtCorrections,
+            tuple(received),
+            0,
+            count={peer: len(receiving[peer].bits) for peer in received},
+            lanes={peer: receiving[peer].length for peer in received},
+            width=width,
+        )
+        return bases, {
+            peer: await io.compute(
+                correct, received[peer], message.residues, receiving[peer], width
+            )
+            for peer, message in got.items()
+        }
+
+    async def _extend(
+        self, io: RoleIO, sending: Mapping[str, int], receiving: Mapping[str, Choices]
+    ) -> tuple[dict[str, SenderPads], dict[str, HashPoints]]:
+        for request in receiving.values():
+            check_choices(request)
+        return await self.extend(io, sending, {p: request.bits for p, request in receiving.items()})
+
+    async def _ask(
+        self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]]
+    ) -> dict[str, _Asked]:
+        for peer, bits in receiving.items():
+            check_choices(Choices(bits, 1))
+            if peer not in self._receivers:
+                raise ParameterError(f"{io.name} has no base transfers to receive from {peer!r}")
+        asked = {}
+        for peer, bits in receiving.items():
+            choices = self._with_sacrifice(bits) if self._check else bits
+            batch = await io.compute(self._receivers[peer].extend, choices, len(bits))
+            packed = batch.u.view(np.uint8)[:, : (len(choices) + 7) // 8]
+            await io.send(peer, OtColumns(packed))
+            asked[peer] = batch
+        return asked
+
+    async def _answer(
+        self, io: RoleIO, sending: Mapping[str, int]
+    ) -> dict[str, tuple[SenderPads, NDArray[np.uint64]]]:
+        present = {peer: count for peer, count in sending.items() if peer in self._senders}
+        rows = {peer: batch_rows(count, self._check) for peer, count in present.items()}
+        got = await io.gather(OtColumns, tuple(present), 0, rows=rows)
+        return {
+            peer: await io.compute(self._senders[peer].extend, message.columns, sending[peer])
+            for peer, message in got.items()
+        }
+
+    async def _verify(
+        self,
+        io: RoleIO,
+        columns: Mapping[str, NDArray[np.uint64]],
+        asked: Mapping[str, _Asked],
+    ) -> tuple[str, ...]:
+        """Check all receivers, and prove to all senders, that the columns are consistent."""
+        seeds = {peer: self._rng.bytes(CHALLENGE_BYTES) for peer in columns}
+        for peer, seed in seeds.items():
+            await io.send(peer, OtChallenge(seed))
+        challenges = await io.gather(OtChallenge, tuple(asked), 0)
+        for peer, challenge in challenges.items():
+            batch = asked[peer]
+            proof = await io.compute(prove, challenge.seed, batch.choices, batch.t)
+            await io.send(peer, OtProof(proof))
+        proofs = await io.gather(OtProof, tuple(columns), 0)
+        for peer, message in proofs.items():
+            verify = self._senders[peer].verify
+            if not await io.compute(verify, columns[peer], seeds[peer], message.hashes):
+                self._base._burnt.add(peer)
+                del self._senders[peer]
+                raise FaultyPeer(peer, "OtColumns: the columns hide different choices")
+        return tuple(proofs)
+
+    def _with_sacrifice(self, choices: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        rows = batch_rows(len(choices), checked=True)
+        random = np.frombuffer(self._rng.bytes((rows - len(choices) + 7) // 8), np.uint8)
+        return np.concatenate([choices, np.unpackbits(random, count=rows - len(choices)) != 0])
+
+    def _require_unchecked(self) -> None:
+        if self._check:
+            raise ParameterError("check_receiver needs whole batches: use extend")
+
+
+def _both(pads: SenderPads, length: int) -> NDArray[np.uint8]:
+    """Return both pads of every transfer, (m, 2, length)."""
+    out = np.empty((len(pads.zero), 2, length), np.uint8)
+    pads.zero.write_bytes(out[:, 0])
+    pads.one.write_bytes(out[:, 1])
+    return out
+
+
+def _one(pads: HashPoints, length: int) -> NDArray[np.uint8]:
+    """Return the pad of the choice of every transfer, (m, length)."""
+    out = np.empty((len(pads), length), np.uint8)
+    pads.write_bytes(out)
+    return out
+
+
+def _offer(pads: SenderPads, messages: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return both messages of every transfer under their pads, (m, 2, length)."""
+    offers = _both(pads, messages.shape[2])
+    offers ^= messages
+    return offers
+
+
+def _open(pads: HashPoints, offers: NDArray[np.uint8], request: Choices) -> NDArray[np.uint8]:
+    """Return the chosen message of every transfer, (m, length)."""
+    chosen = offers[np.arange(len(offers)), request.bits.astype(np.intp)]
+    chosen ^= _one(pads, request.length)
+    return chosen
+
+
+async def extended_ot(
+    io: RoleIO,
+    sending: Mapping[str, NDArray[np.uint8]],
+    receiving: Mapping[str, Choices],
+    sid: bytes,
+    rng: Rng,
+    *,
+    base: ObliviousTransfer = naor_pinkas,
+    check_receiver: bool = False,
+) -> dict[str, NDArray[np.uint8]]:
+    """Run base transfers and one batch of chosen messages over them. See `ObliviousTransfer`.
+
+    Args:
+        io: this party.
+        sending: by receiver, (m, 2, length) uint8.
+        receiving: by sender, the choices.
+        sid: identifier of this batch.
+        rng: source of this party's randomness.
+        base: the oblivious transfer underneath.
+        check_receiver: see `Extension`.
+
+    Raises:
+        ParameterError: messages or choices have the wrong shape or type.
+        FaultyPeer: see `base` and `Extension.extend`.
+    """
+    for messages in sending.values():
+        check_messages(messages)
+    for request in receiving.values():
+        check_choices(request)
+    transfers = await base_transfers(io, tuple(sending), tuple(receiving), sid, rng, base)
+    extension = Extension(transfers, sid, rng, check_receiver=check_receiver)
+    return await extension.chosen(io, sending, receiving)

@@ -1,0 +1,92 @@
+"""Distances between the rows of two programs that share a connection."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import Agreement, residue_width
+from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, check_bits, get_backend
+from xclp_crypto.protocols.setup import SERVER, key_exchange_client, key_exchange_server
+from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.role import RoleIO
+from xclp_crypto.transport.meter import Cost
+from xclp_crypto.transport.simulate import Progress, Role
+from xclp_crypto.transport.stream import SocketDriver
+
+
+def cross_distances(
+    bits: ArrayLike,
+    sock: socket.socket,
+    *,
+    receives: bool,
+    backend: str | HammingBackend = "rlwe",
+    rng: Rng | None = None,
+    timeout: float = 60.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[NDArray[np.uint16] | None, Cost]:
+    """Compute the Hamming distances between the rows of two programs, and nothing else.
+
+    One program receives, the other one does not; both call this on their ends of one connection.
+    The receiving program plays the server as well, so only back ends that stay private when the
+    server colludes with a client are allowed. Distances within a program are not revealed.
+
+    Args:
+        bits: this program's rows, (n, L) of 0/1.
+        sock: a connected stream socket, wrapped by `ssl` where the network is not trusted.
+        receives: whether this program gets the distances; exactly one of the two must.
+        backend: name of a back end with trust ``2pc``, the same for both.
+        rng: randomness; the operating system's by default.
+        timeout: seconds to wait for the other program at any point.
+        progress: called before each computation.
+
+    Returns:
+        The distances, (own rows, other's rows) uint16, or None for the program that does not
+        receive; and the cost of this program's side.
+
+    Raises:
+        DataError: `bits` is not a 0/1 matrix.
+        ParameterError: the back end is not safe for two parties, or L is out of range.
+        ProtocolError: the other program failed; the children say how.
+    """
+    me = "receiver" if receives else "sender"
+    array = check_bits(np.asarray(bits), me)
+    n_bits = array.shape[1]
+    residue_width(n_bits)
+    method = get_backend(backend)
+    if method.trust != "2pc":
+        raise ParameterError(
+            f"back end {method.name!r} is not private between two programs; use one of "
+            f"{', '.join(sorted(b.name for b in BACKENDS.values() if b.trust == '2pc'))}"
+        )
+    clients = ("receiver", "sender")
+    agreement = Agreement(n_bits=n_bits, hamming=method.name, cross_only=True)
+    source = rng or SystemRng()
+
+    async def client_role(io: RoleIO) -> None:
+        own = source.child(io.name)
+        with io.step("setup"):
+            session = await key_exchange_client(io, clients, agreement, [len(array)], own)
+        session.cross_only = True
+        sizes = {c: numbers[0] for c, numbers in session.numbers.items()}
+        with io.step("hamming"):
+            await method.client(session, array, sizes, None, own)
+
+    async def server_role(io: RoleIO) -> NDArray[np.uint16]:
+        with io.step("setup"):
+            session = await key_exchange_server(io, clients, agreement, 1, source.child(SERVER))
+        sizes = {c: numbers[0] for c, numbers in session.numbers.items()}
+        with io.step("hamming"):
+            found = await method.server(session, n_bits, sizes)
+        return found.matrix[: len(array), len(array) :]
+
+    roles: dict[str, Role] = {me: client_role}
+    if receives:
+        roles[SERVER] = server_role
+    driver = SocketDriver(sock, (*clients, SERVER), timeout=timeout, progress=progress)
+    outcome = driver.run(roles).raise_errors()
+    return outcome.results.get(SERVER), outcome.cost
