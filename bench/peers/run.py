@@ -57,7 +57,8 @@ class Comparison:
         fewer: whether the required ratio of bytes is strict.
         clock: the time that is compared, ``seconds`` or ``cpu``.
         key_bits: default size of keys.
-        count: encryptions or transfers to do; 0 for distances.
+        count: encryptions or transfers that the peer does; 0 for distances.
+        our_count: how many we do in one batch, where that differs.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Comparison:
     clock: str = "seconds"
     key_bits: int = 0
     count: int = 0
+    our_count: int = 0
 
 
 COMPARISONS = (
@@ -99,9 +101,29 @@ COMPARISONS = (
         key_bits=2048,
     ),
     Comparison(
-        "pypaillier", "pypaillier", "", "encryption", "", 1, clock="cpu", key_bits=3072, count=1000
+        "pypaillier",
+        "pypaillier",
+        "",
+        "encryption",
+        "",
+        1,
+        clock="cpu",
+        key_bits=3072,
+        count=500,
+        our_count=4096,
     ),
-    Comparison("phe", "phe", "", "encryption", "", 20, clock="cpu", key_bits=3072, count=1000),
+    Comparison(
+        "phe",
+        "phe",
+        "",
+        "encryption",
+        "",
+        20,
+        clock="cpu",
+        key_bits=3072,
+        count=500,
+        our_count=4096,
+    ),
     Comparison("mpyc", "mpyc", "", "masked", "no two of three collude", 30),
     Comparison("crypten", "crypten", "", "masked", "first party deals", 1, 1 / 4),
     Comparison("otc", "otc", "", "naor-pinkas", "", 1, count=2000),
@@ -195,9 +217,12 @@ def compare(
     """
     bits = key_bits or chosen.key_bits if chosen.key_bits else 0
     row: dict[str, object] = asdict(chosen) | {
-        "size": f"{chosen.count} ×" if chosen.count else "×".join(map(str, size)),
+        "size": str(chosen.count) if chosen.count else "×".join(map(str, size)),
         "key_bits": bits,
     }
+    our_count = chosen.our_count or chosen.count
+    if our_count != chosen.count:
+        row["size"] = f"{chosen.count}, ours {our_count}"
     row |= {"ours_name": row.pop("ours"), "crashes": 0}
     peer_runs: list[dict[str, float]] = []
     our_runs: list[dict[str, float]] = []
@@ -219,9 +244,8 @@ def compare(
                     return
 
         def ours() -> None:
-            our_runs.append(
-                run(sys.executable, HERE / "ours.py", data, chosen.ours, bits, chosen.count, limit)
-            )
+            script = HERE / "ours.py"
+            our_runs.append(run(sys.executable, script, data, chosen.ours, bits, our_count, limit))
 
         try:
             python = environment(chosen.folder)
@@ -234,9 +258,9 @@ def compare(
             _run_ours(ours, row)
         except NotAvailable as reason:
             row["peer_not_available"] = str(reason)
-    for side, runs in (("peer", peer_runs), ("ours", our_runs)):
+    for side, runs, count in (("peer", peer_runs, chosen.count), ("ours", our_runs, our_count)):
         if runs:
-            row[side] = summary(runs)
+            row[side] = summary(runs, count or 1)
     judged = (chosen.count or size == REQUIRED_AT) and bits == chosen.key_bits
     return row | verdict(row, judged=bool(judged))
 
@@ -253,10 +277,14 @@ def _slow(result: dict[str, float]) -> bool:
     return result["seconds"] + result.get("keys_seconds", 0) > SLOW_SECONDS
 
 
-def summary(runs: list[dict[str, float]]) -> dict[str, object]:
-    """Return the medians of all that was measured, the number of runs, and exactness of all."""
+def summary(runs: list[dict[str, float]], count: int) -> dict[str, object]:
+    """Return the medians of all that was measured, the number of runs, and exactness of all.
+
+    Seconds, CPU and bytes are those of one encryption or transfer where there are `count`.
+    """
     medians = {key: statistics.median(r[key] for r in runs) for key in runs[0] if key != "exact"}
-    return medians | {"exact": all(r["exact"] for r in runs), "runs": len(runs)}
+    each = {key: medians[key] / count for key in ("seconds", "cpu", "bytes")}
+    return medians | each | {"exact": all(r["exact"] for r in runs), "runs": len(runs)}
 
 
 def verdict(row: dict[str, object], *, judged: bool) -> dict[str, object]:
@@ -340,13 +368,10 @@ def _numbers(row: dict[str, object], side: str) -> tuple[str, str]:
     if side not in row:
         return "not available", "–"
     values = row[side]
-    count = row["count"] or 1
-    scale, unit = (1e3 / count, " ms each") if count > 1 else (1, "")
-    seconds, cpu = values["seconds"] * scale, values["cpu"] * scale
-    sent = (
-        f"{values['bytes'] / count:.0f} B each" if count > 1 else f"{values['bytes'] / 1e6:.3g} MB"
-    )
-    return f"{seconds:.3g} ({cpu:.3g}){unit}", sent
+    if row["count"]:
+        times = f"{1e3 * values['seconds']:.3g} ({1e3 * values['cpu']:.3g}) ms each"
+        return times, f"{values['bytes']:.0f} B each"
+    return f"{values['seconds']:.3g} ({values['cpu']:.3g})", f"{values['bytes'] / 1e6:.3g} MB"
 
 
 def log(text: str) -> None:
