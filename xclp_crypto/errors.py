@@ -63,7 +63,7 @@ class TooFewParties(ProtocolError):
     def __init__(self, step: str, present: int, needed: int) -> None:
         self.step, self.present, self.needed = step, present, needed
         super().__init__(
-            f"step {step!r}: {present} parties answered and {needed} are needed; "
+            f"step {step!r}: {present} of the parties answered and {needed} are needed; "
             "nothing was revealed"
         )
 

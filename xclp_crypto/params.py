@@ -139,7 +139,7 @@ class RlweParameters:
 
         Args:
             n_bits: L.
-            coefficients: Q, how many one owner decrypts in the session.
+            coefficients: Q, how many answers a coalition of owners decrypts in the session.
 
         Raises:
             ParameterError: names the bound, its value and the limit.

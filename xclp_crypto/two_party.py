@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import socket
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.errors import ParameterError, PrivacyWarning
 from xclp_crypto.params import Agreement, residue_width
 from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, check_bits, get_backend
 from xclp_crypto.protocols.setup import SERVER, key_exchange_client, key_exchange_server
@@ -19,6 +21,14 @@ from xclp_crypto.transport.simulate import Progress, Role
 from xclp_crypto.transport.stream import SocketDriver
 
 
+def solvable_rows(n_bits: int) -> int:
+    """Return how many well-chosen rows determine any row of L bits by its distances to them.
+
+    2·L/log2(L), the number of weighings that find the false ones among L coins (Lindström 1964).
+    """
+    return max(2, math.ceil(2 * n_bits / math.log2(max(n_bits, 2))))
+
+
 def cross_distances(
     bits: ArrayLike,
     sock: socket.socket,
@@ -26,6 +36,7 @@ def cross_distances(
     receives: bool,
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
+    at_most_rows: int | None = None,
     timeout: float = 60.0,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[NDArray[np.uint16] | None, Cost]:
@@ -35,13 +46,20 @@ def cross_distances(
     The receiving program plays the server as well, so only back ends that stay private when the
     server colludes with a client are allowed. Distances within a program are not revealed.
 
+    **The distances themselves reveal rows**: a receiver that has, or makes up, as many rows as
+    there are bits can solve for the other's rows exactly, and 2·L/log2(L) well-chosen ones are
+    enough. No protocol changes that. The sender gets a `PrivacyWarning` when the receiver has that
+    many, and can refuse with `at_most_rows`; repeated runs add up.
+
     Args:
         bits: this program's rows, (n, L) of 0/1.
         sock: a connected stream socket, wrapped by `ssl` where the network is not trusted.
         receives: whether this program gets the distances; exactly one of the two must.
         backend: name of a back end with trust ``2pc``, the same for both.
         rng: randomness; the operating system's by default.
-        timeout: seconds to wait for the other program at any point.
+        at_most_rows: refuse to take part if the other program has more rows.
+        timeout: seconds without a byte from or to the other program before it counts as gone;
+            longer than its longest computation.
         progress: called before each computation.
 
     Returns:
@@ -50,7 +68,8 @@ def cross_distances(
 
     Raises:
         DataError: `bits` is not a 0/1 matrix.
-        ParameterError: the back end is not safe for two parties, or L is out of range.
+        ParameterError: the back end is not safe for two parties, L is out of range, or the other
+            program has more rows than `at_most_rows`.
         ProtocolError: the other program failed; the children say how.
     """
     me = "receiver" if receives else "sender"
@@ -73,6 +92,18 @@ def cross_distances(
             session = await key_exchange_client(io, clients, agreement, [len(array)], own)
         session.cross_only = True
         sizes = {c: numbers[0] for c, numbers in session.numbers.items()}
+        rows = sum(sizes.values()) - len(array)
+        if at_most_rows is not None and rows > at_most_rows:
+            raise ParameterError(
+                f"the other program has {rows} rows, and at_most_rows = {at_most_rows}"
+            )
+        if not receives and rows >= solvable_rows(n_bits):
+            warnings.warn(
+                f"the other program receives distances to {rows} rows; from about "
+                f"{solvable_rows(n_bits)} on, {n_bits} bits of each of your rows can be solved for",
+                PrivacyWarning,
+                stacklevel=1,
+            )
         with io.step("hamming"):
             await method.client(session, array, sizes, None, own)
 

@@ -366,7 +366,7 @@ def _cells(row: dict[str, object]) -> tuple[str, ...]:
 
 def _numbers(row: dict[str, object], side: str) -> tuple[str, str]:
     if side not in row:
-        return "not available", "–"
+        return "not available" if f"{side}_not_available" in row else "–", "–"
     values = row[side]
     if row["count"]:
         times = f"{1e3 * values['seconds']:.3g} ({1e3 * values['cpu']:.3g}) ms each"

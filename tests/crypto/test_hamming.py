@@ -17,6 +17,7 @@ from xclp_crypto.errors import (
     TooFewParties,
 )
 from xclp_crypto.params import INSECURE_TEST_128
+from xclp_crypto.primitives import rlwe
 from xclp_crypto.protocols.hamming import (
     BACKENDS,
     HammingBackend,
@@ -541,11 +542,24 @@ def view_p_values(backend, runs):
     return min(uniform), min(same)
 
 
-@pytest.mark.parametrize("backend", [BACKENDS["masked"], SHADE_IDEAL], ids=ident)
+@pytest.mark.parametrize(
+    "backend",
+    [BACKENDS["masked"], BACKENDS["rlwe"], SHADE_IDEAL, QUICK["shade-ext"]],
+    ids=ident,
+)
 def test_the_servers_view_is_uniform_and_the_same_for_inputs_with_the_same_distances(backend):
     uniform, same = view_p_values(backend, runs=300)
     assert uniform > 1e-3
     assert same > 1e-3
+
+
+def test_the_same_test_fails_when_rlwe_has_no_masks(monkeypatch):
+    monkeypatch.setattr(
+        rlwe, "drawn_masks", lambda rng, shape, parameters: np.zeros(shape, np.uint16)
+    )
+    assert np.array_equal(result("rlwe", X).matrix, oracle(X))
+    uniform, _ = view_p_values(BACKENDS["rlwe"], runs=60)
+    assert uniform < 1e-6
 
 
 def no_row_mask(key, lab, client, rows, n_bits):

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from xclp_crypto import cross_distances
-from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError, XclpError
+from xclp_crypto.errors import (
+    FaultyPeer,
+    ParameterError,
+    PrivacyWarning,
+    ProtocolError,
+    Stalled,
+    XclpError,
+)
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.protocols.hamming.interface import DistanceShares
 from xclp_crypto.protocols.setup.seed_agreement import SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.stream import FRAME, SocketDriver
+from xclp_crypto.two_party import solvable_rows
+
+# Small vectors are soon solved for, which is not what most of these tests are about.
+pytestmark = pytest.mark.filterwarnings("ignore::xclp_crypto.errors.PrivacyWarning")
 
 DOCS = Path(__file__).parents[2] / "docs"
 RNG = np.random.default_rng(0)
@@ -139,7 +157,7 @@ def test_a_silent_program_is_given_up_after_the_timeout():
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        (FRAME.pack((1 << 31) + 1, 0, 1, 0), "at most 2147483648"),
+        (FRAME.pack((1 << 30) + 1, 0, 1, 0), "at most 1073741824"),
         (FRAME.pack(4, 0, 0, 0), "which does not run there"),
         (FRAME.pack(4, 0, 9, 0), "which does not run there"),
         (FRAME.pack(4, 0, 1, 1), "which does not run here"),
@@ -153,6 +171,147 @@ def test_impossible_frames_are_refused(header, words):
     assert isinstance(result, FaultyPeer)
     assert result.parties == ("sender",)
     assert words in str(result)
+
+
+def test_a_program_that_does_not_read_is_given_up():
+    """There is more to say than the connection holds, and nobody listens."""
+
+    async def talker(io):
+        for _ in range(30_000):
+            await io.send("b", SeedShare(bytes(32)))
+        await io.recv(SeedShare, "b")
+
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        outcome = SocketDriver(ours, ("a", "b"), timeout=0.2).run({"a": talker})
+    assert isinstance(outcome.errors["a"], Stalled)
+
+
+def test_rows_that_can_be_solved_for_give_a_warning_and_can_be_refused():
+    count = solvable_rows(70)
+    assert count == 23
+    many = RNG.integers(0, 2, (count, 70))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        both(
+            lambda s: cross_distances(many, s, receives=True),
+            lambda s: cross_distances(THEIRS, s, receives=False),
+        )
+    assert [w.category for w in caught] == [PrivacyWarning]
+    assert "can be solved for" in str(caught[0].message)
+    received, sent = both(
+        lambda s: cross_distances(MINE, s, receives=True),
+        lambda s: cross_distances(THEIRS, s, receives=False, at_most_rows=4),
+    )
+    assert isinstance(sent, ParameterError)
+    assert "5 rows, and at_most_rows = 4" in str(sent)
+    assert isinstance(received, ProtocolError)
+
+
+def test_limit_as_many_rows_as_bits_reveal_the_others_rows():
+    """What the warning is about: distances to unit vectors are the bits."""
+    probes = np.vstack([np.zeros((1, 70), dtype=int), np.eye(70, dtype=int)])
+    received, _ = both(
+        lambda s: cross_distances(probes, s, receives=True),
+        lambda s: cross_distances(THEIRS, s, receives=False),
+    )
+    distances = received[0].astype(int)
+    assert ((distances[0] - distances[1:] + 1) // 2 == THEIRS.T).all()
+
+
+def test_tls_with_certificates_on_both_sides(tmp_path):
+    certificate, key = _certificate(tmp_path)
+
+    def context(side):
+        made = ssl.SSLContext(side)
+        made.check_hostname = False
+        made.verify_mode = ssl.CERT_REQUIRED
+        made.load_verify_locations(certificate)
+        made.load_cert_chain(certificate, key)
+        return made
+
+    # large enough for both directions to be busy at once
+    a, b = RNG.integers(0, 2, (150, 4096)), RNG.integers(0, 2, (140, 4096))
+
+    def receiver(sock):
+        with context(ssl.PROTOCOL_TLS_SERVER).wrap_socket(sock, server_side=True) as secure:
+            return cross_distances(a, secure, receives=True)
+
+    def sender(sock):
+        with context(ssl.PROTOCOL_TLS_CLIENT).wrap_socket(sock) as secure:
+            return cross_distances(b, secure, receives=False)
+
+    received, _ = both(receiver, sender)
+    assert (received[0] == a @ (1 - b).T + (1 - a) @ b.T).all()
+
+
+def _certificate(folder):
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(start)
+        .not_valid_after(start.replace(year=2100))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    paths = folder / "certificate.pem", folder / "key.pem"
+    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    paths[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return paths
+
+
+@pytest.mark.parametrize("at", [0, 40, 200, 600, 5000])
+def test_a_byte_altered_on_the_connection_is_noticed(at):
+    """Everything after the first messages is sealed; the first are bound into all keys."""
+
+    class Altering(socket.socket):
+        seen = 0
+
+        def send(self, data):
+            sent = bytearray(data)
+            if self.seen <= at < self.seen + len(sent):
+                sent[at - self.seen] ^= 0x40
+            count = super().send(sent)
+            self.seen += count
+            return count
+
+    def sender(sock):
+        with Altering(fileno=socket.dup(sock.fileno())) as altering:
+            return cross_distances(THEIRS, altering, receives=False, timeout=1)
+
+    received, _ = both(lambda s: cross_distances(MINE, s, receives=True, timeout=1), sender)
+    # the depth in a frame counts rounds only
+    assert isinstance(received, XclpError) or (received[0] == expected(MINE, THEIRS)).all()
+    if at >= 600:
+        assert isinstance(received, XclpError)
+
+
+def test_a_sockets_own_timeout_does_not_matter():
+    def slow(sock):
+        sock.settimeout(0.01)
+        result = cross_distances(MINE, sock, receives=True)
+        assert sock.gettimeout() == 0.01
+        return result
+
+    received, _ = both(slow, lambda s: cross_distances(THEIRS, s, receives=False))
+    assert (received[0] == expected(MINE, THEIRS)).all()
+
+
+def test_only_sockets_are_taken():
+    with pytest.raises(ParameterError, match="a connected socket is needed, got str"):
+        cross_distances(MINE, "127.0.0.1", receives=True)
 
 
 def test_much_at_once_in_both_directions_does_not_block():

@@ -5,18 +5,20 @@
     frame:  payload length (4 bytes) ‖ depth (4) ‖ sender (2) ‖ receiver (2) ‖ payload
 
 Parties are numbered in the order that both ends agree on. The driver is that of the simulation;
-when nobody here can move it waits for a frame. A thread reads the socket all the time, so that two
-programs that send a lot at once do not block each other. The caller connects the socket, and wraps
-it with `ssl` where the network is not trusted: messages are sealed, but key exchange is not
-authenticated, and who talks to whom and how much is visible.
+when nobody here can move it waits for a frame. It reads whenever it cannot write, so that two
+programs that send a lot at once do not block each other, and it does so in one thread, because a
+TLS connection must not be used by two. The caller connects the socket, and wraps it with `ssl`
+where the network is not trusted: messages are sealed, but key exchange is not authenticated, and
+who talks to whom and how much is visible. One connection serves one run; the caller closes it.
 """
 
 from __future__ import annotations
 
-import queue
+import select
 import socket
+import ssl
 import struct
-import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -24,17 +26,76 @@ from xclp_crypto.errors import FaultyPeer, ParameterError
 from xclp_crypto.transport.simulate import Outcome, Progress, Role, Simulation
 
 FRAME = struct.Struct(">IIHH")
-MAX_PAYLOAD = 1 << 31
+MAX_PAYLOAD = 1 << 30
 """Longest payload of a frame, in bytes; a longer one is refused before it is read."""
+
+CHUNK = 1 << 20  # bytes read or written at a time
+
+_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
+class _Connection:
+    """A non-blocking socket that never waits for one direction only.
+
+    Attributes:
+        received: bytes that arrived and were not taken yet.
+        open: false when the other end has stopped sending, the connection broke, or nothing moved
+            for `timeout` seconds.
+    """
+
+    def __init__(self, sock: socket.socket, timeout: float) -> None:
+        self._socket = sock
+        self._timeout = timeout
+        self.received = bytearray()
+        self.open = True
+
+    def send(self, data: bytes) -> None:
+        """Send all of `data`, reading meanwhile; gives up silently when the connection breaks."""
+        view = memoryview(data)
+        while view and self.open:
+            try:
+                view = view[self._socket.send(view[:CHUNK]) :]
+            except _WOULD_BLOCK:
+                if not self._read():
+                    self._wait(writing=True)
+            except OSError:
+                return  # the other end does not read any more; what it sent is still there
+
+    def receive(self) -> bool:
+        """Wait until more bytes have arrived; false when none will."""
+        while self.open:
+            if self._read():
+                return True
+            if self.open:
+                self._wait(writing=False)
+        return False
+
+    def _read(self) -> bool:
+        try:
+            data = self._socket.recv(CHUNK)
+        except _WOULD_BLOCK:
+            return False
+        except OSError:  # a broken connection ends like a closed one
+            data = b""
+        self.received += data
+        self.open = self.open and bool(data)
+        return bool(data)
+
+    def _wait(self, *, writing: bool) -> None:
+        ready = select.select([self._socket], [self._socket] if writing else [], [], self._timeout)
+        if not any(ready):
+            self.open = False
 
 
 class SocketDriver(Simulation):
     """Driver for the parties of this process, with one socket to all the others.
 
     Args:
-        sock: a connected stream socket; closed for sending when the parties here have ended.
+        sock: a connected stream socket, perhaps wrapped by `ssl`; its own timeout is not used, and
+            it is shut down for sending when the parties here have ended.
         parties: all parties, in the order that both ends agree on.
-        timeout: seconds to wait for a frame before the parties elsewhere count as gone.
+        timeout: seconds in which some byte must move while this end waits, for reading or writing,
+            before the parties elsewhere count as gone; longer than their longest computation.
         progress: called before each computation.
     """
 
@@ -49,12 +110,12 @@ class SocketDriver(Simulation):
         super().__init__(progress=progress)
         if not timeout > 0:
             raise ParameterError(f"timeout must be positive, got {timeout}")
+        if not isinstance(sock, socket.socket):
+            raise ParameterError(f"a connected socket is needed, got {type(sock).__name__}")
         self._socket = sock
+        self._connection = _Connection(sock, timeout)
         self._order = tuple(parties)
-        self._timeout = timeout
-        self._frames: queue.Queue[tuple[str, str, bytes, int] | FaultyPeer | None] = queue.Queue()
-        self._sending = True
-        self._receiving = True
+        self._frames: deque[tuple[str, str, bytes, int]] = deque()
 
     def run(self, roles: Mapping[str, Role]) -> Outcome:
         """Run the parties of this process to their ends.
@@ -71,25 +132,20 @@ class SocketDriver(Simulation):
             raise ParameterError(
                 f"{', '.join(roles)} run here, of {', '.join(self._order)}: some, not all, must"
             )
-        reader = threading.Thread(target=self._read_frames, daemon=True)
-        reader.start()
+        before = self._socket.gettimeout()
+        self._socket.setblocking(False)
         try:
             return super().run(roles)
         finally:
             with suppress(OSError):  # the other end may be gone already
+                self._socket.settimeout(before)
                 self._socket.shutdown(socket.SHUT_WR)
-            reader.join(timeout=self._timeout)
 
     def _forward(self, sender: str, receiver: str, payload: bytes, depth: int) -> None:
-        if not self._sending:
-            return  # as in a simulation, a message to a party that has vanished is lost
         header = FRAME.pack(
             len(payload), depth, self._order.index(sender), self._order.index(receiver)
         )
-        try:
-            self._socket.sendall(header + payload)
-        except OSError:
-            self._sending = False
+        self._connection.send(header + payload)
 
     def _wait_for_more(self) -> bool:
         waits = [party.missing() for party in self._parties.values() if party.waiting is not None]
@@ -97,50 +153,36 @@ class SocketDriver(Simulation):
             return False
         ended = {name for name, party in self._parties.items() if party.ended}
         hopeless = any(set(missing) <= ended for missing in waits)
-        while self._receiving and not self._ready and not hopeless:
-            try:
-                frame = self._frames.get(timeout=self._timeout)
-            except queue.Empty:
-                frame = None
-            if isinstance(frame, FaultyPeer):
-                raise frame
-            if frame is None:
-                self._receiving = False
-            else:
-                self._put(*frame)
+        while not self._ready and not hopeless:
+            self._take_frames()
+            if self._frames:
+                self._put(*self._frames.popleft())
+            elif not self._connection.receive():
+                break
         return bool(self._ready) or self._give_up_one_wait()
 
-    def _read_frames(self) -> None:
-        """Read frames until the other end stops sending; runs in a thread of its own."""
-        with suppress(OSError):  # a broken connection ends the frames like a closed one
-            while header := self._read_exactly(FRAME.size):
-                size, depth, sender, receiver = FRAME.unpack(header)
-                error = self._frame_error(size, sender, receiver)
-                if error is not None:
-                    self._frames.put(FaultyPeer(self._elsewhere, error))
-                    return
-                payload = self._read_exactly(size)
-                if payload is None:
-                    break
-                self._frames.put((self._order[sender], self._order[receiver], payload, depth))
-        self._frames.put(None)
+    def _take_frames(self) -> None:
+        """Move complete frames from the bytes received."""
+        received = self._connection.received
+        while len(received) >= FRAME.size:
+            size, depth, sender, receiver = FRAME.unpack_from(received)
+            self._require_frame(size, sender, receiver)
+            if len(received) < FRAME.size + size:
+                return
+            payload = bytes(received[FRAME.size : FRAME.size + size])
+            del received[: FRAME.size + size]
+            self._frames.append((self._order[sender], self._order[receiver], payload, depth))
 
-    def _frame_error(self, size: int, sender: int, receiver: int) -> str | None:
+    def _require_frame(self, size: int, sender: int, receiver: int) -> None:
+        error = None
         if size > MAX_PAYLOAD:
-            return f"a frame of {size} bytes; at most {MAX_PAYLOAD} are accepted"
-        if sender >= len(self._order) or self._order[sender] not in self._elsewhere:
-            return f"a frame from party number {sender}, which does not run there"
-        if receiver >= len(self._order) or self._order[receiver] in self._elsewhere:
-            return f"a frame for party number {receiver}, which does not run here"
-        return None
-
-    def _read_exactly(self, size: int) -> bytes | None:
-        """Return `size` bytes, or None when the other end has stopped sending."""
-        buffer = bytearray(size)
-        view = memoryview(buffer)
-        while view:
-            count = self._socket.recv_into(view)
-            if not count:
-                return None
-            view = view[count:]
-        return bytes(buffer)
+            error = f"a frame of {size} bytes; at most {MAX_PAYLOAD} are accepted"
+        elif sender >= len(self._order) or self._order[sender] not in self._elsewhere:
+            error = (
+                f"a frame from party number {sender}, which does not run there; do both programs "
+                "run the same party?"
+            )
+        elif receiver >= len(self._order) or self._order[receiver] in self._elsewhere:
+            error = f"a frame for party number {receiver}, which does not run here"
+        if error is not None:
+            raise FaultyPeer(self._elsewhere, error)

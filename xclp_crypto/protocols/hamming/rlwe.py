@@ -150,15 +150,18 @@ def blocks(rows: int) -> list[slice]:
 
 
 def require_sizes(sizes: Mapping[str, int], n_bits: int) -> RlweParameters:
-    """Return the parameters; refuse sizes for which a bound is missed at any owner.
+    """Return the parameters; refuse sizes for which a bound is missed.
+
+    Counted are all answers that one owner gets, and all that one evaluator gives: owners that
+    collude against an evaluator see these together.
 
     Raises:
         ParameterError: see `RlweParameters.require`.
     """
     parameters = rlwe.parameters_for(n_bits)
     for client, rows in sizes.items():
-        evaluators, _ = roles_of(client, sizes)
-        parameters.require(n_bits, rows * sum(sizes[e] for e in evaluators))
+        for peers in roles_of(client, sizes):
+            parameters.require(n_bits, rows * sum(sizes[p] for p in peers))
     return parameters
 
 
