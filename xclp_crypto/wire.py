@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DecodeError, ParameterError
+from xclp_crypto.params import SEED_BYTES
 
 TAG_BYTES = 2
 MAX_PACKED_WIDTH = 16
@@ -218,6 +219,46 @@ class Reader:
         """Refuse trailing bytes."""
         if self._at != len(self._data):
             raise DecodeError(f"{len(self._data) - self._at} trailing bytes")
+
+
+class MatrixFields:
+    """Fields and encoding of a message that is one matrix modulo 2^64: 8·rows·columns bytes."""
+
+    values: NDArray[np.uint64]
+
+    @staticmethod
+    def size(*, rows: int, columns: int) -> int:
+        """Return 8·rows·columns."""
+        return 8 * rows * columns
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.uints(self.values, 8)
+
+    @classmethod
+    def read(cls, data: Reader, *, rows: int, columns: int) -> Self:
+        """See `Message.read`."""
+        return cls(data.uints((rows, columns), 8))  # type: ignore[call-arg]  # of the dataclass
+
+
+class SeedFields:
+    """Fields and encoding of a message that is 32 opaque bytes. Size: 32 bytes."""
+
+    value: bytes
+
+    @staticmethod
+    def size() -> int:
+        """Return 32."""
+        return SEED_BYTES
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(self.value)
+
+    @classmethod
+    def read(cls, data: Reader) -> Self:
+        """See `Message.read`."""
+        return cls(data.raw(SEED_BYTES))  # type: ignore[call-arg]  # of the dataclass
 
 
 def body(message: Message) -> bytes:

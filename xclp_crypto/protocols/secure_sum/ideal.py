@@ -19,51 +19,23 @@ from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.row_sums import Rows, check_rows
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import MatrixFields, Message
 
 
 @dataclass(frozen=True, repr=False)
-class IdealRows(Message):
+class IdealRows(MatrixFields, Message):
     """One client's encoded contribution in the clear. Size: 8·n·c bytes."""
 
     TAG = 0x0410
     values: NDArray[np.uint64]
 
-    @staticmethod
-    def size(*, rows: int, columns: int) -> int:
-        """Return 8·n·c."""
-        return 8 * rows * columns
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.values, 8)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, columns: int) -> IdealRows:
-        """See `Message.read`."""
-        return cls(data.uints((rows, columns), 8))
-
 
 @dataclass(frozen=True, repr=False)
-class IdealBlock(Message):
+class IdealBlock(MatrixFields, Message):
     """The encoded sum of one client's rows in the clear. Size: 8·n_j·c bytes."""
 
     TAG = 0x0411
     values: NDArray[np.uint64]
-
-    @staticmethod
-    def size(*, rows: int, columns: int) -> int:
-        """Return 8·n_j·c."""
-        return 8 * rows * columns
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.values, 8)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, columns: int) -> IdealBlock:
-        """See `Message.read`."""
-        return cls(data.uints((rows, columns), 8))
 
 
 async def ideal_row_sums_client(

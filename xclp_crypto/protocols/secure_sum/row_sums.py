@@ -12,7 +12,7 @@ sum over all clients, for its rows only. For m ≠ j the masks of pairs (k, m) c
 
 If a client that takes part does not upload, the server starts again with those that did: another
 `RowSumsRound`, whose number and participants enter every mask, so no mask is used twice. Recovery
-without repeating the work (by secret shares) is future work.
+without repeating the work would need secret shares of the masks, which there are not.
 
 *Server learns* nothing: in every upload the row of owner j carries the mask shared with j, which j
 never uploads; this holds for the uploads of abandoned rounds and for late ones too, because no
@@ -23,7 +23,7 @@ clients that sum *is* the other's part: `PrivacyWarning`.
 ones of every attempt that all of its participants uploaded to. Without restarts that hides each of
 two or more honest clients; against all but one it is that one's values. A restart weakens this: if
 an upload arrives late, or the server pretends that it did, the sums of two attempts differ by the
-late client's values. Only secret-shared self masks (future work) close that.
+late client's values. Only secret-shared self masks would close that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import MatrixFields, Message, Reader, Writer
 
 RING = 1 << 64
 Rows = Mapping[str, NDArray[np.intp]]
@@ -75,47 +75,19 @@ class RowSumsRound(Message):
 
 
 @dataclass(frozen=True, repr=False)
-class RowSumsUpload(Message):
+class RowSumsUpload(MatrixFields, Message):
     """Masked values for the rows of all other participants. Size: 8·rows·c bytes."""
 
     TAG = 0x0402
     values: NDArray[np.uint64]
 
-    @staticmethod
-    def size(*, rows: int, columns: int) -> int:
-        """Return 8·rows·c."""
-        return 8 * rows * columns
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.values, 8)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, columns: int) -> RowSumsUpload:
-        """See `Message.read`."""
-        return cls(data.uints((rows, columns), 8))
-
 
 @dataclass(frozen=True, repr=False)
-class RowSumsBlock(Message):
+class RowSumsBlock(MatrixFields, Message):
     """The masked sum over the other participants, for the receiver's rows. Size: 8·rows·c bytes."""
 
     TAG = 0x0403
     values: NDArray[np.uint64]
-
-    @staticmethod
-    def size(*, rows: int, columns: int) -> int:
-        """Return 8·rows·c."""
-        return 8 * rows * columns
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.values, 8)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, columns: int) -> RowSumsBlock:
-        """See `Message.read`."""
-        return cls(data.uints((rows, columns), 8))
 
 
 def rows_of_others(rows: Rows, clients: Sequence[str], me: str) -> NDArray[np.intp]:

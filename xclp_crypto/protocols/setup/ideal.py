@@ -25,7 +25,7 @@ from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import Message, Reader, SeedFields, Writer
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,25 +89,11 @@ class IdealKeys(Message):
 
 
 @dataclass(frozen=True, repr=False)
-class IdealSecret(Message):
+class IdealSecret(SeedFields, Message):
     """The common secret, from the server. Size: 32 bytes."""
 
     TAG = 0x0123
     value: bytes
-
-    @staticmethod
-    def size() -> int:
-        """Return 32."""
-        return SEED_BYTES
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.value)
-
-    @classmethod
-    def read(cls, data: Reader) -> IdealSecret:
-        """See `Message.read`."""
-        return cls(data.raw(SEED_BYTES))
 
 
 def _pair_secret(master: bytes, one: str, other: str) -> bytes:

@@ -8,7 +8,7 @@
 
 Everybody then shares an X25519 secret with everybody. The server learns public keys and the
 announced numbers; clients learn the same of each other. Keys are ephemeral and unauthenticated: a
-server that replaces keys can read what clients send to each other (identity keys are future work).
+server that replaces keys can read what clients send to each other (there are no identity keys).
 All later keys depend on a hash of the whole directory, so parties that saw different directories
 cannot talk to each other.
 """

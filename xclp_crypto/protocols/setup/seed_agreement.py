@@ -28,29 +28,15 @@ from xclp_crypto.errors import Excluded, FaultyPeer, TooFewParties
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES
 from xclp_crypto.protocols.setup.channel import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import Message, Reader, SeedFields, Writer
 
 
 @dataclass(frozen=True, repr=False)
-class SeedShare(Message):
+class SeedShare(SeedFields, Message):
     """One client's contribution to the common secret. Size: 32 bytes."""
 
     TAG = 0x0111
     value: bytes
-
-    @staticmethod
-    def size() -> int:
-        """Return 32."""
-        return SEED_BYTES
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.value)
-
-    @classmethod
-    def read(cls, data: Reader) -> SeedShare:
-        """See `Message.read`."""
-        return cls(data.raw(SEED_BYTES))
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,25 +86,11 @@ class Roster(Message):
 
 
 @dataclass(frozen=True, repr=False)
-class Confirm(Message):
+class Confirm(SeedFields, Message):
     """A one-way image of the secret that a client arrived at. Size: 32 bytes."""
 
     TAG = 0x0114
     value: bytes
-
-    @staticmethod
-    def size() -> int:
-        """Return 32."""
-        return SEED_BYTES
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.value)
-
-    @classmethod
-    def read(cls, data: Reader) -> Confirm:
-        """See `Message.read`."""
-        return cls(data.raw(SEED_BYTES))
 
 
 async def seed_agreement_client(session: Session, rng: Rng) -> bytes:
