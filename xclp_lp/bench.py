@@ -12,8 +12,10 @@ import numpy as np
 
 from xclp_crypto import secure_hamming
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import residue_width
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.transport.simulate import Progress
+from xclp_lp.estimator import require_memory
 
 
 def peak_rss() -> int:
@@ -50,12 +52,14 @@ def bench_hamming(
         (bytes of the whole process) and the arguments.
 
     Raises:
-        ParameterError: a size is below 1, or the back end refuses it.
+        ParameterError: a size is below 1, does not fit into memory, or the back end refuses it.
     """
     for name, value in (("n", n), ("m", m), ("repeat", repeat)):
         if value < 1:
             raise ParameterError(f"{name} must be at least 1, got {value}")
     get_backend(backend)
+    residue_width(n_bits)
+    require_memory({"client-0": n, "client-1": m}, n_bits, backend)
     rng = np.random.default_rng(seed)
     bits = [rng.integers(0, 2, (rows, n_bits), dtype=np.uint8) for rows in (n, m)]
     stacked = np.concatenate(bits).astype(np.float32)

@@ -1,18 +1,22 @@
 """The command line: ``xclp demo``, ``xclp run`` and ``xclp bench``.
 
-Exit codes: 0 done; 1 the secure and the plain labels of the demonstration differ, or a party
-failed; 2 bad input, which is said in one line.
+Exit codes: 0 done; 1 the secure and the plain labels of the demonstration differ, a party failed,
+or the output cannot be written; 2 bad input, which is said in one line.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -24,17 +28,19 @@ from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_lp.bench import bench_hamming
 from xclp_lp.data import LOADERS, load
-from xclp_lp.demo import compare, summary
+from xclp_lp.demo import Comparison, compare, summary
+from xclp_lp.estimator import Plan
 from xclp_lp.federation_file import load_federation, require_writable, write_results
-from xclp_lp.report import StepReporter, cost_table, estimate_line, size
+from xclp_lp.report import StepReporter, cost_table, estimate_line, plan_lines, size
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # it would take [clients.NAME] for markup
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-bench_app = typer.Typer(no_args_is_help=True, help="Measure this machine.")
+bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure this machine.")
 app.add_typer(bench_app, name="bench")
 console = Console()
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
@@ -90,18 +96,17 @@ def demo(
         _require_writable(json_file)
     with console.status(f"reading {dataset}"):
         federation = load(dataset)
-    people = len(federation.names)
-    console.print(
-        f"[bold]{dataset}[/]: {sum(map(len, federation.labels)):,} rows of {people} clients, "
-        f"{federation.features[0].shape[1]} features, {len(federation.classes)} classes "
-        f"[dim]({federation.source})[/]"
-    )
-    _announce(hamming, dict(zip(federation.names, map(len, federation.labels), strict=True)), bits)
-    runs = []
+    console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
+    runs: list[Comparison] = []
+
+    def announce(plan: Plan) -> None:
+        if not runs:
+            _print_lines(plan_lines(plan))
+        if repeat > 1:
+            console.print(f"seed {seed + len(runs)}")
+
     with StepReporter(console).showing() as progress:
         for i in range(repeat):
-            if repeat > 1:
-                console.print(f"seed {seed + i}")
             runs.append(
                 compare(
                     federation,
@@ -112,6 +117,7 @@ def demo(
                     alpha=alpha,
                     hamming=hamming,
                     progress=progress,
+                    announce=announce,
                 )
             )
     result = summary(runs)
@@ -152,35 +158,41 @@ def run(
         typer.Argument(help="A federation file; examples/quickstart/federation.toml is one."),
     ],
     output: Annotated[
-        Path | None, typer.Option(help="Folder for the results instead of the file's.")
+        str | None,
+        typer.Option(metavar="FOLDER", help="Folder for the results instead of the file's."),
     ] = None,
 ) -> None:
     """Label your own data: one section per client in a federation file.
 
     Each section [clients.NAME] names a file of features (.npy, .npz, .csv or .parquet) and the
     labels: a column of the same file (label_column) or a file of their own (labels). Empty cells,
-    and -1 where all labels are integers, mean unlabelled. The section [parameters] takes n_bits, k,
-    alpha, hamming, classes and the other arguments of CrossClientLabelPropagation.
+    and -1 where all labels are integers, mean unlabelled. Columns of tables are matched by name,
+    and labels in a table of their own by id_column where both tables have it. The section
+    [parameters] takes n_bits, k, alpha, hamming, classes and the other arguments of
+    CrossClientLabelPropagation.
 
     Writes NAME.csv for each client (id, label, confidence, probability of every class) and
     cost.json. All parties run in this one process, with real encrypted messages: it shows what a
     federation computes and costs, and is for data that this machine may hold.
     """
+    if output == "":
+        raise ParameterError("--output must be the name of a folder, got ''")
     with console.status("reading the clients' files"):
         loaded = load_federation(federation)
     if output is not None:
-        loaded = type(loaded)(loaded.clients, loaded.parameters, output)
+        loaded = replace(loaded, output=Path(output))
     require_writable(loaded)
-    rows = sum(len(c.features) for c in loaded.clients)
-    console.print(f"{len(loaded.clients)} clients, {rows:,} rows")
     estimator = loaded.estimator()
-    sizes = {c.name: len(c.features) for c in loaded.clients}
-    _announce(estimator.hamming, sizes, estimator.n_bits)
+
+    def announce(plan: Plan) -> None:
+        _print_lines(plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
+
     with StepReporter(console).showing() as progress:
         estimator.fit(
             [c.features for c in loaded.clients],
             [c.labels for c in loaded.clients],
             progress=progress,
+            announce=announce,
         )
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
@@ -201,7 +213,8 @@ def bench_hamming_command(
     """Time distances between two clients, with the plain computation in the same run."""
     if json_file is not None:
         _require_writable(json_file)
-    _announce(backend, {"client-0": n, "client-1": m}, bits)
+    if backend in BACKENDS and 1 <= bits <= MAX_HASH_BITS:  # else the run itself refuses
+        _print_lines([estimate_line(backend, {"client-0": n, "client-1": m}, bits)])
     with StepReporter(console).showing() as progress:
         result = bench_hamming(backend, n, m, bits, repeat=repeat, progress=progress)
     table = Table(title=f"{backend}, {n} × {m} rows × {bits} bits", title_justify="left")
@@ -221,10 +234,9 @@ def bench_hamming_command(
         raise typer.Exit(1)
 
 
-def _announce(hamming: object, sizes: dict[str, int], n_bits: object) -> None:
-    """Print the estimated cost; says nothing of parameters that the run itself will refuse."""
-    if hamming in BACKENDS and type(n_bits) is int and 1 <= n_bits <= MAX_HASH_BITS:
-        console.print(estimate_line(str(hamming), sizes, n_bits), style="dim", highlight=False)
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        console.print(line, style="dim", highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def _who_sees(hamming: str) -> str:
@@ -255,14 +267,34 @@ def _say(message: object) -> None:
     errors.print("xclp:", " ".join(str(message).splitlines()))
 
 
+def _nothing_more(code: int) -> NoReturn:
+    """Exit; nothing is written any more, since Python flushes once more on its way out."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
 def main() -> None:
     """Run the command line; typed errors become one line and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     warnings.showwarning = _show_warning
     try:
-        app()
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except (ParameterError, DataError) as error:
         _say(error)
         sys.exit(2)
     except XclpError as error:
         _say(error)
         sys.exit(1)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        _nothing_more(1)
+    except OSError as error:
+        with suppress(OSError):
+            _say(f"reading or writing failed: {error}")
+        _nothing_more(1)

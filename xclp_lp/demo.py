@@ -14,7 +14,7 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
 from xclp_lp.data import Federation, label_mask
-from xclp_lp.estimator import CrossClientLabelPropagation, projection_seed
+from xclp_lp.estimator import CrossClientLabelPropagation, Plan, projection_seed
 from xclp_lp.labels import UNLABELLED, decode, encode, one_hot
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.session import hash_rows
@@ -54,6 +54,7 @@ def compare(
     hamming: str,
     rng: Rng | None = None,
     progress: Callable[[Progress], None] | None = None,
+    announce: Callable[[Plan], None] | None = None,
 ) -> Comparison:
     """Hide most labels, recover them in three ways, and compare.
 
@@ -67,6 +68,7 @@ def compare(
         hamming: SecureHamming back end.
         rng: source of keys and masks, the operating system's by default.
         progress: called before each computation of the secure run.
+        announce: called when all is checked, before the secure run.
     """
     classes = federation.classes
     shown = label_mask(federation.labels, labelled, seed)
@@ -88,7 +90,11 @@ def compare(
         client_names=federation.names,
     )
     estimator.fit(
-        federation.features, [decode(c, classes) for c in codes], rng=rng, progress=progress
+        federation.features,
+        [decode(c, classes) for c in codes],
+        rng=rng,
+        progress=progress,
+        announce=announce,
     )
     secure = [
         encode(y.tolist(), np.array([v is not None and v != -1 for v in y.tolist()]), classes)

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import FRACTION_BITS
-from xclp_crypto.protocols.hamming import HammingBackend
+from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.transport.simulate import Progress, Role, Simulation
@@ -26,6 +28,25 @@ from xclp_lp.graph import Ties
 from xclp_lp.lsh import checked_vectors, zero_rows
 from xclp_lp.propagation import Prediction
 from xclp_lp.session import ClientData, Parameters, client_role, server_role
+from xclp_lp.wording import count
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run whose data and parameters are checked, and of which nothing is computed yet.
+
+    Attributes:
+        params: what all parties have in common, the classes among it.
+        data: each client's vectors and class indices.
+    """
+
+    params: Parameters
+    data: Mapping[str, ClientData]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return how many rows of each client take part: those that are not all zero."""
+        return {c: int((~zero_rows(own.vectors)).sum()) for c, own in self.data.items()}
 
 
 class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklearn is untyped
@@ -107,6 +128,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         *,
         rng: Rng | None = None,
         progress: Callable[[Progress], None] | None = None,
+        announce: Callable[[Plan], None] | None = None,
     ) -> Self:
         """Run the protocol on the data of all clients.
 
@@ -116,6 +138,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             rng: source of keys and masks; the operating system's unless a test passes
                 `SeededRng`.
             progress: called before each computation.
+            announce: called once when all is checked, before anything is computed.
 
         Returns:
             This estimator.
@@ -125,14 +148,59 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 names client, row and column.
             ParameterError: a parameter is out of range.
         """
+        plan = self._plan(Xs, ys)
+        params, data, names = plan.params, plan.data, tuple(plan.data)
+        seed = projection_seed(self.random_state)
+        warn_if_two(len(names))
+        if announce is not None:
+            announce(plan)
+
+        source = rng or SystemRng()
+        roles: dict[str, Role] = {
+            name: partial(
+                client_role,
+                data=data[name],
+                params=params,
+                invited=names,
+                rng=source.child(name),
+                projection_seed=seed,
+            )
+            for name in names
+        }
+        roles[SERVER] = partial(server_role, params=params, invited=names, rng=source.child(SERVER))
+        outcome = Simulation(progress=progress).run(roles).raise_errors()
+        predictions: list[Prediction] = [outcome.results[name] for name in names]
+        self.classes_ = np.array(params.classes)
+        self.transduction_ = [labels.decode(p.labels, params.classes) for p in predictions]
+        self.confidence_ = [p.confidence for p in predictions]
+        self.label_distributions_ = [p.distribution for p in predictions]
+        self.cost_ = outcome.cost
+        self.client_names_ = names
+        self.n_features_in_ = data[names[0]].vectors.shape[1]
+        return self
+
+    def _plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike]) -> Plan:
+        """Check all data and parameters."""
+        for what, arrays in (("Xs", Xs), ("ys", ys)):
+            if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
+                raise DataError(
+                    f"{what} must be a list with one array per client, got a value of type "
+                    f"{type(arrays).__name__}; make a list of it"
+                )
         names = client_names(len(Xs), self.client_names)
         if len(ys) != len(Xs):
-            raise DataError(f"{len(Xs)} feature arrays and {len(ys)} label arrays")
+            raise DataError(
+                f"{count(len(Xs), 'feature array')} and {count(len(ys), 'label array')}; give one "
+                "of each per client"
+            )
         vectors = check_features(Xs, names)
         marked = [labels.marked_values(y, name) for y, name in zip(ys, names, strict=True)]
         for name, x, (values, _) in zip(names, vectors, marked, strict=True):
             if len(values) != len(x):
-                raise DataError(f"client {name!r}: {len(x)} rows of features, {len(values)} labels")
+                raise DataError(
+                    f"client {name!r}: {count(len(x), 'row')} of features, "
+                    f"{count(len(values), 'label')}"
+                )
         classes = labels.class_values(marked, self.classes, names)
         params = Parameters(
             classes=classes,
@@ -149,33 +217,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             name: ClientData(x, labels.encode(values, labelled, classes))
             for name, x, (values, labelled) in zip(names, vectors, marked, strict=True)
         }
-        _require_usable(data, params)
-        warn_if_two(len(names))
-
-        source = rng or SystemRng()
-        seed = projection_seed(self.random_state)
-        roles: dict[str, Role] = {
-            name: partial(
-                client_role,
-                data=data[name],
-                params=params,
-                invited=names,
-                rng=source.child(name),
-                projection_seed=seed,
-            )
-            for name in names
-        }
-        roles[SERVER] = partial(server_role, params=params, invited=names, rng=source.child(SERVER))
-        outcome = Simulation(progress=progress).run(roles).raise_errors()
-        predictions: list[Prediction] = [outcome.results[name] for name in names]
-        self.classes_ = np.array(classes)
-        self.transduction_ = [labels.decode(p.labels, classes) for p in predictions]
-        self.confidence_ = [p.confidence for p in predictions]
-        self.label_distributions_ = [p.distribution for p in predictions]
-        self.cost_ = outcome.cost
-        self.client_names_ = names
-        self.n_features_in_ = vectors[0].shape[1]
-        return self
+        plan = Plan(params, data)
+        _require_usable(plan)
+        if self.classes is None:
+            labels.warn_of_odd_classes(classes, marked, names)
+        return plan
 
     def fit_predict(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike]) -> list[NDArray[Any]]:
         """Run `fit` and return `transduction_`."""
@@ -216,6 +262,8 @@ def _as_matrix(x: ArrayLike) -> NDArray[Any]:
     if isinstance(x, np.ma.MaskedArray) and np.ma.getmaskarray(x).any():
         place = ", ".join(map(str, np.argwhere(np.ma.getmaskarray(x))[0]))
         raise DataError(f"the features are masked at ({place}); every value must be there")
+    if sparse.issparse(x):
+        raise DataError("the features are a sparse matrix; pass X.toarray()")
     try:
         array = np.asarray(x)
     except ValueError:  # a ragged list
@@ -232,6 +280,9 @@ def _as_matrix(x: ArrayLike) -> NDArray[Any]:
         for (row, column), value in np.ndenumerate(np.asarray(x, dtype=object)):
             if not isinstance(value, int | float | np.number | np.bool_):
                 raise DataError(f"row {row}, column {column} is {value!r}, which is no number")
+    if array.dtype.kind == "O" and array.ndim and array.size:
+        convert = "X.astype(float)" if array.ndim > 1 else "numpy.vstack(list(X))"
+        raise DataError(f"the features have dtype object; pass numbers, such as {convert}")
     return array
 
 
@@ -250,31 +301,41 @@ def projection_seed(random_state: int | None) -> bytes | None:
     return hashlib.sha256(label("random state", int(random_state))).digest()
 
 
-def require_memory(n: int, n_bits: int) -> None:
-    """Refuse a run whose server cannot hold what it needs: n² distances and the masked rows.
+def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | HammingBackend) -> None:
+    """Refuse a run for which this machine's memory is too small.
+
+    Args:
+        sizes: number of rows by client.
+        n_bits: L.
+        hamming: back end of the distances.
 
     Raises:
-        ParameterError: 2·n² + 8·n·L bytes are more than this machine's memory.
+        ParameterError: all hashes and distances, or what the back end needs, do not fit.
     """
     if not hasattr(os, "sysconf"):  # Windows does not say it this way
         return
-    needed = 2 * n * n + 8 * n * n_bits
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if needed > available:
+    n = sum(sizes.values())
+
+    def needed(backend: str | HammingBackend) -> int:
+        own = get_backend(backend).memory_bytes(sizes, n_bits)
+        return max(2 * n * n + n * n_bits, own)
+
+    if needed(hamming) > available:
+        smaller = [b for b in ("rlwe", "masked") if needed(b) <= available]
         raise ParameterError(
-            f"{n:,} rows with {n_bits:,} bits need {needed / 1e9:,.1f} GB at the server and this "
-            f"machine has {available / 1e9:,.1f} GB; use fewer rows, or split the clients into "
-            "groups and run each group"
+            f"{count(n, 'row')} with {count(n_bits, 'bit')} by {get_backend(hamming).name} need "
+            f"{needed(hamming) / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; use "
+            + "".join(f"hamming = {b!r}, " for b in smaller)
+            + "fewer rows, or split the clients into groups and run each group"
         )
 
 
-def _require_usable(data: dict[str, ClientData], params: Parameters) -> None:
+def _require_usable(plan: Plan) -> None:
     """Check over all clients what the server would refuse, and warn of zero rows."""
-    usable = 0
     labelled = 0
-    for name, own in data.items():
+    for name, own in plan.data.items():
         zero = zero_rows(own.vectors)
-        usable += int((~zero).sum())
         labelled += int((own.codes[~zero] != labels.UNLABELLED).sum())
         if zero.any():
             rows = np.flatnonzero(zero)
@@ -283,9 +344,10 @@ def _require_usable(data: dict[str, ClientData], params: Parameters) -> None:
                 f"client {name!r}: rows {shown} are all zero, so they have no direction; they are "
                 "left out and get no label",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
-    params.require_rows(usable)
-    require_memory(usable, params.n_bits)
+    sizes = plan.sizes
+    plan.params.require_rows(sum(sizes.values()))
+    require_memory(sizes, plan.params.n_bits, plan.params.hamming)
     if not labelled:
         raise DataError("every labelled row is all zero, so no label can spread")

@@ -16,6 +16,9 @@
     [clients.south]
     features = "south.npy"
     labels = "south_labels.npy"        # or in a file of their own; -1 is unlabelled
+
+Tables without `feature_columns` must have the same feature columns, in any order. With `id_column`
+in both tables of a client, labels are joined by id; otherwise by position.
 """
 
 from __future__ import annotations
@@ -25,16 +28,30 @@ import json
 import os
 import tempfile
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass
+import unicodedata
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.estimator import CrossClientLabelPropagation
-from xclp_lp.tables import Table, column_of, features_of, integers_if_all, labels_of, read_file
+from xclp_lp.tables import (
+    Table,
+    column_of,
+    feature_columns,
+    features_of,
+    integers_if_all,
+    joined_by_id,
+    labels_of,
+    looks_like_row_numbers,
+    read_file,
+)
+from xclp_lp.wording import count, did_you_mean
 
 PARAMETERS = (
     "n_bits",
@@ -57,6 +74,14 @@ CLIENT_FIELDS = (
     "label_column",
     "id_column",
 )
+DEVICES = (
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    *(f"{port}{i}" for port in ("com", "lpt") for i in range(10)),
+)
+"""What Windows takes for a device and not for a file, whatever comes after a dot."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +93,16 @@ class LoadedClient:
         features: (n_j, d).
         labels: (n_j,).
         ids: (n_j,) what a person calls the rows: a column, or the row number from 0.
+        columns: names of the features, if they come from a table.
+        files: what was read.
     """
 
     name: str
     features: NDArray[Any]
     labels: list[Any] | NDArray[Any]
     ids: list[Any]
+    columns: tuple[str, ...] | None = None
+    files: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,11 +113,13 @@ class FederationFile:
         clients: in the order of the file.
         parameters: keyword arguments for `CrossClientLabelPropagation`.
         output: folder for the results.
+        path: the federation file itself.
     """
 
     clients: tuple[LoadedClient, ...]
     parameters: dict[str, Any]
     output: Path
+    path: Path | None = None
 
     def estimator(self) -> CrossClientLabelPropagation:
         """Return the estimator with this file's parameters."""
@@ -105,10 +136,12 @@ def load_federation(path: Path) -> FederationFile:
         DataError: a client's file is missing or cannot be used.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ParameterError(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ParameterError(f"{path} is not encoded in UTF-8; save it as UTF-8") from None
+    except (OSError, tomllib.TOMLDecodeError) as error:
         raise ParameterError(f"{path}: {error}") from None
     _require_known(content, ("parameters", "clients", "output"), f"{path}")
     parameters = _section(content, "parameters", f"{path}")
@@ -116,19 +149,45 @@ def load_federation(path: Path) -> FederationFile:
     sections = _section(content, "clients", f"{path}")
     if not sections:
         raise ParameterError(f"{path}: there is no section [clients.NAME]")
-    clients = [_load_client(name, section, path) for name, section in sections.items()]
-    labels = integers_if_all([c.labels for c in clients])
+    _require_file_names(sections, path)
     output = content.get("output", "results")
     if not isinstance(output, str) or not output:
         raise ParameterError(f"{path}: output must be the name of a folder, got {output!r}")
+    clients: list[LoadedClient] = []
+    like = None
+    for name, section in sections.items():
+        client = _load_client(name, section, path, like)
+        clients.append(client)
+        if like is None and client.columns is not None and "feature_columns" not in section:
+            like = name, client.columns
+    labels = integers_if_all([c.labels for c in clients])
     return FederationFile(
-        clients=tuple(
-            LoadedClient(c.name, c.features, ys, c.ids)
-            for c, ys in zip(clients, labels, strict=True)
-        ),
+        clients=tuple(replace(c, labels=ys) for c, ys in zip(clients, labels, strict=True)),
         parameters=dict(parameters),
         output=path.parent / output,
+        path=path,
     )
+
+
+def _require_file_names(names: Iterable[str], path: Path) -> None:
+    """Refuse names of clients that cannot be names of files, or not beside each other."""
+    seen: dict[str, str] = {}
+    for name in names:
+        where = f"{path}, [clients.{name}]"
+        folded = unicodedata.normalize("NFC", name).casefold()
+        if not name.isprintable() or name.startswith(".") or any(c in name for c in "/\\:"):
+            folded = ""
+        if not folded or folded.partition(".")[0].rstrip() in DEVICES or folded == "cost":
+            raise ParameterError(
+                f"{where}: the name becomes the name of a file, so it cannot be {name!r}; choose "
+                "another"
+            )
+        if folded in seen:
+            raise ParameterError(
+                f"{where}: {seen[folded]!r} and {name!r} become the name of one file where case "
+                "does not count; rename one of them"
+            )
+        seen[folded] = name
 
 
 def _section(content: dict[str, Any], name: str, where: str) -> dict[str, Any]:
@@ -143,17 +202,17 @@ def _require_known(section: dict[str, Any], known: Sequence[str], where: str) ->
         if field not in known:
             raise ParameterError(
                 f"{where}: unknown field {field!r}; the fields are {', '.join(known)}"
+                f"{did_you_mean(field, known)}"
             )
 
 
-def _load_client(name: str, section: Any, path: Path) -> LoadedClient:
+def _load_client(
+    name: str, section: Any, path: Path, like: tuple[str, Sequence[str]] | None
+) -> LoadedClient:
+    """Read the files of one client; `like` is another client and its feature columns."""
     where = f"{path}, [clients.{name}]"
     if not isinstance(section, dict):
         raise ParameterError(f"{where} must be a section")
-    if not name.isprintable() or name.startswith(".") or any(c in name for c in "/\\:") or not name:
-        raise ParameterError(
-            f"{where}: the name becomes the name of a file, so it cannot be {name!r}"
-        )
     _require_known(section, CLIENT_FIELDS, where)
     for field, value in section.items():
         if field == "feature_columns":
@@ -166,25 +225,36 @@ def _load_client(name: str, section: Any, path: Path) -> LoadedClient:
     label_column, id_column = section.get("label_column"), section.get("id_column")
     features_path = path.parent / section["features"]
     source = read_file(features_path, name)
-    if label_column is not None and "labels" not in section and not isinstance(source, Table):
+    columns, ids = None, None
+    if isinstance(source, Table):
+        if label_column is not None and "labels" not in section:
+            column_of(source, name, features_path, label_column)  # mistyped, it would be a feature
+        if id_column is not None:
+            ids = column_of(source, name, features_path, id_column)
+        columns = feature_columns(
+            source,
+            name,
+            features_path,
+            columns=section.get("feature_columns"),
+            leave_out=[c for c in (label_column, id_column) if c is not None],
+            like=like,
+        )
+    elif id_column is not None:
+        raise ParameterError(f"{where}: id_column needs a .csv or .parquet file")
+    elif label_column is not None and "labels" not in section:
         raise ParameterError(f"{where}: label_column needs a .csv or .parquet file")
-    if isinstance(source, Table):  # a mistyped column must not become a feature
-        for column in (id_column, None if "labels" in section else label_column):
-            if column is not None:
-                column_of(source, name, features_path, column)
     features = features_of(
-        source,
-        name,
-        features_path,
-        array=section.get("features_array"),
-        columns=section.get("feature_columns"),
-        leave_out=[c for c in (label_column, id_column) if c is not None],
+        source, name, features_path, array=section.get("features_array"), columns=columns or ()
     )
+    if columns is not None and "feature_columns" not in section:
+        _warn_of_row_numbers(name, columns, features)
     if "labels" in section:
         labels_path = path.parent / section["labels"]
         label_source = read_file(labels_path, name)
     else:
         labels_path, label_source = features_path, source
+    rows = len(np.atleast_1d(features))
+    labels: list[Any] | NDArray[Any] = [None] * rows
     if "labels" in section or label_column or "labels_array" in section:
         labels = labels_of(
             label_source,
@@ -192,15 +262,45 @@ def _load_client(name: str, section: Any, path: Path) -> LoadedClient:
             labels_path,
             array=section.get("labels_array"),
             column=label_column,
+            id_column=id_column,
         )
-    else:
-        labels = [None] * len(features)
-    ids: list[Any] = list(range(len(features)))
-    if id_column is not None:
-        if not isinstance(source, Table):
-            raise ParameterError(f"{where}: id_column needs a .csv or .parquet file")
-        ids = column_of(source, name, features_path, id_column)
-    return LoadedClient(name, features, labels, ids)
+    if (
+        "labels" in section
+        and ids is not None
+        and isinstance(label_source, Table)
+        and id_column in label_source.columns
+    ):
+        label_ids = label_source.columns[id_column]
+        labels = joined_by_id(list(labels), label_ids, ids, name, labels_path, features_path)
+    elif features.ndim == 2 and (isinstance(labels, list) or labels.ndim == 1):
+        if isinstance(label_source, Table) and len(label_source.columns) == 1:
+            while len(labels) > rows and labels[-1] is None:
+                labels = labels[:-1]  # blank lines at the end of the file
+        if len(labels) != rows:
+            raise DataError(
+                f"client {name!r}: {features_path} has {count(rows, 'row')} and {labels_path} has "
+                f"{count(len(labels), 'label')}, which are joined by position; give one for each "
+                "row (unlabelled: empty or -1), or put the same id_column into both tables"
+            )
+    return LoadedClient(
+        name,
+        features,
+        labels,
+        list(range(rows)) if ids is None else ids,
+        None if columns is None else tuple(columns),
+        (features_path, labels_path),
+    )
+
+
+def _warn_of_row_numbers(client: str, columns: Sequence[str], features: NDArray[Any]) -> None:
+    for name, values in zip(columns, features.T, strict=True):
+        if looks_like_row_numbers(values):
+            warnings.warn(
+                f"client {client!r}: column {name!r} counts up by one from row to row, like a row "
+                f'number, and is used as a feature; if it is none, say id_column = "{name}"',
+                UserWarning,
+                stacklevel=4,
+            )
 
 
 def require_writable(federation: FederationFile) -> None:
@@ -208,7 +308,7 @@ def require_writable(federation: FederationFile) -> None:
 
     Raises:
         ParameterError: the folder, or one that it lies in, is a file or may not be written; or a
-            result would replace a folder.
+            result would replace a folder or a file that was read.
     """
     folder = federation.output
     reason = None
@@ -217,9 +317,15 @@ def require_writable(federation: FederationFile) -> None:
         reason = f"{existing} is a file"
     elif not os.access(existing, os.W_OK):
         reason = f"{existing} may not be written"
+    inputs = {file for client in federation.clients for file in client.files}
+    if federation.path is not None:
+        inputs.add(federation.path)
     for name in (*(f"{c.name}.csv" for c in federation.clients), "cost.json"):
-        if (folder / name).is_dir():
-            reason = f"{folder / name} is a folder"
+        result = folder / name
+        if result.is_dir():
+            reason = f"{result} is a folder"
+        elif result.exists() and any(f.exists() and result.samefile(f) for f in inputs):
+            reason = f"{result} is one of the files that were read; choose another folder"
     if reason is not None:
         raise ParameterError(f"results cannot be written to {folder}: {reason}")
 

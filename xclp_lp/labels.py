@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import warnings
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.wording import listing
 
 UNLABELLED = -1
 """Class index of a row without a label."""
+MISSING_MARKERS = ("", "na", "n/a", "nan", "null", "none", "?", "-", "-1", "<na>")
+"""Texts that are classes like any other here, and mean a missing label elsewhere."""
 
 
 def marked_values(y: ArrayLike, client: str) -> tuple[list[Any], NDArray[np.bool_]]:
@@ -27,8 +33,12 @@ def marked_values(y: ArrayLike, client: str) -> tuple[list[Any], NDArray[np.bool
     Raises:
         DataError: not one-dimensional.
     """
-    if isinstance(y, str | bytes) or not (isinstance(y, np.ndarray) or hasattr(y, "__len__")):
-        raise DataError(f"client {client!r}: labels must be a list or an array, got {y!r}")
+    unordered = isinstance(y, str | bytes | Mapping | Set) or sparse.issparse(y)
+    if unordered or not (isinstance(y, np.ndarray) or hasattr(y, "__len__")):
+        raise DataError(
+            f"client {client!r}: labels must be a list or an array, got a value of type "
+            f"{type(y).__name__}"
+        )
     array = y if isinstance(y, np.ndarray) else _as_objects(y)
     if array.ndim != 1:
         raise DataError(
@@ -145,6 +155,38 @@ def class_values(
         )
     # 1 and 1.0 are one class; its type must not depend on which client comes first.
     return tuple(sorted(float(v) if floats else v for v in seen))
+
+
+def warn_of_odd_classes(
+    classes: Sequence[Any],
+    labels: Sequence[tuple[list[Any], NDArray[np.bool_]]],
+    clients: Sequence[str],
+) -> None:
+    """Warn of texts that look like a missing label, or like each other; names a client."""
+
+    def warn(odd: Sequence[str], what: str) -> None:
+        used = [c for c, (values, _) in zip(clients, labels, strict=True) if odd[0] in values]
+        message = f"client {used[0]!r}: the labels {listing(odd)} {what}"
+        warnings.warn(message, UserWarning, stacklevel=5)
+
+    texts = [c for c in classes if isinstance(c, str)]
+    markers = [c for c in texts if c.strip().casefold() in MISSING_MARKERS]
+    if markers:
+        warn(
+            markers,
+            "look like missing ones, but are classes like any other; leave the cell empty (in "
+            "Python: None) where a label is missing",
+        )
+    alike: dict[str, list[str]] = {}
+    for text in texts:
+        alike.setdefault(re.sub(r"\.0+$", "", text.strip().casefold()), []).append(text)
+    for group in alike.values():
+        if len(group) > 1:
+            warn(
+                group,
+                "differ only by case, surrounding space or '.0', but are different classes; write "
+                "them alike if they are one",
+            )
 
 
 def encode(

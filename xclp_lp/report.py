@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.table import Table
 
-from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
+from xclp_lp.estimator import Plan
+from xclp_lp.labels import UNLABELLED
+from xclp_lp.wording import count, listing
+
+SECONDS = {
+    "fixed-base multiplications": 13e-6,
+    "variable-base multiplications": 40e-6,
+    "extended transfers": 0.4e-6,
+    "AES blocks": 16e-9,
+    "encryptions": 1.3e-3,
+    "multiplications of ciphertexts": 10e-6,
+    "re-randomised and decrypted answers": 10e-3,
+}
+"""Rough seconds of one operation on one core of a server of 2023; Paillier with 3072 bits. What is
+not listed is too fast to need a warning."""
+LONG = 600.0
+"""Seconds from which another back end is suggested."""
 
 
 class StepReporter:
@@ -46,18 +63,64 @@ def size(n_bytes: float) -> str:
         if n_bytes < 1000:
             return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
         n_bytes /= 1000
-    return f"{n_bytes:.1f} GB"
+    return f"{n_bytes:,.1f} GB"
 
 
-def estimate_line(hamming: str, sizes: Mapping[str, int], n_bits: int) -> str:
+def duration(seconds: float) -> str:
+    """Write the order of a duration for people."""
+    if seconds < 1:
+        return "a second or less"
+    for unit, length, most in (("second", 1, 60), ("minute", 60, 60), ("hour", 3600, 48)):
+        if round(seconds / length) < most:
+            return count(round(seconds / length), unit)
+    days = seconds / 86400
+    return count(round(days), "day") if days < 1000 else count(round(days / 365), "year")
+
+
+def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bits: int) -> str:
     """Say what the distances will cost, before anything is computed."""
-    estimate = get_backend(hamming).estimate(sizes, n_bits)
-    operations = ", ".join(f"{count:.2g} {kind}" for kind, count in estimate.operations.items())
-    return (
-        f"distances by {hamming}: {size(estimate.total_bytes)} in {estimate.rounds} "
-        f"round{'s' * (estimate.rounds > 1)}, "
-        f"about {size(estimate.memory_bytes)} of memory, {operations}"
+    backend = get_backend(hamming)
+    estimate = backend.estimate(sizes, n_bits)
+    operations = ", ".join(f"{number:.2g} {kind}" for kind, number in estimate.operations.items())
+    seconds = sum(SECONDS.get(kind, 0.0) * number for kind, number in estimate.operations.items())
+    line = (
+        f"distances by {backend.name}: {size(estimate.total_bytes)} in "
+        f"{count(estimate.rounds, 'round')}, about {size(estimate.memory_bytes)} of memory, "
+        f"{operations}"
     )
+    if seconds:
+        line += f"; roughly {duration(seconds)} on one core"
+    if seconds > LONG:
+        line += "; rlwe and masked are much faster"
+    return line
+
+
+def plan_lines(
+    plan: Plan, columns: Mapping[str, Sequence[str] | None] | None = None
+) -> Iterator[str]:
+    """Say what was understood and what it will cost, before anything is computed.
+
+    Args:
+        plan: data and parameters.
+        columns: names of the features by client, None where they have none.
+    """
+    data, classes = plan.data, plan.params.classes
+    shapes = [own.vectors.shape for own in data.values()]
+    rows = sum(n for n, _ in shapes)
+    yield f"{count(len(data), 'client')}, {count(rows, 'row')}, {count(shapes[0][1], 'feature')}"
+    clients: dict[tuple[str, ...], list[str]] = {}
+    for client, names in (columns or {}).items():
+        if names is not None:
+            clients.setdefault(tuple(names), []).append(client)
+    for names, owners in clients.items():
+        whose = "" if len(owners) == len(data) else f" of {listing(owners)}"
+        yield f"features{whose}: {listing(names)}"
+    yield f"{count(len(classes), 'class', 'classes')}: {listing(classes, 10)}"
+    labelled = {c: int((own.codes != UNLABELLED).sum()) for c, own in data.items()}
+    without = [client for client, number in labelled.items() if not number]
+    line = f"{sum(labelled.values()):,} of {count(rows, 'row')} labelled"
+    yield line + f"; clients without labels: {listing(without, 5)}" * bool(without)
+    yield estimate_line(plan.params.hamming, plan.sizes, plan.params.n_bits)
 
 
 def cost_table(cost: Cost) -> Table:

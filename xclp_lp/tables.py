@@ -7,6 +7,7 @@ rows of a table from 1, the header not counted.
 from __future__ import annotations
 
 import csv
+import re
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -19,8 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.wording import count, did_you_mean, listing
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
+_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0+)?")
 
 
 @dataclass(frozen=True)
@@ -39,13 +42,14 @@ def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArr
     Raises:
         DataError: the file is missing, of another kind, or damaged; names client and file.
     """
-    if path.suffix not in SUFFIXES:
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
         raise DataError(
             f"client {client!r}: {path} is none of the kinds that can be read: "
             f"{', '.join(SUFFIXES)}"
         )
     try:
-        match path.suffix:
+        match suffix:
             case ".csv":
                 return _read_csv(path, client)
             case ".parquet":
@@ -54,6 +58,10 @@ def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArr
                 return _read_numpy(path)
     except FileNotFoundError:
         raise DataError(f"client {client!r}: there is no file {path}") from None
+    except UnicodeDecodeError:
+        raise DataError(
+            f"client {client!r}: {path} is not encoded in UTF-8; save it as UTF-8"
+        ) from None
     except (OSError, ValueError, EOFError, TokenError, zipfile.BadZipFile, zlib.error) as error:
         if isinstance(error, DataError | ParameterError):
             raise
@@ -64,10 +72,10 @@ def _read_numpy(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     with path.open("rb") as file:  # NumPy itself would leave a damaged file open
         content = np.load(file, allow_pickle=False)
         if isinstance(content, np.ndarray):
-            if path.suffix == ".npz":
+            if path.suffix.lower() == ".npz":
                 raise ValueError("it holds a single array; rename it to .npy")
             return content
-        if path.suffix == ".npy":
+        if path.suffix.lower() == ".npy":
             raise ValueError("it holds named arrays; rename it to .npz")
         arrays: dict[str, NDArray[Any]] = {name: content[name] for name in content.files}
     for name, array in arrays.items():
@@ -79,6 +87,14 @@ def _read_numpy(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
 def _read_csv(path: Path, client: str) -> Table:
     """Read a comma-separated file whose first line names the columns; values stay text."""
     with path.open(newline="", encoding="utf-8-sig") as file:
+        first = file.readline()
+        for separator, what in ((";", "semicolons"), ("\t", "tabs")):
+            if separator in first and "," not in first:
+                raise DataError(
+                    f"client {client!r}: {path} is separated by {what}; save it separated by "
+                    "commas, with decimal points"
+                )
+        file.seek(0)
         reader = csv.reader(file, strict=True)
         try:
             header = next(reader, [])
@@ -87,13 +103,23 @@ def _read_csv(path: Path, client: str) -> Table:
                     f"client {client!r}: the first line of {path} must name every column once"
                 )
             rows = []
+            blank = 0
             for number, fields in enumerate(reader, start=1):
                 # An empty cell of a single column is an empty line.
                 row = fields or [""] * (len(header) == 1)
+                if len(header) > 1 and len(row) < 2 and not "".join(row).strip():
+                    blank = blank or number
+                    continue
+                if blank:
+                    raise DataError(
+                        f"client {client!r}: row {blank} of {path} is a blank line before the end; "
+                        "delete the line"
+                    )
                 if len(row) != len(header):
                     raise DataError(
-                        f"client {client!r}: row {number} of {path} has {len(row)} fields; the "
-                        f"header has {len(header)}"
+                        f"client {client!r}: row {number} of {path} has "
+                        f"{count(len(row), 'field')}; the header has {len(header)}; put values "
+                        "that contain a comma in quotes"
                     )
                 rows.append(row)
         except csv.Error as error:
@@ -116,14 +142,54 @@ def _read_parquet(path: Path) -> Table:
         raise OSError(str(error)) from None
 
 
+def feature_columns(
+    source: Table,
+    client: str,
+    path: Path,
+    *,
+    columns: Sequence[str] | None,
+    leave_out: Sequence[str],
+    like: tuple[str, Sequence[str]] | None = None,
+) -> list[str]:
+    """Return which columns of a table are features, in their order.
+
+    Args:
+        source: the content of the file.
+        client: name for errors.
+        path: the file, for errors.
+        columns: those that the user lists, if any; by default all but `leave_out`.
+        leave_out: columns that are no features.
+        like: another client and its columns: by default the same ones in the same order.
+
+    Raises:
+        DataError: there are none, or others than those of `like`.
+    """
+    names = [c for c in source.columns if c not in leave_out] if columns is None else list(columns)
+    if not names:
+        raise DataError(f"client {client!r}: {path} has no feature columns")
+    if columns is not None or like is None:
+        return names
+    other, expected = like
+    missing = [c for c in expected if c not in names]
+    extra = [c for c in names if c not in expected]
+    if missing or extra:
+        differences = [f"missing {listing(missing)}"] * bool(missing)
+        differences += [f"extra {listing(extra)}"] * bool(extra)
+        raise DataError(
+            f"client {client!r}: the feature columns of {path} are not those of client {other!r}: "
+            f"{' and '.join(differences)}; name them alike, list feature_columns for each client, "
+            "or mark columns that are no features with id_column or label_column"
+        )
+    return list(expected)
+
+
 def features_of(
     source: Table | NDArray[Any] | dict[str, NDArray[Any]],
     client: str,
     path: Path,
     *,
-    array: str | None,
-    columns: Sequence[str] | None,
-    leave_out: Sequence[str],
+    array: str | None = None,
+    columns: Sequence[str] = (),
 ) -> NDArray[Any]:
     """Return the (n_j, d) features from what `read_file` gave.
 
@@ -132,22 +198,23 @@ def features_of(
         client: name for errors.
         path: the file, for errors.
         array: which array of an .npz file; by default the only one.
-        columns: which columns of a table, in this order; by default all but `leave_out`.
-        leave_out: columns of a table that are no features.
+        columns: which columns of a table, in this order.
 
     Raises:
-        DataError: a column is missing, or a cell is empty or no number.
+        DataError: a column is missing, or a cell is empty or no finite number.
     """
     if not isinstance(source, Table):
         return _pick_array(source, client, path, array, "features_array")
-    names = [c for c in source.columns if c not in leave_out] if columns is None else list(columns)
-    if not names:
-        raise DataError(f"client {client!r}: {path} has no feature columns")
-    matrix = np.empty((len(source), len(names)))
-    for i, name in enumerate(names):
+    matrix = np.empty((len(source), len(columns)))
+    for i, name in enumerate(columns):
         for row, cell in enumerate(column_of(source, client, path, name)):
             matrix[row, i] = _number(cell, client, path, row, name)
     return matrix
+
+
+def looks_like_row_numbers(column: NDArray[Any]) -> bool:
+    """Return whether a column of at least three numbers counts up by one from an integer."""
+    return len(column) > 2 and bool(np.all(np.diff(column) == 1)) and float(column[0]).is_integer()
 
 
 def column_of(source: Table, client: str, path: Path, name: str) -> list[Any]:
@@ -155,7 +222,7 @@ def column_of(source: Table, client: str, path: Path, name: str) -> list[Any]:
     if name not in source.columns:
         raise DataError(
             f"client {client!r}: {path} has no column {name!r}; its columns are "
-            f"{', '.join(source.columns)}"
+            f"{listing(source.columns)}{did_you_mean(name, source.columns)}"
         )
     return source.columns[name]
 
@@ -167,6 +234,7 @@ def labels_of(
     *,
     array: str | None,
     column: str | None,
+    id_column: str | None = None,
 ) -> list[Any] | NDArray[Any]:
     """Return one client's labels; empty cells of a table become None.
 
@@ -176,6 +244,7 @@ def labels_of(
         path: the file, for errors.
         array: which array of an .npz file; by default the only one.
         column: which column of a table; by default the only one.
+        id_column: a column of a table that holds no labels.
 
     Raises:
         DataError: it is not clear where the labels are.
@@ -183,13 +252,65 @@ def labels_of(
     if not isinstance(source, Table):
         return _pick_array(source, client, path, array, "labels_array")
     if column is None:
-        if len(source.columns) != 1:
+        candidates = [c for c in source.columns if c != id_column]
+        if len(candidates) != 1:
             raise DataError(
                 f"client {client!r}: say which column of {path} holds the labels: label_column = "
-                f"one of {', '.join(source.columns)}"
+                f"one of {listing(candidates)}"
             )
-        (column,) = source.columns
+        (column,) = candidates
     return [None if _is_empty(cell) else cell for cell in column_of(source, client, path, column)]
+
+
+def joined_by_id(
+    labels: Sequence[Any],
+    label_ids: Sequence[Any],
+    ids: Sequence[Any],
+    client: str,
+    label_path: Path,
+    path: Path,
+) -> list[Any]:
+    """Return the labels of the rows called `ids`; rows without an entry get None.
+
+    Args:
+        labels: (m,) one for each entry of `label_ids`.
+        label_ids: (m,) ids in the table of labels; compared as text, so that 7 is "7".
+        ids: (n_j,) ids in the table of features.
+        client: name for errors.
+        label_path: the file of the labels, for errors.
+        path: the file of the features, for errors.
+
+    Raises:
+        DataError: an id is empty or occurs twice, or is not among `ids`.
+    """
+    rows = _row_by_id(ids, client, path)
+    result: list[Any] = [None] * len(ids)
+    for key, entry in _row_by_id(label_ids, client, label_path).items():
+        if key not in rows:
+            raise DataError(
+                f"client {client!r}: row {entry + 1} of {label_path} has the id {key!r}, which no "
+                f"row of {path} has; delete it or correct the id"
+            )
+        result[rows[key]] = labels[entry]
+    return result
+
+
+def _row_by_id(ids: Sequence[Any], client: str, path: Path) -> dict[str, int]:
+    rows: dict[str, int] = {}
+    for row, value in enumerate(ids):
+        key = "" if value is None else str(value).strip()
+        if not key:
+            raise DataError(
+                f"client {client!r}: row {row + 1} of {path} has no id; labels are joined by "
+                "id_column, so every row needs one"
+            )
+        if key in rows:
+            raise DataError(
+                f"client {client!r}: rows {rows[key] + 1} and {row + 1} of {path} have the same id "
+                f"{key!r}; labels are joined by id_column, so ids must be unique"
+            )
+        rows[key] = row
+    return rows
 
 
 def _is_empty(cell: Any) -> bool:
@@ -210,42 +331,46 @@ def _pick_array(
     if name not in source:
         raise DataError(
             f"client {client!r}: {path} holds the arrays {', '.join(source) or '(none)'}; choose "
-            f"one with {option}"
+            f"one with {option}{did_you_mean(name or '', source)}"
         )
     return source[name]
 
 
 def _number(cell: Any, client: str, path: Path, row: int, column: str) -> float:
+    place = f"client {client!r}: row {row + 1}, column {column!r} of {path}"
+    if _is_empty(cell):
+        raise DataError(f"{place} is empty; drop the row or the column, or fill it in (impute)")
     try:
-        if _is_empty(cell) or (isinstance(cell, str) and "_" in cell):  # Python takes 1_000
+        if isinstance(cell, str) and "_" in cell:  # Python takes 1_000
             raise ValueError
-        return float(cell)
+        number = float(cell)
     except (TypeError, ValueError):
-        what = "is empty" if _is_empty(cell) else f"is {cell!r}, which is no number"
         raise DataError(
-            f"client {client!r}: row {row + 1}, column {column!r} of {path} {what}"
+            f"{place} is {cell!r}, which is no number; if the column is no feature, name it in "
+            "id_column or label_column, or list feature_columns"
         ) from None
+    if not np.isfinite(number):
+        raise DataError(
+            f"{place} is {cell!r}, which is not finite; drop the row or the column, or fill it in "
+            "(impute)"
+        )
+    return number
 
 
 def integers_if_all(labels: Sequence[list[Any] | NDArray[Any]]) -> list[list[Any] | NDArray[Any]]:
     """Turn text labels into integers where the texts of *all* clients are integers.
 
-    A .csv file holds text only; this makes ``1`` in one file and 1 in another the same class. Where
-    an array holds text, text is meant, and all stays as it is.
+    A .csv file holds text only; this makes ``1`` or ``1.0`` in one file and 1 in another the same
+    class. Where an array holds text, text is meant, and all stays as it is.
     """
     if any(isinstance(v, str) for ys in labels if not isinstance(ys, list) for v in ys.flat):
         return list(labels)
     texts = [v for ys in labels if isinstance(ys, list) for v in ys if isinstance(v, str)]
-    if not texts or not all(_is_integer(t) for t in texts):
+    if not texts or not all(_INTEGER.fullmatch(t.strip()) for t in texts):
         return list(labels)
     return [
-        [int(v) if isinstance(v, str) else v for v in ys] if isinstance(ys, list) else ys
+        [int(v.partition(".")[0]) if isinstance(v, str) else v for v in ys]
+        if isinstance(ys, list)
+        else ys
         for ys in labels
     ]
-
-
-def _is_integer(text: str) -> bool:
-    try:
-        return str(int(text)) == text.strip()
-    except ValueError:
-        return False

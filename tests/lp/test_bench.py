@@ -49,6 +49,13 @@ def test_sizes_below_one_are_refused(change: dict[str, int]) -> None:
         bench.bench_hamming(**{"backend": "masked", "n": 2, "m": 2, "n_bits": 8} | change)
 
 
+def test_more_than_the_memory_is_refused() -> None:
+    with pytest.raises(
+        ParameterError, match=r"shade need .* use hamming = 'rlwe', hamming = 'mask"
+    ):
+        bench.bench_hamming("shade", 5000, 5000, 4096)
+
+
 def test_command_writes_the_same_keys(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     command = "bench hamming --backend masked --n 4 --m 3 --bits 64 --repeat 1 --json"

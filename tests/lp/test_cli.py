@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -134,7 +135,13 @@ def test_version_and_help(tmp_path: Path) -> None:
     ("command", "words"),
     [
         ("demo", ["--dataset", "--labelled", "--bits", "--hamming", "--json", "--repeat"]),
-        ("run", ["federation", "--output", "label_column", "unlabelled", "one process"]),
+        (
+            "run",
+            [
+                *("federation", "--output", "label_column", "unlabelled", "one process"),
+                *("Each section [clients.NAME] names", "The section [parameters] takes"),
+            ],
+        ),
     ],
 )
 def test_help_of_the_commands(
@@ -149,11 +156,16 @@ def test_help_of_the_commands(
 def test_the_demonstration(tmp_path: Path) -> None:
     done = shell(
         *("demo", "--dataset", "digits", "--labelled", ".05", "--bits", "512"),
+        *("--hamming", "masked"),
         *("--json", "out.json"),
         cwd=tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "Secure and plain labels are identical." in done.stdout
+    assert (
+        "\n10 clients, 1,797 rows, 64 features\n10 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9\n"
+        "90 of 1,797 rows labelled\ndistances by masked: "
+    ) in done.stdout
     result = json.loads((tmp_path / "out.json").read_text())
     assert set(result) == {"accuracy", "identical_labels", "cost", "parameters"}
     accuracy = result["accuracy"]
@@ -168,7 +180,7 @@ def test_the_demonstration(tmp_path: Path) -> None:
         "k": 3,
         "alpha": 0.99,
         "n_bits": 512,
-        "hamming": "rlwe",
+        "hamming": "masked",
         "seeds": [0],
     }
     steps = result["cost"]["steps"]
@@ -214,6 +226,72 @@ def test_bad_input_of_a_real_process(federation: Path) -> None:
     assert content_of(federation.parent) == before
 
 
+def test_warnings_of_classes_and_columns_are_lines(federation: Path) -> None:
+    columns = (federation.parent / "north.csv").read_text().splitlines()
+    numbered = [f"{line},{c}" for line, c in zip(columns, ["id", *range(5)], strict=True)]
+    (federation.parent / "north.csv").write_text("\n".join(numbered))
+    federation.write_text(
+        TOML.replace('"south.npy"', '"south.csv"').replace('"south_y.npy"', '"south_y.csv"')
+    )
+    south = np.column_stack([arrays()[0][1], [5, 3, 8, 1]])
+    header = "u,v,w,id"
+    np.savetxt(federation.parent / "south.csv", south, "%.3f", ",", header=header, comments="")
+    (federation.parent / "south_y.csv").write_text("label\nNaN\n\n\n\n")
+    change("features_array", "#features_array")(federation)
+    change("labels_array", "#labels_array")(federation)
+    np.savez(federation.parent / "east.npz", x=np.ones((6, 4)))
+    done = shell("run", federation, cwd=federation.parent)
+    assert done.returncode == 0
+    first, second = done.stderr.splitlines()
+    assert first.startswith("xclp: warning: client 'north': column 'id' counts up by one")
+    assert second.startswith("xclp: warning: client 'south': the labels 'NaN' look like missing")
+
+
+def bare_shell(command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(  # noqa: S602  # redirections are what is tested
+        command.replace("xclp", f"{sys.executable} -m xclp_lp", 1),
+        shell=True,
+        executable="/bin/bash",
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_a_terminal_without_unicode(federation: Path) -> None:
+    federation.write_text(TOML.replace("[clients.north]", '[clients."Zürich"]'), encoding="utf-8")
+    done = bare_shell(
+        "xclp run federation.toml", federation.parent, LC_ALL="C", PYTHONIOENCODING="ascii"
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"features of 'Z?rich'" in done.stdout
+    federation.write_text(TOML.replace("k = 2", 'hamming = "ü"'), encoding="utf-8")
+    done = bare_shell(
+        "xclp run federation.toml", federation.parent, LC_ALL="C", PYTHONIOENCODING="ascii"
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"xclp: hamming back end '?' is none of")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", ["run federation.toml", "--help"])
+def test_a_full_disk_for_the_output(federation: Path, arguments: str) -> None:
+    done = bare_shell(f"xclp {arguments} > /dev/full", federation.parent)
+    assert done.returncode == 1
+    assert "No space left on device" in one_line(done.stderr.decode())
+
+
+def test_a_reader_that_has_seen_enough(federation: Path) -> None:
+    done = bare_shell("xclp run federation.toml | head -n 1", federation.parent)
+    assert (done.stdout, done.stderr) == (b"3 clients, 15 rows, 3 features\n", b"")
+
+
+def test_output_that_is_closed(federation: Path) -> None:
+    done = bare_shell("xclp run federation.toml >&-", federation.parent)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 # In this process
 
 
@@ -245,6 +323,7 @@ def test_repeated_seeds_are_averaged(
         results.append(json.loads((tmp_path / "out.json").read_text()))
     assert "seed 4" in out
     assert "seed 5" in out
+    assert out.count("distances by plain") == 1
     one, two, both = (r["accuracy"]["xclp"] for r in results)
     assert one != two
     assert both == pytest.approx((one + two) / 2)
@@ -264,7 +343,9 @@ def test_different_labels_are_an_error(
     )
     assert (code, err) == (1, "")
     assert "Secure and plain labels are DIFFERENT." in " ".join(out.split())
-    assert json.loads((tmp_path / "out.json").read_text())["identical_labels"] is False
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["identical_labels"] is False
+    assert result["parameters"]["hamming"] == "rlwe"  # the default
 
 
 def test_a_failed_party_is_exit_code_1(
@@ -308,8 +389,8 @@ SOUTH = arrays()[0][1]
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        pytest.param(cell(3, 2, "nan"), ["'north'", "row 2", "column 1", "nan"], id="NaN"),
-        pytest.param(cell(1, 1, "-inf"), ["'north'", "row 0", "column 0", "-inf"], id="infinity"),
+        pytest.param(cell(3, 2, "nan"), ["'north'", "row 3", "'v'", "north.csv", "nan"], id="NaN"),
+        pytest.param(cell(1, 1, "-inf"), ["'north'", "row 1", "'u'", "-inf"], id="infinity"),
         pytest.param(cell(2, 3, ""), ["'north'", "row 2", "'w'", "north.csv", "empty"], id="empty"),
         pytest.param(cell(2, 3, "1,2"), ["'north'", "row 2", "5 fields", "has 4"], id="ragged"),
         pytest.param(cell(2, 3, "red"), ["'north'", "row 2", "'w'", "'red'"], id="text"),
@@ -390,6 +471,15 @@ SOUTH = arrays()[0][1]
             lambda p: (p.parent / "south.npy").unlink(), ["'south'", "no file"], id="no data"
         ),
         pytest.param(
+            change("[clients.south]", "[clients.NORTH]"), ["'NORTH'", "'north'"], id="case"
+        ),
+        pytest.param(change("[clients.south]", "[clients.nul]"), ["'nul'"], id="a device"),
+        pytest.param(
+            change("[parameters]", 'output = "."\n[parameters]'),
+            ["north.csv is one of the files that were read"],
+            id="results over input",
+        ),
+        pytest.param(
             lambda p: (p.parent / "results").write_text("mine"),
             ["results is a file"],
             id="output is a file",
@@ -409,10 +499,11 @@ def test_bad_input_is_one_line_and_exit_code_2(
 ) -> None:
     spoil(federation)
     before = content_of(federation.parent)
-    code, _, err = xclp("run", federation)
+    code, out, err = xclp("run", federation)
     message = one_line(err)
     assert code == 2
     assert all(word in message for word in words), message
+    assert "distances by" not in out or "62 fraction" in message  # found before the estimate
     assert content_of(federation.parent) == before
 
 
@@ -426,6 +517,47 @@ def test_a_bad_output_is_found_before_the_computation(
     code, _, err = xclp("run", federation, "--output", federation)
     assert code == 2
     assert "federation.toml is a file" in one_line(err)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("", "--output must be the name of a folder, got ''"),
+        (
+            ".",
+            "results cannot be written to .: north.csv is one of the files that were read; choose",
+        ),
+    ],
+)
+def test_outputs_that_would_surprise(
+    xclp: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    federation: Path,
+    output: str,
+    message: str,
+) -> None:
+    monkeypatch.chdir(federation.parent)
+    before = content_of(federation.parent)
+    code, out, err = xclp("run", federation, "--output", output)
+    assert (code, out) == (2, "")
+    assert one_line(err).startswith(message)
+    assert content_of(federation.parent) == before
+
+
+def test_what_was_understood_is_said_before_anything_is_computed(
+    xclp: Callable[..., tuple[int, str, str]], federation: Path
+) -> None:
+    code, out, err = xclp("run", federation)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[:4] == [
+        "3 clients, 15 rows, 3 features",
+        "features of 'north': 'u', 'v', 'w'",
+        "2 classes: 1, 2",
+        "3 of 15 rows labelled; clients without labels: 'east'",
+    ]
+    assert lines[4].startswith("distances by rlwe: ")
+    assert lines[5] == "  setup …"
 
 
 def test_when_writing_fails_there_are_no_results(
@@ -470,9 +602,10 @@ def test_bad_options_of_the_demonstration(
     for name, value in options.items():
         if name not in arguments:
             arguments = [*arguments, name, value]
-    code, _, err = xclp("demo", *arguments, "--json", tmp_path / "out.json")
+    code, out, err = xclp("demo", *arguments, "--json", tmp_path / "out.json")
     message = one_line(err)
     assert code == 2
+    assert "distances by" not in out
     assert all(word in message for word in words), message
     assert list(tmp_path.iterdir()) == []
 

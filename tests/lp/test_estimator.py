@@ -3,12 +3,14 @@ from __future__ import annotations
 import doctest
 import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -18,9 +20,11 @@ from xclp_crypto.errors import (
     ParameterError,
     PrivacyWarning,
 )
+from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
 from xclp_lp import CrossClientLabelPropagation, estimator
+from xclp_lp.estimator import Plan, require_memory
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.propagation import pooled
@@ -235,7 +239,7 @@ NAMES = ["no", "yes"]
             None,
         ),
         (lambda y: y.astype(np.int8), [0, 1], -1),
-        (lambda y: [["-1", "0"][v] if v >= 0 else None for v in y], ["-1", "0"], None),
+        (lambda y: [["-2", "0"][v] if v >= 0 else None for v in y], ["-2", "0"], None),
     ],
 )
 def test_labels_of_other_types(convert: Any, classes: list[Any], missing: Any) -> None:
@@ -427,7 +431,19 @@ def with_labels(client: int, labels: Any) -> list[Any]:
             "client 'client-2': row 4, column 2 is <NA>, which is no number",
         ),
         (with_features(0, np.ones((6, 4), dtype=complex)), "client 'client-0': .* complex128"),
-        (with_features(0, np.array([[1, 2]] * 6, dtype=object)), "client 'client-0': .* object"),
+        (
+            with_features(0, np.array([[1, 2]] * 6, dtype=object)),
+            r"client 'client-0': .* dtype object; pass numbers, such as X.astype\(float\)",
+        ),
+        (
+            with_features(0, np.array([np.ones(4), None, 3, 4, 5, 6], dtype=object)),
+            r"client 'client-0': .* dtype object; pass numbers, such as numpy.vstack\(list\(X\)\)",
+        ),
+        (
+            with_features(1, sparse.csr_matrix(np.ones((4, 4)))),
+            r"client 'client-1': the features are a sparse matrix; pass X.toarray\(\)",
+        ),
+        (with_features(1, sparse.coo_array(np.ones((4, 4)))), "client 'client-1': .* sparse"),
         (
             with_features(0, np.array([["2020-01-01"] * 4] * 6, dtype="M8[D]")),
             "client 'client-0': .*datetime64",
@@ -461,7 +477,10 @@ def test_features_that_cannot_be_used(Xs: list[Any], message: str) -> None:
         (with_labels(1, [0, -1, -1]), "client 'client-1': 4 rows of features, 3 labels"),
         (with_labels(1, [[0], [1], [1], [1]]), "client 'client-1', row 0: a label of type list"),
         (with_labels(1, np.zeros((4, 1))), r"client 'client-1': labels must be one-dimensional"),
-        (with_labels(1, None), "client 'client-1': labels must be a list or an array, got None"),
+        (
+            with_labels(1, None),
+            "client 'client-1': labels must be a list or an array, got a value of type",
+        ),
         (
             with_labels(2, ["a", None, None, None, None]),
             r"several types: int \(client 'client-0', row 0\), str \(client 'client-2', row 0\)",
@@ -513,7 +532,7 @@ def test_labels_of_zero_rows_alone_are_not_enough() -> None:
         ({"gamma": 0}, "gamma must be positive and finite, got 0"),
         ({"gamma": float("inf")}, "gamma must be positive and finite, got inf"),
         ({"gamma": None}, "gamma must be a number, got None"),
-        ({"hamming": "rot13"}, "'rot13' is none of masked, plain"),
+        ({"hamming": "rot13"}, "'rot13' is none of masked, paillier, .*plain"),
         ({"hamming": None}, "hamming must be the name of a back end, got None"),
         ({"include_self": "yes"}, "include_self must be true or false, got 'yes'"),
         ({"ties": "any"}, "ties must be 'all' or 'lowest-index', got 'any'"),
@@ -564,11 +583,138 @@ def test_scores_that_do_not_fit_are_refused() -> None:
         fit(fraction_bits=62)
 
 
-def test_a_run_larger_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 100}
+def with_memory(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
+    pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": n_bytes}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
-    with pytest.raises(ParameterError, match=r"15 rows with 64 bits need .* use fewer rows"):
+
+
+def test_a_run_larger_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_memory(monkeypatch, 100)
+    with pytest.raises(
+        ParameterError, match=r"15 rows with 64 bits by rlwe need .* GB; use fewer rows, or split"
+    ):
         fit()
+
+
+def test_the_back_end_says_how_much_memory_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_memory(monkeypatch, 10**9)
+    sizes = {"a": 500, "b": 500}
+    for backend in ("rlwe", "masked", "plain", "shade-ext", get_backend("rlwe")):
+        require_memory(sizes, 4096, backend)
+    for backend in ("shade", get_backend("shade")):
+        with pytest.raises(ParameterError) as caught:
+            require_memory(sizes, 4096, backend)
+        assert str(caught.value) == (
+            "1,000 rows with 4,096 bits by shade need 512.0 GB and this machine has 1.0 GB; use "
+            "hamming = 'rlwe', hamming = 'masked', fewer rows, or split the clients into groups "
+            "and run each group"
+        )
+    with_memory(monkeypatch, 10**8)
+    with pytest.raises(ParameterError, match=r"by rlwe need .* use hamming = 'masked', fewer"):
+        require_memory({"a": 100, "b": 100}, 4096, "rlwe")
+    with pytest.raises(ParameterError, match=r"by masked need .* use fewer rows"):
+        require_memory({"a": 8000, "b": 0}, 64, "masked")  # 2·n² alone is more
+    with pytest.raises(ParameterError, match=r"20,000 rows with 1 bit by shade"):
+        require_memory({"a": 20_000, "b": 0}, 1, "shade")  # it needs nothing without pairs
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda a: (x for x in a),
+        iter,
+        lambda a: dict(enumerate(a)),
+        lambda a: "abc",
+        lambda a: None,
+        lambda a: sparse.csr_array(a[0]),
+        lambda a: pd.DataFrame(a[0]),
+    ],
+)
+def test_the_clients_come_in_a_list(wrap: Any) -> None:
+    Xs, ys = example()
+    for what, args in (("Xs", (wrap(Xs), ys)), ("ys", (Xs, wrap([y[:, None] for y in ys])))):
+        with pytest.raises(
+            DataError, match=f"{what} must be a list with one array per client, got .* make a list"
+        ):
+            CrossClientLabelPropagation(**SETTINGS).fit(*args)
+
+
+def test_one_row_is_one_row() -> None:
+    with pytest.raises(DataError, match=r"'client-1': 1 row of features, 4 labels$"):
+        fit(with_features(1, np.ones((1, 4))))
+    with pytest.raises(DataError, match="3 feature arrays and 1 label array;"):
+        fit(ys=[[0] * 6])
+
+
+# What is announced, and warnings of classes
+
+
+def test_the_plan_is_announced_once_all_is_checked() -> None:
+    plans: list[Plan] = []
+    Xs, ys = example()
+    Xs[1][3] = 0
+    xclp = CrossClientLabelPropagation(**SETTINGS)
+    with pytest.warns(UserWarning, match="all zero"):
+        xclp.fit(Xs, ys, announce=plans.append)
+    (plan,) = plans
+    assert plan.params.classes == (0, 1)
+    assert plan.sizes == {"client-0": 6, "client-1": 3, "client-2": 5}
+    assert {c: own.codes.tolist() for c, own in plan.data.items()} == {
+        f"client-{i}": y.tolist() for i, y in enumerate(ys)
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"k": 15},
+        {"k": 0},
+        {"alpha": 1.0},
+        {"n_bits": 0},
+        {"hamming": "rot13"},
+        {"random_state": -1},
+        {"client_names": ["a", "server", "c"]},
+        {"classes": [7]},
+        {"Xs": with_features(2, np.ones((5, 3)))},
+        {"Xs": example()[0][:1], "ys": example()[1][:1]},
+    ],
+)
+def test_nothing_is_announced_that_is_refused(change: dict[str, Any]) -> None:
+    def never(plan: Plan) -> None:
+        raise AssertionError("announced")
+
+    Xs, ys = example()
+    Xs, ys = change.pop("Xs", Xs), change.pop("ys", ys)
+    with pytest.raises((DataError, ParameterError)):
+        CrossClientLabelPropagation(**SETTINGS | change).fit(Xs, ys, announce=never)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["cat", "nan"], r"client 'client-1': the labels 'nan' look like missing ones"),
+        (["?", " N/A ", ""], r"client 'client-1': the labels '', ' N/A ', '\?' look like missing"),
+        (["-1", "0"], "the labels '-1' look like missing ones"),
+        (["Cat", "cat", "dog"], "the labels 'Cat', 'cat' differ only by case, surrounding"),
+        (["cat ", "cat"], "the labels 'cat', 'cat ' differ only by"),
+        (["1.0", "1", "x"], "the labels '1', '1.0' differ only by"),
+    ],
+)
+def test_odd_classes_are_warned_of(labels: list[str], message: str) -> None:
+    Xs, _ = example()
+    ys: list[Any] = [["dog"] + [None] * 5, [*labels, None, None, None][:4], [None] * 5]
+    with pytest.warns(UserWarning, match=message) as caught:
+        fit(Xs, ys)
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
+    assert Path(caught[0].filename) == Path(__file__)
+    fit(Xs, ys, classes=["dog", *(c for c in labels if c != "dog")])  # these are meant
+
+
+def test_ordinary_classes_are_not_warned_of() -> None:
+    Xs, _ = example()
+    fit(Xs, [["10", "1", "n", *[None] * 3], ["nana", "1.5", *[None] * 2], ["10.05"] + [None] * 4])
+    fit(Xs, [[True, False] + [None] * 4, [None] * 4, [None] * 5])
 
 
 def test_after_an_error_the_old_results_stand() -> None:

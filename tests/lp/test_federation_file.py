@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,8 @@ def test_one_client_with_text_keeps_all_classes_text(tmp_path: Path) -> None:
     loaded = load_federation(path)
     assert loaded.clients[0].labels == ["3", "5", None, None, None, None]
     assert loaded.clients[1].labels[2:] == ["-1", "-1"]  # beside text, a class like any other
-    assert fitted(loaded).classes_.tolist() == ["-1", "3", "5", "cat"]
+    with pytest.warns(UserWarning, match="client 'south': the labels '-1' look like missing ones"):
+        assert fitted(loaded).classes_.tolist() == ["-1", "3", "5", "cat"]
 
 
 def test_text_in_csv_and_integers_in_an_array_are_one_class(tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ def test_clients_without_labels_or_rows(tmp_path: Path) -> None:
     path = write_federation(tmp_path, [as_csv, as_csv, as_npy])
     text = path.read_text().replace('\nlabels = "east_y.npy"', "")
     path.write_text(text + '\n[clients.empty]\nfeatures = "empty.csv"\nlabel_column = "label"\n')
-    write_csv(tmp_path / "empty.csv", {"label": [], "a": [], "b": [], "c": []})
+    write_csv(tmp_path / "empty.csv", {"f1": [], "label": [], "f2": [], "f0": []})
     loaded = load_federation(path)
     assert loaded.clients[2].labels == [None] * 5
     assert loaded.clients[3].features.shape == (0, 3)
@@ -256,6 +258,172 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
     )
 
 
+def test_a_federation_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert len(load_federation(path).clients) == 3
+
+
+def test_text_with_point_zero_is_the_same_class(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_csv, as_csv])
+    y = arrays()[1][1]
+    points = ["" if v == -1 else f"{v}.0" for v in y.tolist()]
+    write_csv(tmp_path / "south.csv", {"label": points, **columns_of(arrays()[0][1])})
+    loaded = load_federation(path)
+    assert loaded.clients[1].labels == blank(y, None)
+    assert fitted(loaded).classes_.tolist() == [3, 5]
+
+
+# Columns by name
+
+
+def shuffled(save: Callable[..., str], order: list[str]) -> Callable[..., str]:
+    """Write the same columns in another order, and the labels somewhere between them."""
+
+    def write(folder: Path, name: str, x: Any, y: Any) -> str:
+        section = save(folder, name, x, y)
+        columns = columns_of(x) | {"label": blank(y, "" if save is as_csv else None)}
+        columns = {c: columns[c] for c in order}
+        if save is as_csv:
+            write_csv(folder / f"{name}.csv", columns)
+        else:
+            parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
+        return section
+
+    return write
+
+
+def test_columns_are_matched_by_name_across_clients(tmp_path: Path) -> None:
+    Xs, ys = arrays()
+    reference = CrossClientLabelPropagation(64, 2, 0.9, random_state=0).fit(Xs, ys)
+    formats = [
+        as_csv,
+        shuffled(as_csv, ["f2", "f0", "label", "f1"]),
+        shuffled(as_parquet, ["f1", "label", "f2", "f0"]),
+    ]
+    loaded = load_federation(write_federation(tmp_path, formats))
+    for client, x in zip(loaded.clients, Xs, strict=True):
+        assert client.columns == ("f0", "f1", "f2")
+        assert np.array_equal(client.features, x)
+    result = fitted(loaded)
+    for j in range(3):
+        assert result.transduction_[j].tolist() == reference.transduction_[j].tolist()
+
+
+def test_the_first_client_without_a_list_of_columns_gives_the_order(tmp_path: Path) -> None:
+    orders = (["f2", "f0", "label", "f1"], ["f1", "f0", "f2", "label"])
+    formats = [as_npy, *(shuffled(as_csv, order) for order in orders)]
+    path = write_federation(tmp_path, formats)
+    loaded = load_federation(path)
+    assert [c.columns for c in loaded.clients] == [None, ("f2", "f0", "f1"), ("f2", "f0", "f1")]
+    changed("[clients.east]", '[clients.east]\nfeature_columns = ["f0", "f1", "f2"]')(path)
+    assert load_federation(path).clients[2].columns == ("f0", "f1", "f2")
+    changed("[clients.south]", '[clients.south]\nfeature_columns = ["f1", "f2", "f0"]')(path)
+    assert load_federation(path).clients[1].columns == ("f1", "f2", "f0")
+
+
+def test_listed_columns_may_have_other_names(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_csv, as_npy])
+    x, y = arrays()[0][1], arrays()[1][1]
+    write_csv(
+        tmp_path / "south.csv", {"label": blank(y, ""), "c": x[:, 2], "a": x[:, 0], "b": x[:, 1]}
+    )
+    with pytest.raises(
+        DataError,
+        match=r"client 'south': the feature columns of .*south.csv are not those of client "
+        "'north': missing 'f0', 'f1', 'f2' and extra 'c', 'a', 'b'; name them alike",
+    ):
+        load_federation(path)
+    changed("[clients.south]", '[clients.south]\nfeature_columns = ["a", "b", "c"]')(path)
+    assert np.array_equal(load_federation(path).clients[1].features, x)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_column_like_a_row_number_is_warned_of(tmp_path: Path, suffix: str) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    x = arrays()[0][0]
+    columns = {"record": [7 + i for i in range(6)], "f0": x[:, 0].tolist(), "f1": x[:, 1].tolist()}
+    if suffix == "csv":
+        write_csv(tmp_path / "north.csv", columns)
+    else:
+        parquet.write_table(pa.table(columns), tmp_path / "north.parquet")
+    changed("north.npy", f"north.{suffix}")(path)
+    with pytest.warns(
+        UserWarning, match=r"client 'north': column 'record' counts .* id_column = \"record\"$"
+    ) as caught:
+        assert load_federation(path).clients[0].features.shape == (6, 3)
+    assert len(caught) == 1
+    changed("[clients.north]", '[clients.north]\nfeature_columns = ["record", "f0", "f1"]')(path)
+    assert load_federation(path).clients[0].features.shape == (6, 3)  # it is meant
+    changed('feature_columns = ["record", "f0", "f1"]', 'id_column = "record"')(path)
+    assert load_federation(path).clients[0].features.shape == (6, 2)
+
+
+# Labels by id
+
+
+@pytest.fixture
+def two_tables(tmp_path: Path) -> Path:
+    """North has ids in both tables; the labels are in another order and fewer."""
+    path = write_federation(tmp_path, [as_npy] * 3)
+    write_csv(tmp_path / "x.csv", {"id": list("abcdef"), **columns_of(arrays()[0][0])})
+    write_csv(tmp_path / "y.csv", {"id": ["f", "b", "a"], "digit": [5, 3, ""]})
+    changed(
+        'features = "north.npy"\nlabels = "north_y.npy"',
+        'features = "x.csv"\nlabels = "y.csv"\nid_column = "id"',
+    )(path)
+    return path
+
+
+@pytest.mark.parametrize("label_column", ["", 'label_column = "digit"\n'])
+def test_a_table_of_labels_is_joined_by_id(two_tables: Path, label_column: str) -> None:
+    changed('id_column = "id"\n', f'id_column = "id"\n{label_column}')(two_tables)
+    north = load_federation(two_tables).clients[0]
+    assert north.ids == list("abcdef")
+    assert north.labels == [None, 3, None, None, None, 5]
+    assert np.array_equal(north.features, arrays()[0][0])
+
+
+def test_ids_in_a_parquet_file_join_those_in_a_csv_file(two_tables: Path) -> None:
+    folder = two_tables.parent
+    write_csv(folder / "x.csv", {"id": range(6), **columns_of(arrays()[0][0])})
+    table = pa.table({"id": [4, 0], "digit": [3, 5]})
+    parquet.write_table(table, folder / "y.parquet")
+    changed("y.csv", "y.parquet")(two_tables)
+    assert load_federation(two_tables).clients[0].labels == [5, None, None, None, 3, None]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ("a,x", "row 2 of .*y.csv has the id 'x', which no row of .*x.csv has"),
+        ("a,a", "rows 1 and 2 of .*y.csv have the same id 'a'"),
+    ],
+)
+def test_ids_that_do_not_fit(two_tables: Path, ids: str, message: str) -> None:
+    write_csv(two_tables.parent / "y.csv", {"id": ids.split(","), "digit": [3, 5]})
+    with pytest.raises(DataError, match=f"client 'north': {message}"):
+        load_federation(two_tables)
+
+
+def test_without_the_id_column_labels_are_joined_by_position(two_tables: Path) -> None:
+    labels = two_tables.parent / "y.csv"
+    labels.write_text("digit\n3\n\n5\n\n\n\n\n\n")  # two lines too many, all blank
+    assert load_federation(two_tables).clients[0].labels == [3, None, 5, None, None, None]
+    for wrong in ("digit\n3\n", "digit\n3\n\n\n\n\n\n\n5\n"):
+        labels.write_text(wrong)
+        with pytest.raises(
+            DataError,
+            match=r"client 'north': .*x.csv has 6 rows and .*y.csv has . labels?, which are joined "
+            "by position; .* id_column",
+        ):
+            load_federation(two_tables)
+    write_csv(labels, {"digit": [3] + [""] * 7, "note": [""] * 8})
+    changed('id_column = "id"', 'id_column = "id"\nlabel_column = "digit"')(two_tables)
+    with pytest.raises(DataError, match=r"has 8 labels, which are joined by position"):
+        load_federation(two_tables)
+
+
 # What cannot be read
 
 
@@ -281,7 +449,11 @@ def removed(file: str) -> Callable[[Path], None]:
     [
         (lambda p: p.unlink(), ParameterError, "there is no file .*federation.toml"),
         (lambda p: p.unlink() or p.mkdir(), ParameterError, "federation.toml: .*directory"),
-        (lambda p: p.write_bytes(b"\xff"), ParameterError, "federation.toml: .*decode"),
+        (
+            lambda p: p.write_bytes(b"\xff"),
+            ParameterError,
+            "federation.toml is not encoded in UTF-8; save it as UTF-8",
+        ),
         (
             lambda p: p.write_text("k = "),
             ParameterError,
@@ -294,7 +466,16 @@ def removed(file: str) -> Callable[[Path], None]:
             ParameterError,
             "parameters must be a section, got",
         ),
-        (changed("[parameters]", "[parametres]"), ParameterError, "unknown field 'parametres'"),
+        (
+            changed("[parameters]", "[parametres]"),
+            ParameterError,
+            r"unknown field 'parametres'; .*; did you mean 'parameters'\?$",
+        ),
+        (
+            changed("n_bits = 64", "nbits = 64"),
+            ParameterError,
+            r"unknown field 'nbits'; .*; did you mean 'n_bits'\?$",
+        ),
         (changed("k = 2", "kk = 2"), ParameterError, r"\[parameters\]: unknown field 'kk'; the"),
         (
             changed("[parameters]", 'client_names = "x"\n[parameters]'),
@@ -311,7 +492,7 @@ def removed(file: str) -> Callable[[Path], None]:
         (
             changed("label_column", "labels_column"),
             ParameterError,
-            r"\[clients.north\]: unknown field 'labels_column'; the fields are features,",
+            r"\[clients.north\]: unknown field 'labels_column'; .*; did you mean 'label_column'",
         ),
         (
             changed('features = "north.csv"', ""),
@@ -331,7 +512,7 @@ def removed(file: str) -> Callable[[Path], None]:
         (
             changed('features = "north.csv"', 'features = "north.csv"\nfeature_columns = ["f9"]'),
             DataError,
-            "client 'north': .*north.csv has no column 'f9'; its columns are label, f0",
+            "client 'north': .*north.csv has no column 'f9'; its columns are 'label', 'f0'",
         ),
         (
             changed('features = "north.csv"', 'features = "gone.csv"'),
@@ -351,7 +532,7 @@ def removed(file: str) -> Callable[[Path], None]:
         (
             changed('label_column = "label"', 'label_column = "digit"'),
             DataError,
-            "client 'north': .*north.csv has no column 'digit'; its columns are label, f0, f1, f2",
+            "client 'north': .*north.csv has no column 'digit'; its .* 'label', 'f0', 'f1', 'f2'$",
         ),
         (
             changed('labels = "south_y.npy"', 'id_column = "x"'),
@@ -404,6 +585,16 @@ def removed(file: str) -> Callable[[Path], None]:
             DataError,
             "client 'north': .*north.csv has no feature columns",
         ),
+        (
+            rewritten("north.csv", "label,f0,f1,f2\n3,1,2,nan\n"),
+            DataError,
+            "client 'north': row 1, column 'f2' of .*north.csv is 'nan', which is not finite",
+        ),
+        (
+            lambda p: np.save(p.parent / "south_y.npy", np.zeros(3)),
+            DataError,
+            "client 'south': .*south.npy has 4 rows and .*south_y.npy has 3 labels, which are join",
+        ),
         (rewritten("south.npy", "x"), DataError, "client 'south': .*south.npy cannot be read"),
     ],
 )
@@ -427,7 +618,28 @@ def test_names_that_are_unsafe_as_names_of_files(tmp_path: Path, name: str) -> N
         load_federation(path)
 
 
-@pytest.mark.parametrize("name", ["Zürich 1", "a-b_c", "x.y", "客户"])
+@pytest.mark.parametrize(
+    "name", ["CON", "nul", "Aux.old", "prn", "COM1", "lpt9", "com0.x.y", "cost", "Cost"]
+)
+def test_names_that_windows_or_the_results_reserve(tmp_path: Path, name: str) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
+    changed("[clients.north]", f'[clients."{name}"]')(path)
+    with pytest.raises(ParameterError, match=f"so it cannot be '{name}'; choose another"):
+        load_federation(path)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"), [("north", "NORTH"), ("Straße", "STRASSE"), ("caf\u00e9", "cafe\u0301")]
+)
+def test_names_that_differ_only_by_case(tmp_path: Path, one: str, two: str) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
+    text = path.read_text().replace("[clients.north]", f'[clients."{one}"]')
+    path.write_text(text.replace("[clients.south]", f'[clients."{two}"]'), encoding="utf-8")
+    with pytest.raises(ParameterError, match=f"{one}' and '{two}' become the name of one file"):
+        load_federation(path)
+
+
+@pytest.mark.parametrize("name", ["Zürich 1", "a-b_c", "x.y", "客户", "console", "com", "costs"])
 def test_other_names_are_fine(tmp_path: Path, name: str) -> None:
     path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
     path.write_text(
@@ -479,7 +691,8 @@ def test_unlabelled_rows_of_text_classes_are_empty_and_minus_one_is_a_class(
     for name, y in zip(NAMES, arrays()[1], strict=True):
         np.save(tmp_path / f"{name}_y.npy", np.where(y == 3, "-1", "5"))
     loaded = load_federation(path)
-    result = fitted(loaded)
+    with pytest.warns(UserWarning, match="the labels '-1' look like missing ones"):
+        result = fitted(loaded)
     result.transduction_[0] = np.array(["-1", None, "5", "5", "5", "5"], dtype=object)
     write_results(loaded, result)
     rows = rows_of(tmp_path / "results" / "north.csv")
@@ -573,6 +786,33 @@ def test_a_folder_that_may_not_be_written(
     monkeypatch.setattr(federation_file.os, "access", lambda place, mode: place != tmp_path)
     with pytest.raises(ParameterError, match=r"results cannot be written to .* may not be written"):
         require_writable(finished[0])
+
+
+@pytest.mark.parametrize("file", ["north.csv", "north_y.csv"])
+@pytest.mark.parametrize("link", [False, True])
+def test_what_was_read_is_not_replaced(tmp_path: Path, file: str, link: bool) -> None:
+    path = write_federation(tmp_path, [as_two_csv, as_npy, as_npz])
+    if file == "north_y.csv":  # a client whose results would have this name
+        path.write_text(path.read_text().replace("[clients.south]", "[clients.north_y]"))
+    if link:
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / file).symlink_to(tmp_path / file)
+    loaded = replace(load_federation(path), output=tmp_path / ("other" if link else "."))
+    result = fitted(loaded)
+    before = content_of(tmp_path)
+    for refuse in (lambda: require_writable(loaded), lambda: write_results(loaded, result)):
+        with pytest.raises(
+            ParameterError, match=f"{file} is one of the files that were read; choose another"
+        ):
+            refuse()
+    assert content_of(tmp_path) == before
+
+
+def test_the_federation_file_is_not_replaced(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3, 'output = "."')
+    path = path.rename(tmp_path / "cost.json")
+    with pytest.raises(ParameterError, match=r"cost.json is one of the files that were read"):
+        require_writable(load_federation(path))
 
 
 def test_requiring_a_folder_does_not_make_it(

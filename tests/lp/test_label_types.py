@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.labels import UNLABELLED, class_values, decode, encode, marked_values, one_hot
@@ -72,11 +73,16 @@ def test_a_list_of_integers_and_text_stays_what_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "y", [np.zeros((2, 1)), np.array(3), np.zeros((0, 2)), 5, None, "abc", b"abc", {1}.__iter__()]
+    "y",
+    [
+        *(np.zeros((2, 1)), np.array(3), np.zeros((0, 2)), 5, None, "abc", b"abc", {1}.__iter__()),
+        *({1, 2}, {1: 2}, sparse.csr_array(np.eye(1, 3)), (v for v in [1])),
+    ],
 )
 def test_labels_that_are_no_vector_are_refused(y: Any) -> None:
-    with pytest.raises(DataError, match="client 'alice': labels must be"):
+    with pytest.raises(DataError, match="client 'alice': labels must be") as caught:
         marked_values(y, "alice")
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

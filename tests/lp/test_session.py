@@ -293,13 +293,19 @@ def test_labels_are_those_of_the_pooled_data(case: tuple[Data, Parameters]) -> N
     assert_equals_pooled(*case)
 
 
+@settings(deadline=None, max_examples=10)
+@given(federations(["rlwe"], n_bits=(16, 64)))
+def test_labels_are_those_of_the_pooled_data_with_rlwe(case: tuple[Data, Parameters]) -> None:
+    assert_equals_pooled(*case)
+
+
 @settings(deadline=None, max_examples=12)
 @given(federations(["shade"], st.integers(0, 2), (7, 16)))
 def test_labels_are_those_of_the_pooled_data_with_shade(case: tuple[Data, Parameters]) -> None:
     assert_equals_pooled(*case)
 
 
-@pytest.mark.parametrize("hamming", ["plain", "masked"])
+@pytest.mark.parametrize("hamming", ["plain", "masked", "rlwe"])
 @pytest.mark.parametrize(
     "shape",
     [
@@ -404,6 +410,7 @@ def test_without_a_fixed_seed_the_clients_agree_on_one() -> None:
         ("plain", {"a": 3, "b": 0, "c": 2}),
         ("masked", {"a": 3, "b": 4, "c": 2, "d": 1}),
         ("masked", {"a": 9, "b": 9}),
+        ("rlwe", {"a": 3, "b": 4, "c": 2}),
         ("shade", {"a": 2, "b": 1, "c": 1}),
     ],
 )
@@ -502,10 +509,14 @@ def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
 
 
 DROPOUT_DATA = blobs({"a": 4, "b": 5, "c": 3}, labelled=2, seed=302)
-LAST_UPLOAD = {"plain": "Sealed[PlainBits]", "masked": "Sealed[DistanceShares]"}
+LAST_UPLOAD = {
+    "plain": "Sealed[PlainBits]",
+    "masked": "Sealed[DistanceShares]",
+    "rlwe": "Sealed[DistanceShares]",
+}
 
 
-@pytest.mark.parametrize("hamming", ["plain", "masked"])
+@pytest.mark.parametrize("hamming", LAST_UPLOAD)
 @pytest.mark.parametrize("gone", ["a", "b", "c"])
 def test_a_client_that_vanishes_changes_what_the_paper_says(hamming: str, gone: str) -> None:
     """Paper, Robustness: absent before H; only unlabelled after it; no effect after the sums."""
@@ -628,9 +639,10 @@ def test_k_shrinks_when_dropouts_leave_fewer_rows() -> None:
 # Altered messages
 
 
-def test_an_altered_or_lost_message_gives_the_right_labels_or_a_typed_error() -> None:
+@pytest.mark.parametrize("hamming", ["masked", "rlwe"])
+def test_an_altered_or_lost_message_gives_the_right_labels_or_a_typed_error(hamming: str) -> None:
     data = blobs({"a": 3, "b": 2, "c": 2}, labelled=1, d=3)
-    params = replace(SMALL, n_bits=16, k=1)
+    params = replace(SMALL, n_bits=16, k=1, hamming=hamming)
     cases = finished = 0
     for case in every_corruption(federation(data, params)):
         check_outcome(case.outcome, data, params)
@@ -820,7 +832,7 @@ def test_a_score_that_does_not_fit_is_refused_before_it_is_sent() -> None:
         ("gamma", 0, "positive and finite, got 0.0"),
         ("gamma", math.inf, "positive and finite, got inf"),
         ("gamma", True, "gamma must be a number, got True"),
-        ("hamming", "rot13", "'rot13' is none of masked, plain"),
+        ("hamming", "rot13", "'rot13' is none of masked, paillier, .*plain"),
         ("hamming", [], r"name of a back end, got \[\]"),
         ("include_self", "no", "true or false, got 'no'"),
         ("include_self", 1, "true or false, got 1"),
@@ -860,7 +872,7 @@ def received(data: Data, party: str, seed: int) -> list[tuple[str, str, bytes]]:
     ]
 
 
-@pytest.mark.parametrize("hamming", ["plain", "masked", "shade"])
+@pytest.mark.parametrize("hamming", ["plain", "masked", "rlwe", "shade"])
 def test_nothing_before_the_row_sums_depends_on_the_labels(hamming: str) -> None:
     params = replace(VIEW_PARAMS, hamming=hamming)
     one = views(federation(VIEW_DATA, params))
@@ -910,15 +922,26 @@ def test_the_same_test_finds_missing_masks(monkeypatch: pytest.MonkeyPatch) -> N
     assert same_distribution(one, two) < 1e-9
 
 
-def test_nobody_receives_vectors_or_labels() -> None:
+@pytest.mark.parametrize(
+    ("hamming", "at_server", "at_clients"),
+    [
+        ("masked", ["MaskedRows", "DistanceShares"], []),
+        ("rlwe", ["DistanceShares"], ["RlweCiphertexts", "RlweMasks", "RlweAnswers"]),
+    ],
+)
+def test_nobody_receives_vectors_or_labels(
+    hamming: str, at_server: list[str], at_clients: list[str]
+) -> None:
     """The types of all messages that each party opens."""
-    seen = views(federation(VIEW_DATA, VIEW_PARAMS))
+    seen = views(federation(VIEW_DATA, replace(VIEW_PARAMS, hamming=hamming)))
     setup = {"Received", "Confirm"}
     assert {kind_of(m) for _, m in seen[SERVER]} == {
-        *("Hello", *setup, "Prepared", "MaskedRows", "DistanceShares", "RowSumsUpload")
+        *("Hello", *setup, "Prepared", *at_server, "RowSumsUpload")
     }
-    for c in VIEW_DATA:
-        assert {kind_of(m) for _, m in seen[c]} == {
+    by_client = [{kind_of(m) for _, m in seen[c]} for c in VIEW_DATA]
+    assert set.union(*by_client) >= set(at_clients)
+    for kinds in by_client:
+        assert kinds - set(at_clients) == {
             *("Directory", "SeedShare", "Roster", "Participants", "Influence"),
             *("RowSumsRound", "RowSumsBlock"),
         }

@@ -20,9 +20,12 @@ from xclp_lp.tables import (
     SUFFIXES,
     Table,
     column_of,
+    feature_columns,
     features_of,
     integers_if_all,
+    joined_by_id,
     labels_of,
+    looks_like_row_numbers,
     read_file,
 )
 
@@ -39,8 +42,16 @@ def read_table(path: Path) -> Table:
 
 
 def features(source: Any, **options: Any) -> Any:
-    defaults: dict[str, Any] = {"array": None, "columns": None, "leave_out": ()}
-    return features_of(source, "alice", Path("file"), **(defaults | options))
+    array = options.pop("array", None)
+    if not isinstance(source, Table):
+        return features_of(source, "alice", Path("file"), array=array)
+    chosen = columns(source, **options)
+    return features_of(source, "alice", Path("file"), columns=chosen)
+
+
+def columns(source: Table, **options: Any) -> list[str]:
+    defaults: dict[str, Any] = {"columns": None, "leave_out": ()}
+    return feature_columns(source, "alice", Path("file"), **(defaults | options))
 
 
 def labels(source: Any, **options: Any) -> Any:
@@ -62,6 +73,11 @@ def labels(source: Any, **options: Any) -> Any:
         ("a,b\n,\n", {"a": [""], "b": [""]}),
         ("digit\n3\n\n4\n", {"digit": ["3", "", "4"]}),
         ('digit\n""\n4\n', {"digit": ["", "4"]}),
+        ("a,b\n1,2\n\n", {"a": ["1"], "b": ["2"]}),
+        ("a,b\r\n1,2\r\n\r\n  \r\n\r\n", {"a": ["1"], "b": ["2"]}),
+        ("a,b\n\n\n", {"a": [], "b": []}),
+        ("digit\n3\n\n", {"digit": ["3", ""]}),
+        ("a;b,c\n1,2\n", {"a;b": ["1"], "c": ["2"]}),
     ],
 )
 def test_csv(tmp_path: Path, content: str | bytes, columns: dict[str, list[str]]) -> None:
@@ -73,15 +89,21 @@ def test_csv(tmp_path: Path, content: str | bytes, columns: dict[str, list[str]]
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b\n1,2\n3\n", "row 2 of .*x.csv has 1 fields; the header has 2"),
+        ("a,b\n1,2\n3\n", "row 2 of .*x.csv has 1 field; the header has 2; put"),
         ("a,b\n1,2,3\n", "row 1 of .*x.csv has 3 fields; the header has 2"),
-        ("a,b\n1,2\n\n3,4\n", "row 2 of .*x.csv has 0 fields; the header has 2"),
+        ("a,b\n1,2\n\n3,4\n", "row 2 of .*x.csv is a blank line before the end; delete"),
         ("a,a\n1,2\n", "the first line of .*x.csv must name every column once"),
         ("", "the first line of .*x.csv must name every column once"),
         ("\n1\n", "the first line of .*x.csv must name every column once"),
         ('a\n"1\n', "line 2 of .*x.csv: unexpected end of data"),
         ('a\n"1"2\n', "line 2 of .*x.csv: ',' expected after"),
-        (b"a\n\xff\n", "x.csv cannot be read: 'utf-8' codec can't decode"),
+        ("a,b\n1,2\n\n \n3,4\n", "row 2 of .*x.csv is a blank line before the end; delete"),
+        ("a,b\n1,2\n\n3\n", "row 2 of .*x.csv is a blank line before the end; delete"),
+        ("a\n\xff\n".encode("latin-1"), "x.csv is not encoded in UTF-8; save it as UTF-8"),
+        ("a,b\n1,2\n".encode("utf-16"), "x.csv is not encoded in UTF-8; save it as UTF-8"),
+        ("a;b\n1,5;2\n", "x.csv is separated by semicolons; save it separated by commas"),
+        ('"a";"b"\n"1";"2"\n', "x.csv is separated by semicolons; save it separated by commas"),
+        (b"\xef\xbb\xbfa\tb\n1\t2\n", "x.csv is separated by tabs; save it separated by commas"),
     ],
 )
 def test_csv_that_cannot_be_read(tmp_path: Path, content: str | bytes, message: str) -> None:
@@ -163,13 +185,26 @@ def array_as_archive(path: Path) -> None:
         ("gone.parquet", lambda p: None, "there is no file .*gone.parquet"),
         ("x.txt", lambda p: p.write_text("a"), "none of the kinds .*: .npy, .npz, .csv, .parquet"),
         ("x", lambda p: p.write_text("a"), "none of the kinds that can be read"),
-        ("x.CSV", lambda p: p.write_text("a"), "none of the kinds that can be read"),
+        ("x.NPZ", lambda p: array_as_archive(p), "single array; rename it to .npy"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, name: str, spoil: Any, message: str) -> None:
     spoil(tmp_path / name)
     with pytest.raises(DataError, match=f"^client 'alice': .*{message}"):
         read_file(tmp_path / name, "alice")
+
+
+def test_suffixes_in_capitals(tmp_path: Path) -> None:
+    text(tmp_path / "x.CSV", "a\n1\n")
+    np.save(tmp_path / "x.npy", np.arange(3))
+    (tmp_path / "x.npy").rename(tmp_path / "x.NPY")
+    np.savez(tmp_path / "x.npz", x=np.arange(3))
+    (tmp_path / "x.npz").rename(tmp_path / "x.Npz")
+    parquet.write_table(pa.table({"a": [1]}), tmp_path / "x.PARQUET")
+    assert read_table(tmp_path / "x.CSV").columns == {"a": ["1"]}
+    assert read_table(tmp_path / "x.PARQUET").columns == {"a": [1]}
+    assert features(read_file(tmp_path / "x.NPY", "alice")).tolist() == [0, 1, 2]
+    assert features(read_file(tmp_path / "x.Npz", "alice")).tolist() == [0, 1, 2]
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -213,10 +248,10 @@ def test_features_are_all_columns_but_those_left_out() -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(), max_size=5))
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=5))
 def test_numbers_survive_their_way_through_text(numbers: list[float]) -> None:
     table = Table({"u": [repr(x) for x in numbers]})
-    assert np.array_equal(features(table)[:, 0], numbers, equal_nan=True)
+    assert np.array_equal(features(table)[:, 0], numbers)
 
 
 @pytest.mark.parametrize(
@@ -231,11 +266,18 @@ def test_numbers_survive_their_way_through_text(numbers: list[float]) -> None:
         ("0x10", "is '0x10', which is no number"),
         ([1], r"is \[1\], which is no number"),
         (datetime.date(2020, 1, 1), r"is datetime.date\(2020, 1, 1\), which is no number"),
+        ("nan", "is 'nan', which is not finite"),
+        ("-Infinity", "is '-Infinity', which is not finite"),
+        ("1e999", "is '1e999', which is not finite"),
+        (float("nan"), "is nan, which is not finite"),
     ],
 )
 def test_cells_that_are_no_numbers(cell: Any, message: str) -> None:
     table = Table({"u": ["1", "2"], "v": ["1", cell]})
-    with pytest.raises(DataError, match=f"^client 'alice': row 2, column 'v' of file {message}$"):
+    hint = "id_column or label_column" if "no number" in message else r"fill it in \(impute\)$"
+    with pytest.raises(
+        DataError, match=f"^client 'alice': row 2, column 'v' of file {message}; .*{hint}"
+    ):
         features(table)
 
 
@@ -245,7 +287,8 @@ def test_other_numbers_of_a_parquet_file() -> None:
 
 def test_columns_that_are_not_there() -> None:
     with pytest.raises(
-        DataError, match="client 'alice': file has no column 'w'; its columns are id, u, v, digit"
+        DataError,
+        match="client 'alice': file has no column 'w'; its columns are 'id', 'u', 'v', 'd",
     ):
         features(TABLE, columns=["u", "w"])
     with pytest.raises(DataError, match="client 'alice': file has no feature columns"):
@@ -254,6 +297,56 @@ def test_columns_that_are_not_there() -> None:
         features(TABLE, columns=[])
     with pytest.raises(DataError, match="file has no column 'w'"):
         column_of(TABLE, "alice", Path("file"), "w")
+    with pytest.raises(DataError, match=r"'digit'; did you mean 'digit'\?$"):
+        column_of(TABLE, "alice", Path("file"), "digits")
+    wide = Table({f"c{i}": [] for i in range(100)})
+    with pytest.raises(DataError, match=r"its columns are 'c0', .* 'c7', … \(100 in all\)$"):
+        column_of(wide, "alice", Path("file"), "w")
+
+
+def test_columns_are_matched_by_name() -> None:
+    table = Table({"w": [], "id": [], "u": [], "v": []})
+    assert columns(table, leave_out=["id"]) == ["w", "u", "v"]
+    like = ("bob", ["u", "v", "w"])
+    assert columns(table, leave_out=["id"], like=like) == ["u", "v", "w"]
+    assert columns(table, columns=["v", "w", "u"], like=like) == ["v", "w", "u"]
+    assert columns(table, columns=["v"], like=like) == ["v"]
+
+
+@pytest.mark.parametrize(
+    ("leave_out", "difference"),
+    [
+        ([], "extra 'id'"),
+        (["id", "w", "u"], "missing 'u', 'w'"),
+        (["v"], "missing 'v' and extra 'id'"),
+    ],
+)
+def test_other_columns_are_named(leave_out: list[str], difference: str) -> None:
+    table = Table({"w": [], "id": [], "u": [], "v": []})
+    with pytest.raises(DataError) as caught:
+        columns(table, leave_out=leave_out, like=("bob", ["u", "v", "w"]))
+    assert str(caught.value).startswith(
+        "client 'alice': the feature columns of file are not those of client 'bob': "
+        f"{difference}; name them alike, list feature_columns"
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ([0, 1, 2], True),
+        ([-1, 0, 1, 2], True),
+        ([7, 8, 9, 10], True),
+        ([0, 1], False),
+        ([], False),
+        ([0, 1, 3], False),
+        ([2, 1, 0], False),
+        ([0.5, 1.5, 2.5], False),
+        ([1, 1, 1], False),
+    ],
+)
+def test_row_numbers(column: list[float], expected: bool) -> None:
+    assert looks_like_row_numbers(np.array(column, dtype=float)) is expected
 
 
 # Labels
@@ -263,11 +356,37 @@ def test_labels_of_a_table() -> None:
     assert labels(TABLE, column="digit") == [None, "7"]
     assert labels(Table({"any": ["a", "", "  ", "-1", "nan"]})) == ["a", None, None, "-1", "nan"]
     with pytest.raises(
-        DataError, match=r"say which column .* label_column = one of id, u, v, digit"
+        DataError, match=r"say which column .* label_column = one of 'id', 'u', 'v', 'digit'"
     ):
         labels(TABLE)
     with pytest.raises(DataError, match="no column 'w'"):
         labels(TABLE, column="w")
+    assert labels(Table({"id": ["x"], "y": ["7"]}), id_column="id") == ["7"]
+
+
+def joined(values: list[Any], label_ids: list[Any], ids: list[Any]) -> list[Any]:
+    return joined_by_id(values, label_ids, ids, "alice", Path("labels"), Path("features"))
+
+
+def test_labels_are_joined_by_id() -> None:
+    assert joined(["7", None, "9"], ["c", "a", "b"], ["a", "b", "c", "d"]) == [None, "9", "7", None]
+    assert joined([1, 2], [" 8", "7"], [7, 8]) == [2, 1]  # text beside integers of a .parquet file
+    assert joined([], [], ["a"]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("label_ids", "ids", "message"),
+    [
+        (["a", "a"], ["a", "b"], "rows 1 and 2 of labels have the same id 'a'; .* unique"),
+        (["a"], ["b", "a", "b"], "rows 1 and 3 of features have the same id 'b'; .* unique"),
+        (["a", "c"], ["a", "b"], "row 2 of labels has the id 'c', which no row of features has"),
+        (["a", " "], ["a", "b"], "row 2 of labels has no id"),
+        (["a"], ["a", None], "row 2 of features has no id"),
+    ],
+)
+def test_ids_that_cannot_be_joined(label_ids: list[Any], ids: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=f"^client 'alice': {message}"):
+        joined([1] * len(label_ids), label_ids, ids)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +409,14 @@ def test_arrays_that_are_not_there(source: Any, options: Any, message: str) -> N
     [
         ([["1", None, "-1"], ["0", "12"]], [[1, None, -1], [0, 12]]),
         ([["1", "2"], ["cat"]], [["1", "2"], ["cat"]]),
-        ([["1", "2.0"]], [["1", "2.0"]]),
+        ([["1", "2.0"]], [[1, 2]]),
+        ([["0", "1"], ["0.0", "1.00", None]], [[0, 1], [0, 1, None]]),
+        ([["-1.0", "10"]], [[-1, 10]]),
+        ([["1.0", "1.5"]], [["1.0", "1.5"]]),
+        ([["1.0", "cat"]], [["1.0", "cat"]]),
+        ([["1."]], [["1."]]),
+        ([["-0.0"]], [["-0.0"]]),
+        ([["9" * 19]], [["9" * 19]]),
         ([["01", "2"]], [["01", "2"]]),
         ([["+1"]], [["+1"]]),
         ([["1_0"]], [["1_0"]]),

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_lp.estimator import Plan
+from xclp_lp.report import SECONDS, duration, estimate_line, plan_lines, size
+from xclp_lp.session import ClientData, Parameters
+from xclp_lp.wording import count, did_you_mean, listing
+
+
+def plan(labelled: dict[str, int], classes: tuple[str | int, ...], rows: int = 4) -> Plan:
+    data = {
+        c: ClientData(np.ones((rows, 3)), np.where(np.arange(rows) < n, 0, -1))
+        for c, n in labelled.items()
+    }
+    return Plan(Parameters(classes=classes, k=2, hamming="masked"), data)
+
+
+def test_words() -> None:
+    assert count(1, "row") == "1 row"
+    assert count(0, "row") == "0 rows"
+    assert count(12_345, "class", "classes") == "12,345 classes"
+    assert listing(["a", 1]) == "'a', 1"
+    assert listing(range(12), 3) == "0, 1, 2, … (12 in all)"
+    assert listing({"line\nbreak": 1}) == r"'line\nbreak'"
+    assert did_you_mean("labels_column", ["label_column", "labels"]).endswith("'label_column'?")
+    assert did_you_mean("x", ["label_column"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "a second or less"),
+        (1.2, "1 second"),
+        (59.7, "1 minute"),
+        (600, "10 minutes"),
+        (3590, "1 hour"),
+        (47 * 3600, "47 hours"),
+        (48 * 3600, "2 days"),
+        (999 * 86400, "999 days"),
+        (3650 * 86400, "10 years"),
+        (3.65e9 * 86400, "10,000,000 years"),
+    ],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_sizes() -> None:
+    assert [size(n) for n in (999, 1000, 5e7, 3.6865e12)] == [
+        *("999 B", "1.0 kB", "50.0 MB", "3,686.5 GB")
+    ]
+
+
+SIZES = {"a": 500, "b": 500}
+
+
+@pytest.mark.parametrize(
+    ("backend", "words"),
+    [
+        ("shade", ["roughly 26 hours on one core", "rlwe and masked are much faster"]),
+        ("paillier", ["roughly 4 hours on one core", "much faster"]),
+        ("paillier-packed", ["roughly 26 seconds on one core"]),
+        ("shade-ext", ["AES blocks; roughly 7 seconds on one core"]),
+    ],
+)
+def test_slow_back_ends_say_how_long_they_take(backend: str, words: list[str]) -> None:
+    line = estimate_line(backend, SIZES, 4096)
+    assert all(word in line for word in words), line
+    assert ("much faster" in line) == ("much faster" in words[-1])
+
+
+@pytest.mark.parametrize("backend", ["rlwe", "masked", "plain"])
+def test_fast_back_ends_do_not(backend: str) -> None:
+    line = estimate_line(backend, SIZES, 4096)
+    assert line.startswith(f"distances by {backend}: ")
+    assert "roughly" not in line
+    assert ("1 round," in line) == (backend != "rlwe")
+
+
+def test_all_operations_of_the_slow_back_ends_have_a_duration() -> None:
+    for name in ("shade", "shade-ext", "paillier", "paillier-packed"):
+        assert set(BACKENDS[name].operations(SIZES, 64)) <= set(SECONDS)
+
+
+def test_plans() -> None:
+    lines = list(plan_lines(plan({"a": 1, "b": 0, "c": 2}, ("x ", "y"))))
+    assert lines[:-1] == [
+        "3 clients, 12 rows, 3 features",
+        "2 classes: 'x ', 'y'",
+        "3 of 12 rows labelled; clients without labels: 'b'",
+    ]
+    assert lines[-1] == estimate_line("masked", {"a": 4, "b": 4, "c": 4}, 4096)
+
+
+def test_long_plans_are_cut() -> None:
+    many = {f"c{i}": int(i == 0) for i in range(10)}
+    columns = {c: [f"f{i}" for i in range(20)] for c in many}
+    lines = list(plan_lines(plan(many, tuple(range(12))), columns))
+    assert lines[1].startswith("features: 'f0', 'f1', ")
+    assert lines[1].endswith("'f7', … (20 in all)")
+    assert lines[2] == "12 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, … (12 in all)"
+    assert lines[3] == (
+        "1 of 40 rows labelled; clients without labels: 'c1', 'c2', 'c3', 'c4', 'c5', … (9 in all)"
+    )
+
+
+def test_other_names_are_told_apart() -> None:
+    columns = {"a": ["u", "v", "w"], "b": None, "c": ["x", "y", "z"], "d": ("u", "v", "w")}
+    lines = list(plan_lines(plan(dict.fromkeys(columns, 1), ("k",)), columns))
+    assert lines[1:4] == [
+        "features of 'a', 'd': 'u', 'v', 'w'",
+        "features of 'c': 'x', 'y', 'z'",
+        "1 class: 'k'",
+    ]
+
+
+def test_one_is_not_many() -> None:
+    tiny = Plan(
+        Parameters(classes=(0,), k=1, hamming="masked"),
+        {"a": ClientData(np.ones((1, 1)), np.zeros(1, dtype=np.int64))},
+    )
+    assert list(plan_lines(tiny))[:3] == [
+        "1 client, 1 row, 1 feature",
+        "1 class: 0",
+        "1 of 1 row labelled",
+    ]

@@ -1,0 +1,25 @@
+"""How messages count and list things, all in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from itertools import islice
+from typing import Any
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """Write a number of things: ``1 row``, ``1,000 rows``, ``2 classes``."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def listing(items: Collection[Any], most: int = 8) -> str:
+    """List the first few things and say how many there are if there are more."""
+    shown = ", ".join(repr(item) for item in islice(items, most))
+    return shown if len(items) <= most else f"{shown}, … ({len(items):,} in all)"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'that'?`` if something known is like `name`, or nothing."""
+    similar = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {similar[0]!r}?" if similar else ""
