@@ -82,6 +82,10 @@ def demo(
     seed: Annotated[
         int, typer.Option(help="Chooses the labelled rows and the projection; keys stay random.")
     ] = 0,
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Use only so many rows of each client, for the slow back ends."),
+    ] = None,
     repeat: Annotated[
         int, typer.Option(min=1, help="Average over this many seeds, from --seed on.")
     ] = 1,
@@ -96,6 +100,8 @@ def demo(
         _require_writable(json_file)
     with console.status(f"reading {dataset}"):
         federation = load(dataset)
+    if rows is not None:
+        federation = federation.thinned(rows)
     console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
     runs: list[Comparison] = []
 
@@ -143,6 +149,7 @@ def demo(
             "alpha": alpha,
             "n_bits": bits,
             "hamming": hamming,
+            "rows_per_client": rows,
             "seeds": list(range(seed, seed + repeat)),
         }
         _write_json(json_file, result | {"parameters": parameters})

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
@@ -51,7 +52,7 @@ def compare(
     n_bits: int,
     k: int,
     alpha: float,
-    hamming: str,
+    hamming: str | HammingBackend,
     rng: Rng | None = None,
     progress: Callable[[Progress], None] | None = None,
     announce: Callable[[Plan], None] | None = None,

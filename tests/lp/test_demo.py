@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import INSECURE_TEST_128
+from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.protocols.hamming.paillier import Paillier
+from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation, demo
-from xclp_lp.data import Federation, label_mask
+from xclp_lp.data import Federation, label_mask, load
 from xclp_lp.demo import compare, summary
 
 SETTINGS: dict[str, Any] = {
@@ -40,6 +44,30 @@ def blobs(classes: tuple[Any, ...] = ("x", "y", "z"), seed: int = 0) -> Federati
     codes = [rng.integers(0, len(classes), n) for n in (12, 9, 14)]
     features = [centres[y] + rng.standard_normal((len(y), 5)) for y in codes]
     return federation([np.array(classes)[y] for y in codes], features, classes)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_labels_are_identical_with_every_back_end(name: str) -> None:
+    quick = {b.name: b for b in (Paillier(INSECURE_TEST_128), PaillierPacked(INSECURE_TEST_128))}
+    small = load("digits", n_clients=3).thinned(6)
+    settings = {"hamming": quick.get(name, name), "n_bits": 24, "labelled": 0.4}
+    assert compare(small, **SETTINGS | settings).identical is True
+
+
+def test_thinning_keeps_rows_of_all_parts() -> None:
+    whole = load("watch")
+    small = whole.thinned(20)
+    assert small.names == whole.names
+    assert [len(y) for y in small.labels] == [20] * 10
+    for v, y, features, labels in zip(
+        small.features, small.labels, whole.features, whole.labels, strict=True
+    ):
+        assert len(set(y.tolist())) >= 5
+        for row, label in zip(v, y, strict=True):
+            assert label in labels[(features == row).all(axis=1)]
+    assert [len(y) for y in whole.thinned(10**6).labels] == [len(y) for y in whole.labels]
+    with pytest.raises(ParameterError, match="rows must be at least 1, got 0"):
+        whole.thinned(0)
 
 
 @pytest.mark.parametrize("hamming", ["plain", "masked"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,24 @@ class Federation:
     classes: tuple[int | str, ...]
     source: str
     licence: str
+
+    def thinned(self, rows: int) -> Federation:
+        """Return the same clients with at most `rows` rows each, spread evenly over their rows.
+
+        Raises:
+            ParameterError: `rows` is below 1.
+        """
+        if rows < 1:
+            raise ParameterError(f"rows must be at least 1, got {rows}")
+        picks = [
+            np.unique(np.linspace(0, len(y) - 1, min(rows, len(y))).round().astype(np.intp))
+            for y in self.labels
+        ]
+        return replace(
+            self,
+            features=tuple(v[p] for v, p in zip(self.features, picks, strict=True)),
+            labels=tuple(y[p] for y, p in zip(self.labels, picks, strict=True)),
+        )
 
     def __post_init__(self) -> None:
         if not self.names or not len(self.names) == len(self.features) == len(self.labels):
