@@ -158,7 +158,9 @@ def test_clients_without_rows(backend, sizes):
     assert np.array_equal(got.matrix, oracle(bits))
 
 
-@pytest.mark.parametrize("backend", QUICK.values(), ids=ident)
+@pytest.mark.parametrize(
+    "backend", (QUICK | {"shade-ext": BACKENDS["shade-ext"]}).values(), ids=ident
+)
 @pytest.mark.parametrize("sizes", [[2, 1], [1, 2, 3], [0, 2, 1], [2, 0, 0, 1]])
 @pytest.mark.parametrize("n_bits", [1, 7, 8, 9])
 def test_metered_bytes_are_the_formula(backend, sizes, n_bits):

@@ -181,6 +181,7 @@ def test_the_demonstration(tmp_path: Path) -> None:
         "alpha": 0.99,
         "n_bits": 512,
         "hamming": "masked",
+        "rows_per_client": None,
         "seeds": [0],
     }
     steps = result["cost"]["steps"]
