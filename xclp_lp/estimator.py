@@ -244,6 +244,7 @@ def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArra
             matrices.append(None if array.size == 0 and array.ndim < 2 else checked_vectors(array))
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from None
+    _require_same_columns(Xs, names)
     known = [(name, m) for name, m in zip(names, matrices, strict=True) if m is not None]
     if not known:
         raise DataError("no client has any rows")
@@ -255,6 +256,25 @@ def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArra
                 f"{first.shape[1]}; all must have the same"
             )
     return [np.zeros((0, first.shape[1])) if m is None else m for m in matrices]
+
+
+def _require_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> None:
+    """Refuse data frames whose columns differ in name or order; arrays have no names.
+
+    Raises:
+        DataError: names the client.
+    """
+    frames = [
+        (name, list(x.columns))
+        for name, x in zip(names, Xs, strict=True)
+        if hasattr(x, "columns") and not getattr(x, "empty", False)
+    ]
+    for name, columns in frames[1:]:
+        if columns != frames[0][1]:
+            raise DataError(
+                f"client {name!r} has the columns {columns}, {frames[0][0]!r} has {frames[0][1]}; "
+                "give all data frames the same columns in the same order"
+            )
 
 
 def _as_matrix(x: ArrayLike) -> NDArray[Any]:
@@ -318,7 +338,7 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
     n = sum(sizes.values())
 
     def needed(backend: str | HammingBackend) -> int:
-        own = get_backend(backend).memory_bytes(sizes, n_bits)
+        own = get_backend(backend).estimate(sizes, n_bits).simulation_bytes
         return max(2 * n * n + n * n_bits, own)
 
     if needed(hamming) > available:

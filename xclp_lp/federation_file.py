@@ -264,14 +264,16 @@ def _load_client(
             column=label_column,
             id_column=id_column,
         )
-    if (
-        "labels" in section
-        and ids is not None
-        and isinstance(label_source, Table)
-        and id_column in label_source.columns
-    ):
-        label_ids = label_source.columns[id_column]
+    table = label_source if "labels" in section and isinstance(label_source, Table) else None
+    if table is not None and ids is not None and id_column in table.columns:
+        label_ids = table.columns[str(id_column)]
         labels = joined_by_id(list(labels), label_ids, ids, name, labels_path, features_path)
+    elif table is not None and ids is not None and len(table.columns) > 1:
+        raise DataError(
+            f"client {name!r}: {labels_path} has no column {id_column!r} to join its labels by; "
+            "rename the column with the ids, or leave only the labels in that file, to be taken in "
+            f"the order of {features_path}"
+        )
     elif features.ndim == 2 and (isinstance(labels, list) or labels.ndim == 1):
         if isinstance(label_source, Table) and len(label_source.columns) == 1:
             while len(labels) > rows and labels[-1] is None:

@@ -85,7 +85,7 @@ def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bit
     seconds = sum(SECONDS.get(kind, 0.0) * number for kind, number in estimate.operations.items())
     line = (
         f"distances by {backend.name}: {size(estimate.total_bytes)} in "
-        f"{count(estimate.rounds, 'round')}, about {size(estimate.memory_bytes)} of memory, "
+        f"{count(estimate.rounds, 'round')}, about {size(estimate.simulation_bytes)} of memory, "
         f"{operations}"
     )
     if seconds:

@@ -605,7 +605,7 @@ def test_the_back_end_says_how_much_memory_it_needs(monkeypatch: pytest.MonkeyPa
         with pytest.raises(ParameterError) as caught:
             require_memory(sizes, 4096, backend)
         assert str(caught.value) == (
-            "1,000 rows with 4,096 bits by shade need 512.0 GB and this machine has 1.0 GB; use "
+            "1,000 rows with 4,096 bits by shade need 548.9 GB and this machine has 1.0 GB; use "
             "hamming = 'rlwe', hamming = 'masked', fewer rows, or split the clients into groups "
             "and run each group"
         )
@@ -616,6 +616,20 @@ def test_the_back_end_says_how_much_memory_it_needs(monkeypatch: pytest.MonkeyPa
         require_memory({"a": 8000, "b": 0}, 64, "masked")  # 2·n² alone is more
     with pytest.raises(ParameterError, match=r"20,000 rows with 1 bit by shade"):
         require_memory({"a": 20_000, "b": 0}, 1, "shade")  # it needs nothing without pairs
+
+
+def test_data_frames_must_have_the_same_columns_in_the_same_order() -> None:
+    rng = np.random.default_rng(0)
+    Xs = [rng.normal(size=(8, 4)) for _ in range(3)]
+    ys = [[0, 1, -1, -1, -1, -1, -1, -1]] * 3
+    frames = [pd.DataFrame(x, columns=[f"c{i}" for i in range(x.shape[1])]) for x in Xs]
+    expected = CrossClientLabelPropagation(64, 3, hamming="plain", random_state=0).fit(Xs, ys)
+    found = CrossClientLabelPropagation(64, 3, hamming="plain", random_state=0).fit(frames, ys)
+    for a, b in zip(expected.transduction_, found.transduction_, strict=True):
+        assert (a == b).all()
+    frames[2] = frames[2][frames[2].columns[::-1]]
+    with pytest.raises(DataError, match=r"client 'client-2' has the columns .* in the same order"):
+        CrossClientLabelPropagation(64, 3, hamming="plain").fit(frames, ys)
 
 
 @pytest.mark.parametrize(

@@ -420,7 +420,19 @@ def test_without_the_id_column_labels_are_joined_by_position(two_tables: Path) -
             load_federation(two_tables)
     write_csv(labels, {"digit": [3] + [""] * 7, "note": [""] * 8})
     changed('id_column = "id"', 'id_column = "id"\nlabel_column = "digit"')(two_tables)
+    with pytest.raises(DataError, match=r"client 'north': .*y.csv has no column 'id' to join"):
+        load_federation(two_tables)
+    changed('id_column = "id"\n', 'feature_columns = ["f0", "f1", "f2"]\n')(two_tables)
     with pytest.raises(DataError, match=r"has 8 labels, which are joined by position"):
+        load_federation(two_tables)
+
+
+def test_labels_with_an_id_column_of_another_name_are_not_joined_by_position(
+    two_tables: Path,
+) -> None:
+    write_csv(two_tables.parent / "y.csv", {"patient": list("fedcba"), "digit": [5, 3, 5, 3, 5, 3]})
+    changed('id_column = "id"', 'id_column = "id"\nlabel_column = "digit"')(two_tables)
+    with pytest.raises(DataError, match=r"no column 'id' to join its labels by; rename"):
         load_federation(two_tables)
 
 

@@ -52,12 +52,15 @@ class Estimate:
         bytes_per_link: bytes of all messages by (from, to), sealing included; exact.
         operations: number of the operations that dominate the time, by kind.
         memory_bytes: what the party with most needs at its peak, roughly.
+        simulation_bytes: what all parties in one process need at its peak, roughly: messages that
+            wait to be read as well.
     """
 
     rounds: int
     bytes_per_link: dict[tuple[str, str], int]
     operations: dict[str, int]
     memory_bytes: int
+    simulation_bytes: int
 
     @property
     def total_bytes(self) -> int:
@@ -73,12 +76,14 @@ class HammingBackend(ABC):
         trust: see `Trust`.
         needs_common_secret: whether clients must share a secret that the server lacks.
         rounds: messages that must wait for each other, setup not counted.
+        streams: whether messages are read as they come, so that few of them wait at a time.
     """
 
     name: ClassVar[str]
     trust: ClassVar[Trust]
     needs_common_secret: ClassVar[bool]
     rounds: ClassVar[int]
+    streams: ClassVar[bool] = False
 
     @abstractmethod
     async def client(
@@ -129,11 +134,11 @@ class HammingBackend(ABC):
             sizes: number of rows by client.
             n_bits: L.
         """
+        links = self.bytes_per_link(sizes, n_bits)
+        memory = self.memory_bytes(sizes, n_bits)
+        waiting = 0 if self.streams else sum(links.values())
         return Estimate(
-            self.rounds,
-            self.bytes_per_link(sizes, n_bits),
-            self.operations(sizes, n_bits),
-            self.memory_bytes(sizes, n_bits),
+            self.rounds, links, self.operations(sizes, n_bits), memory, memory + waiting
         )
 
 

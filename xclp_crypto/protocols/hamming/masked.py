@@ -22,7 +22,7 @@ bits, which is why uploads are sealed to the server. The key is bound to the ses
 would be a two-time pad and raises `ReuseError`.
 
 Exactness: R is taken in the centred range |R| ≤ t/4. X·Rᵀ has sums below L·t/4 ≤ 2^24 for L ≤ 4096
-(t = 2^13) and is exact in float32; otherwise, and for R·Yᵀ and Y·Yᵀ (at most L·t²/4 ≤ 2^45 for
+(t = 2^13) and is exact in float32; otherwise, and for R·Yᵀ and Y·Yᵀ (at most L·t²/8 ≤ 2^44 for
 every L ≤ 2^15), float64 is.
 """
 

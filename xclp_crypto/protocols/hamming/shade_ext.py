@@ -254,6 +254,7 @@ class ShadeExt(HammingBackend):
     name = "shade-ext"
     trust = "2pc"
     needs_common_secret = False
+    streams = True
     rounds = 5
     """Of two clients and one block; `estimate` counts those of any sizes."""
 
