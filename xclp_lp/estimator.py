@@ -124,7 +124,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
     def fit(
         self,
         Xs: Sequence[ArrayLike],
-        ys: Sequence[ArrayLike],
+        ys: Sequence[ArrayLike | None],
         *,
         rng: Rng | None = None,
         progress: Callable[[Progress], None] | None = None,
@@ -135,6 +135,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         Args:
             Xs: one (n_j, d) array per client; n_j may be 0.
             ys: one (n_j,) array of labels per client; −1, None, NaN or a mask marks rows without.
+                None instead of an array stands for a client without labels.
             rng: source of keys and masks; the operating system's unless a test passes
                 `SeededRng`.
             progress: called before each computation.
@@ -179,7 +180,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.n_features_in_ = data[names[0]].vectors.shape[1]
         return self
 
-    def _plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike]) -> Plan:
+    def _plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> Plan:
         """Check all data and parameters."""
         for what, arrays in (("Xs", Xs), ("ys", ys)):
             if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
@@ -194,7 +195,10 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 "of each per client"
             )
         vectors = check_features(Xs, names)
-        marked = [labels.marked_values(y, name) for y, name in zip(ys, names, strict=True)]
+        marked = [
+            labels.marked_values([None] * len(x) if y is None else y, name)
+            for x, y, name in zip(vectors, ys, names, strict=True)
+        ]
         for name, x, (values, _) in zip(names, vectors, marked, strict=True):
             if len(values) != len(x):
                 raise DataError(
@@ -223,7 +227,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             labels.warn_of_odd_classes(classes, marked, names)
         return plan
 
-    def fit_predict(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike]) -> list[NDArray[Any]]:
+    def fit_predict(
+        self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]
+    ) -> list[NDArray[Any]]:
         """Run `fit` and return `transduction_`."""
         transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
         return transduction

@@ -478,7 +478,7 @@ def test_features_that_cannot_be_used(Xs: list[Any], message: str) -> None:
         (with_labels(1, [[0], [1], [1], [1]]), "client 'client-1', row 0: a label of type list"),
         (with_labels(1, np.zeros((4, 1))), r"client 'client-1': labels must be one-dimensional"),
         (
-            with_labels(1, None),
+            with_labels(1, 3),
             "client 'client-1': labels must be a list or an array, got a value of type",
         ),
         (
@@ -737,3 +737,14 @@ def test_after_an_error_the_old_results_stand() -> None:
     with pytest.raises(DataError):
         xclp.fit(spoiled(1, 3, 2, np.nan), example()[1])
     assert lists(xclp.transduction_) == before
+
+
+def test_none_stands_for_a_client_without_labels() -> None:
+    rng = np.random.default_rng(0)
+    Xs = [rng.normal(size=(6, 4)) for _ in range(3)]
+    ys: list[Any] = [[0, 1, -1, -1, -1, -1], None, [-1] * 6]
+    found = CrossClientLabelPropagation(64, 3, hamming="plain", random_state=0).fit(Xs, ys)
+    ys[1] = [-1] * 6
+    expected = CrossClientLabelPropagation(64, 3, hamming="plain", random_state=0).fit(Xs, ys)
+    for a, b in zip(expected.transduction_, found.transduction_, strict=True):
+        assert (a == b).all()
