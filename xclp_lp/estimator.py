@@ -196,7 +196,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             )
         vectors = check_features(Xs, names)
         marked = [
-            labels.marked_values([None] * len(x) if y is None else y, name)
+            labels.marked_values(np.full(len(x), None) if y is None else y, name)
             for x, y, name in zip(vectors, ys, names, strict=True)
         ]
         for name, x, (values, _) in zip(names, vectors, marked, strict=True):
