@@ -135,7 +135,9 @@ class RlweParameters:
         return exponent / math.log(2) - 1 - math.log2(max(coefficients, 1))
 
     def require(self, n_bits: int, coefficients: int) -> None:
-        """Refuse sizes for which a bound is above 2^-40, or a set that is not 128-bit secure.
+        """Refuse sizes for which a bound is missed, or a set that is not 128-bit secure.
+
+        The bounds: hiding and correctness 2^-40 each, and matrix products within 2^53.
 
         Args:
             n_bits: L.
@@ -150,6 +152,13 @@ class RlweParameters:
             raise ParameterError(
                 f"{self.name}: log2 q = {self.modulus_bits} is above {self.max_security_bits}, so "
                 "it does not give 128 bits of security"
+            )
+        ring = self.chunks(n_bits) * self.degree
+        largest = max((n_bits + ring) << self.limb_bits, ring << self.switched_bits)
+        if largest > 1 << 53:
+            raise ParameterError(
+                f"{self.name}: products of {n_bits} bits reach {largest}, above 2^53, so they would "
+                "not be exact in float64"
             )
         for what, bits in (
             ("hiding", self.hiding_bits(n_bits, coefficients)),
