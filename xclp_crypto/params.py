@@ -157,8 +157,8 @@ class RlweParameters:
         largest = max((n_bits + ring) << self.limb_bits, ring << self.switched_bits)
         if largest > 1 << 53:
             raise ParameterError(
-                f"{self.name}: products of {n_bits} bits reach {largest}, above 2^53, so they would "
-                "not be exact in float64"
+                f"{self.name}: products of {n_bits} bits reach {largest}, above 2^53, so they "
+                "would not be exact in float64"
             )
         for what, bits in (
             ("hiding", self.hiding_bits(n_bits, coefficients)),

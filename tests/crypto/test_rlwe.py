@@ -196,7 +196,7 @@ def test_hiding_bound_by_hand():
         ({"plain_bits": 15}, 4096, 1, "correctness bound"),
         ({"switched_bytes": 2}, 4096, 1, "correctness bound"),
         ({"limbs": 3}, 4096, 1, "128 bits of security"),
-        ({"limb_bits": 41}, 4096, 1, "not be exact in float64"),
+        ({"limb_bits": 41}, 4096, 1, "would not be exact in float64"),
         ({}, 4097, 1, "1 to 4096 bits"),
         ({}, 0, 1, "1 to 4096 bits"),
     ],
