@@ -117,7 +117,7 @@ def secure_hamming(
             secret = (
                 await seed_agreement_client(session, own) if method.needs_common_secret else None
             )
-        sizes = {c: numbers[0] for c, numbers in session.numbers.items()}
+        sizes = session.sizes
         with io.step("hamming"):
             await method.client(session, arrays[io.name], sizes, secret, own)
 
@@ -126,7 +126,7 @@ def secure_hamming(
             session = await key_exchange_server(io, clients, agreement, 1, source.child(SERVER))
             if method.needs_common_secret:
                 await seed_agreement_server(session)
-        sizes = {c: numbers[0] for c, numbers in session.numbers.items()}
+        sizes = session.sizes
         with io.step("hamming"):
             return (await method.server(session, n_bits, sizes)).matrix
 

@@ -91,7 +91,7 @@ def cross_distances(
         with io.step("setup"):
             session = await key_exchange_client(io, clients, agreement, [len(array)], own)
         session.cross_only = True
-        sizes = {c: numbers[0] for c, numbers in session.numbers.items()}
+        sizes = session.sizes
         rows = sum(sizes.values()) - len(array)
         if at_most_rows is not None and rows > at_most_rows:
             raise ParameterError(
@@ -110,7 +110,7 @@ def cross_distances(
     async def server_role(io: RoleIO) -> NDArray[np.uint16]:
         with io.step("setup"):
             session = await key_exchange_server(io, clients, agreement, 1, source.child(SERVER))
-        sizes = {c: numbers[0] for c, numbers in session.numbers.items()}
+        sizes = session.sizes
         with io.step("hamming"):
             found = await method.server(session, n_bits, sizes)
         return found.matrix[: len(array), len(array) :]

@@ -321,7 +321,7 @@ async def client_role(
         )
         secret = await seed_agreement_client(session, rng)
     io = session.io
-    sizes = {c: numbers[0] for c, numbers in session.numbers.items()}
+    sizes = session.sizes
     with io.step("hashing"):
         seed = projection_seed or derive_key(secret, label("projection seed", session.id))
         bits, digest = await io.compute(hash_rows, seed, vectors, params.n_bits)
@@ -433,7 +433,7 @@ def _checked_sizes(session: Session) -> dict[str, int]:
             )
     if not any(labelled for _, labelled, _ in session.numbers.values()):
         raise DataError("no client has a label, so nothing can spread")
-    return {c: numbers[0] for c, numbers in session.numbers.items()}
+    return session.sizes
 
 
 def _require_same_projection(prepared: dict[str, Prepared]) -> None:

@@ -164,6 +164,11 @@ class Session:
         """Return the other clients, in the agreed order."""
         return tuple(c for c in self.clients if c != self.io.name)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Return the first number that each client announced: its rows, wherever rows are meant."""
+        return {client: numbers[0] for client, numbers in self.numbers.items()}
+
     def once(self, purpose: str, *context: str | int | bytes) -> bytes:
         """Return a label bound to this session that this session gives out only once.
 
