@@ -1,12 +1,14 @@
 """The front door: the functions without the federation.
 
-Both run every party in this process, through the real messages.
+All run every party in this process, through the real messages.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,12 +18,20 @@ from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_wi
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.hamming import HammingBackend, check_bits, get_backend
 from xclp_crypto.protocols.secure_sum import (
+    MaskGraph,
+    Mode,
+    SecureSum,
+    SumRecord,
+    check_mode,
     check_rows,
     secure_row_sums_client,
     secure_row_sums_server,
+    secure_sum_client,
+    secure_sum_server,
 )
 from xclp_crypto.protocols.setup import (
     SERVER,
+    Session,
     key_exchange_client,
     key_exchange_server,
     seed_agreement_client,
@@ -30,7 +40,10 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Faults, Progress, Role, Simulation
+from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
+
+RING: Final = 1 << 64
+"""Modulus of sums unless another is asked for."""
 
 
 def client_names(count: int, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -137,36 +150,152 @@ def secure_hamming(
     return outcome.results[SERVER], outcome.cost
 
 
+class SumResult(NamedTuple):
+    """What `secure_sum` returns.
+
+    Attributes:
+        total: float64, the sum over the survivors, in the shape of the values.
+        survivors: clients whose values are in it.
+        lost: the other clients, and survivors that vanished afterwards, with the stage.
+        cost: measured bytes, rounds and seconds.
+    """
+
+    total: NDArray[np.float64]
+    survivors: tuple[str, ...]
+    lost: Mapping[str, str]
+    cost: Cost
+
+
+class RowSumsResult(NamedTuple):
+    """What `secure_row_sums` returns.
+
+    Attributes:
+        blocks: per client, (len(rows[j]), c) float64 in the order of `rows[j]`; None for a client
+            that vanished before it had them.
+        survivors: clients whose values are in the sums.
+        lost: the other clients, and survivors that vanished afterwards, with the stage.
+        cost: measured bytes, rounds and seconds.
+    """
+
+    blocks: list[NDArray[np.float64] | None]
+    survivors: tuple[str, ...]
+    lost: Mapping[str, str]
+    cost: Cost
+
+
+Drop = Mapping[str | int, str] | Collection[str | int]
+"""Clients, by name or position, that vanish; a mapping says in which of `STAGES`."""
+
+STAGES: Final = ("setup", "share", "upload", "reveal", "result")
+"""Stages of a secure sum, in order: keys, secret shares, masked values, recovery, result."""
+
+
+def secure_sum(
+    values: Sequence[ArrayLike],
+    *,
+    threshold: int | None = None,
+    drop: Drop = (),
+    sparse: bool | None = None,
+    fraction_bits: int = FRACTION_BITS,
+    modulus: int = RING,
+    names: Sequence[str] | None = None,
+    rng: Rng | None = None,
+    faults: Faults | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> SumResult:
+    """Add up the arrays of several clients; the server learns the sum and nothing else.
+
+    Args:
+        values: one array per client, numbers of any shape, the same for all.
+        threshold: fewest clients whose values the sum may have, by default a majority; and how many
+            would have to collude with the server to take one client's values from the sum.
+        drop: clients that vanish, by default in stage ``upload``, the worst moment: masks are
+            agreed on, and the values do not come.
+        sparse: whether each client shares masks with few others only; by default for more than
+            100 clients.
+        fraction_bits: f; the sum is off by at most p·2^-(f+1), and exact for integers.
+        modulus: of the ring in which the sum is computed.
+        names: the clients' names, for errors and costs.
+        rng: randomness; the operating system's by default, `SeededRng` in tests.
+        faults: what else goes wrong, for tests.
+        progress: called before each computation.
+
+    Raises:
+        DataError: NaN, infinity, or shapes that differ; names client, row and column.
+        EncodingOverflow: the sum might not fit; says how many bits would do; nothing was sent.
+        TooFewParties: fewer clients than the threshold are left; nothing was revealed.
+        ParameterError: fewer than two clients, or another parameter is out of range.
+
+    Example:
+        >>> import numpy as np
+        >>> from xclp_crypto import secure_sum
+        >>> result = secure_sum([np.array([1, 2]), [10, 20], [100, 200]], drop={"client-1"})
+        >>> result.total.tolist(), result.survivors
+        ([101.0, 202.0], ('client-0', 'client-2'))
+    """
+    clients = client_names(len(values), names)
+    arrays = {c: np.asarray(v) for c, v in zip(clients, values, strict=True)}
+    shape = arrays[clients[0]].shape
+    for client, array in arrays.items():
+        if array.shape != shape:
+            raise DataError(
+                f"client {client!r}: values have shape {array.shape}, {clients[0]!r} has {shape}"
+            )
+    codec = FixedPoint(fraction_bits, parties=len(clients), modulus=modulus)
+    for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
+        codec.encode(array, client=name)
+    graph = MaskGraph.choose(clients, threshold, sparse=sparse)
+    agreement = _sum_agreement(graph, codec, shape=shape)
+
+    async def client_part(session: Session, rng: Rng) -> None:
+        await secure_sum_client(session, arrays[session.io.name], codec, graph, rng)
+
+    async def server_part(session: Session) -> SecureSum:
+        return await secure_sum_server(session, shape, codec, graph, clients=session.clients)
+
+    outcome = _run_sum(graph, agreement, client_part, server_part, drop, rng, faults, progress)
+    found: SecureSum = outcome.results[SERVER]
+    return SumResult(found.total, found.record.survivors, found.record.lost, outcome.cost)
+
+
 def secure_row_sums(
     values: Sequence[ArrayLike],
     rows: Sequence[ArrayLike],
     *,
+    threshold: int | None = None,
+    drop: Drop = (),
+    mode: Mode = "recover",
+    sparse: bool | None = None,
     fraction_bits: int = FRACTION_BITS,
     names: Sequence[str] | None = None,
     rng: Rng | None = None,
     faults: Faults | None = None,
     progress: Callable[[Progress], None] | None = None,
-) -> tuple[list[NDArray[np.float64]], Cost]:
+) -> RowSumsResult:
     """Add up the matrices of several clients so that each gets its own rows of the sum only.
 
     Args:
         values: one array per client, (n, c) numbers, the same shape for all.
         rows: one array per client, the indices of the rows that it owns; together 0 … n−1.
+        threshold: fewest clients whose values the sums may have, by default a majority.
+        drop: clients that vanish, by default in stage ``upload``.
+        mode: ``recover`` recovers the masks of clients that vanish from secret shares, ``restart``
+            begins again without them.
+        sparse: see `secure_sum`.
         fraction_bits: f; each sum is off by at most p·2^-(f+1).
         names: the clients' names, for errors and costs.
         rng: randomness; the operating system's by default, `SeededRng` in tests.
-        faults: what goes wrong, for tests.
+        faults: what else goes wrong, for tests.
         progress: called before each computation.
-
-    Returns:
-        Blocks, (len(rows[j]), c) float64 in the order of `rows[j]`; and the cost.
 
     Raises:
         DataError: NaN, infinity, or shapes that differ; names client, row and column.
         EncodingOverflow: the sum might not fit; nothing was sent.
+        TooFewParties: fewer clients than the threshold are left; nothing was revealed.
         ParameterError: fewer than two clients, or `rows` is not a partition.
     """
     clients = client_names(len(values), names)
+    check_mode(mode)
     if len(rows) != len(clients):
         raise ParameterError(f"{len(rows)} row sets for {len(clients)} clients")
     owned = {c: _row_indices(c, r) for c, r in zip(clients, rows, strict=True)}
@@ -183,28 +312,92 @@ def secure_row_sums(
     for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
         codec.encode(array, client=name)
     warn_if_two(len(clients))
-    agreement = Agreement(rows=n, columns=columns, fraction_bits=fraction_bits)
-    source = rng or SystemRng()
+    graph = MaskGraph.choose(clients, threshold, sparse=sparse)
+    agreement = _sum_agreement(graph, codec, shape=(n, columns), mode=mode)
 
-    async def client_role(io: RoleIO) -> NDArray[np.float64]:
+    async def client_part(session: Session, rng: Rng) -> NDArray[np.float64]:
+        own = arrays[session.io.name]
+        sums = await secure_row_sums_client(session, own, owned, codec, graph, rng, mode=mode)
+        return sums.values
+
+    async def server_part(session: Session) -> SumRecord:
+        return await secure_row_sums_server(
+            session, owned, columns, codec.modulus, graph, clients=session.clients, mode=mode
+        )
+
+    outcome = _run_sum(graph, agreement, client_part, server_part, drop, rng, faults, progress)
+    record: SumRecord = outcome.results[SERVER]
+    blocks = [outcome.results.get(c) for c in clients]
+    return RowSumsResult(blocks, record.survivors, record.lost, outcome.cost)
+
+
+def _sum_agreement(graph: MaskGraph, codec: FixedPoint, **others: Any) -> Agreement:
+    """Return what the parties of a sum must have in common."""
+    return Agreement(
+        threshold=graph.threshold,
+        degree=graph.degree,
+        share_threshold=graph.share_threshold,
+        fraction_bits=codec.fraction_bits,
+        modulus=codec.modulus,
+        **others,
+    )
+
+
+def _run_sum(
+    graph: MaskGraph,
+    agreement: Agreement,
+    client_part: Callable[[Session, Rng], Coroutine[Any, Any, Any]],
+    server_part: Callable[[Session], Coroutine[Any, Any, Any]],
+    drop: Drop,
+    rng: Rng | None,
+    faults: Faults | None,
+    progress: Callable[[Progress], None] | None,
+) -> Outcome:
+    """Run all parties of a sum in this process, with key exchange first."""
+    source, clients = rng or SystemRng(), graph.clients
+    faults = faults or Faults()
+    vanish = {**faults.vanish, **_dropped(drop, clients)}
+
+    async def client_role(io: RoleIO) -> Any:
+        own = source.child(io.name)
         with io.step("setup"):
-            session = await key_exchange_client(
-                io, clients, agreement, [len(owned[io.name])], source.child(io.name)
+            session = await key_exchange_client(io, clients, agreement, [], own)
+        return await client_part(session, own)
+
+    async def server_role(io: RoleIO) -> Any:
+        with io.step("setup"):
+            session = await key_exchange_server(
+                io, clients, agreement, 0, source.child(SERVER), graph.threshold
             )
-        with io.step("row sums"):
-            return await secure_row_sums_client(session, arrays[io.name], owned, codec)
-
-    async def server_role(io: RoleIO) -> None:
-        with io.step("setup"):
-            session = await key_exchange_server(io, clients, agreement, 1, source.child(SERVER))
-        with io.step("row sums"):
-            await secure_row_sums_server(session, owned, columns, session.clients)
+        return await server_part(session)
 
     roles: dict[str, Role] = dict.fromkeys(clients, client_role)
     roles[SERVER] = server_role
-    outcome = Simulation(faults=faults, progress=progress).run(roles)
-    outcome.raise_errors()
-    return [outcome.results[c] for c in clients], outcome.cost
+    outcome = Simulation(faults=replace(faults, vanish=vanish), progress=progress).run(roles)
+    if SERVER in outcome.errors:  # it knows best why all stopped
+        raise outcome.errors[SERVER]
+    return outcome.raise_errors()
+
+
+def _dropped(drop: Drop, clients: Sequence[str]) -> dict[str, str]:
+    """Return the stage in which each dropped client vanishes.
+
+    Raises:
+        ParameterError: no such client or stage.
+    """
+    if isinstance(drop, str | int):
+        raise ParameterError(f"drop must be a set of clients or a mapping to stages, got {drop!r}")
+    stages = drop if isinstance(drop, Mapping) else dict.fromkeys(drop, "upload")
+    found = {}
+    for client, stage in stages.items():
+        is_position = isinstance(client, int) and 0 <= client < len(clients)
+        name = clients[client] if is_position else client
+        if name not in clients:
+            raise ParameterError(f"cannot drop {client!r}: the clients are {', '.join(clients)}")
+        if stage not in STAGES:
+            raise ParameterError(f"{name!r} can vanish in {', '.join(STAGES)}, not {stage!r}")
+        found[name] = stage
+    return found
 
 
 def _row_indices(client: str, rows: ArrayLike) -> NDArray[np.intp]:

@@ -43,6 +43,14 @@ FRACTION_BITS: Final = 40
 STATISTICAL_BITS: Final = 40
 """Bits of statistical security, and of certainty that a computation is right: bounds ≤ 2^-40."""
 
+COMPLETION_BITS: Final = 20
+"""Bits of certainty that a sum over a sparse mask graph can be completed; where it cannot, it stops
+with an error and reveals nothing, so this is a matter of convenience."""
+
+MAX_UPLOAD_BYTES: Final = (1 << 31) - (1 << 16)
+"""Longest upload of a secure sum, in bytes: one sealed message (AES-GCM as the library offers it)
+holds 2^31 − 17."""
+
 DIGEST_BYTES: Final = 8
 """Bytes of the digest of one agreement field; guards against mistakes, not against adversaries."""
 

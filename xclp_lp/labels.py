@@ -223,3 +223,14 @@ def one_hot(codes: NDArray[np.int64], n_classes: int) -> NDArray[np.float64]:
     rows = np.flatnonzero(codes != UNLABELLED)
     y[rows, codes[rows]] = 1.0
     return y
+
+
+def balanced_weights(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the weight N/(C·N_c) of each class, as scikit-learn's ``balanced``; 0 where N_c = 0.
+
+    Args:
+        counts: (C,) labels of each class over all clients.
+    """
+    weights = np.zeros(len(counts))
+    np.divide(counts.sum() / len(counts), counts, out=weights, where=counts > 0)
+    return weights

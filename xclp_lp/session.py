@@ -12,11 +12,22 @@
              Z̄_j = S_L·Y_L
     row sums: SecureRowSums ◀──────────────────────▶
     labels:  argmax and entropy of the own rows of Z
+             Labelled ─────────────────────────────▶ who has its result
 
 *Server learns* H, and so the geometry of all points up to rotation; which rows are labelled, but no
 label and no score. *Client j learns* the scores of its own rows, and the columns of S for its
 labelled rows, which tell how strongly each point of the federation is tied to them. Public to all:
 numbers of rows and of labelled rows by client, d, L, C and the parameters.
+
+*A client that vanishes* before H is complete counts as never having been there. Later, its points
+stay in the graph; its labels count if the row sums have its upload, and not otherwise, as if it had
+none. It finds its own result whenever it comes back within the session. See `Departure`.
+
+With `class_weight` the clients, not the server, learn how many labels each class has in all: every
+client's matrix in the row sums has one more row for each owner, its numbers of labels by class. So
+the totals are over exactly those clients whose labels count.
+
+With `privacy` each upload carries noise: see `xclp_crypto.privacy`.
 
 Rows that are all zero have no angle to anything. Their client leaves them out, so nobody learns
 that they exist, and they get no label.

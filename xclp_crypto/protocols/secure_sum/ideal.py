@@ -1,41 +1,99 @@
-"""The ideal twin of SecureRowSums: same interface and rounding, no protection. For tests only.
+"""The ideal twins of SecureSum and SecureRowSums: same interface and rounding, no protection.
 
 ::
 
-    client k ── IdealRows(Z_k) ──▶ server ── IdealBlock(Σ Z_k, rows of j) ──▶ client j
+    client k ── IdealSumUpload(x_k) ──▶ server ── IdealBlock(Σ Z_k, rows of j) ──▶ client j
 
-*Server learns* every contribution.
+For tests only. *Server learns* every contribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from xclp_crypto.params import MIN_CLIENTS
+from xclp_crypto.algebra import ring
+from xclp_crypto.algebra.prg import Residues, residue_dtype
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.secure_sum.row_sums import Rows, check_rows
+from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.row_sums import PURPOSE, Mode
+from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, check_rows
+from xclp_crypto.protocols.secure_sum.secure_sum import SecureSum
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.wire import MatrixFields, Message
+from xclp_crypto.rng import Rng
+from xclp_crypto.wire import Message, Reader, ResidueFields, Writer
 
 
 @dataclass(frozen=True, repr=False)
-class IdealRows(MatrixFields, Message):
-    """One client's encoded contribution in the clear. Size: 8·n·c bytes."""
+class IdealSumUpload(ResidueFields, Message):
+    """One client's encoded contribution in the clear. Size: b·rows·columns bytes."""
 
     TAG = 0x0410
-    values: NDArray[np.uint64]
+    values: Residues
+    modulus: int
 
 
 @dataclass(frozen=True, repr=False)
-class IdealBlock(MatrixFields, Message):
-    """The encoded sum of one client's rows in the clear. Size: 8·n_j·c bytes."""
+class IdealBlock(Message):
+    """Whose values are summed, and the sum of one client's rows. Size: ⌈p/8⌉ + b·n_j·c bytes."""
 
     TAG = 0x0411
-    values: NDArray[np.uint64]
+    contributors: NDArray[np.bool_]
+    values: Residues
+    modulus: int
+
+    @staticmethod
+    def size(*, clients: int, rows: int, columns: int, modulus: int) -> int:
+        """Return ⌈p/8⌉ + b·n_j·c."""
+        return (clients + 7) // 8 + ring.wire_bytes(modulus) * rows * columns
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.bits(self.contributors)
+        IdealSumUpload(self.values, self.modulus).write(out)
+
+    @classmethod
+    def read(
+        cls, data: Reader, *, clients: int, rows: int, columns: int, modulus: int
+    ) -> IdealBlock:
+        """See `Message.read`."""
+        contributors = data.bits(clients)
+        inner = IdealSumUpload.read(data, rows=rows, columns=columns, modulus=modulus)
+        return cls(contributors, inner.values, modulus)
+
+
+async def ideal_sum_client(
+    session: Session,
+    values: ArrayLike,
+    codec: FixedPoint,
+    graph: MaskGraph,
+    rng: Rng,
+    purpose: str = "sum",
+) -> None:
+    """See `secure_sum_client`."""
+    encoded = codec.encode(values, client=session.io.name).reshape(-1, 1)
+    await session.io.send(SERVER, IdealSumUpload(encoded, codec.modulus))
+
+
+async def ideal_sum_server(
+    session: Session,
+    shape: tuple[int, ...],
+    codec: FixedPoint,
+    graph: MaskGraph,
+    purpose: str = "sum",
+    *,
+    clients: Collection[str] | None = None,
+) -> SecureSum:
+    """See `secure_sum_server`."""
+    count = int(np.prod(shape, dtype=np.int64))
+    asked = tuple(c for c in graph.clients if clients is None or c in clients)
+    total, survivors = await _gather(session, asked, graph, count, 1, codec.modulus)
+    lost = {c: "upload" for c in graph.clients if c not in survivors}
+    return SecureSum(codec.decode(total).reshape(shape), SumRecord(survivors, lost))
 
 
 async def ideal_row_sums_client(
@@ -43,30 +101,71 @@ async def ideal_row_sums_client(
     values: NDArray[np.float64],
     rows: Rows,
     codec: FixedPoint,
-    purpose: str = "row sums",
-) -> NDArray[np.float64]:
+    graph: MaskGraph,
+    rng: Rng,
+    purpose: str = PURPOSE,
+    *,
+    mode: Mode = "recover",
+    noise: Residues | None = None,
+) -> RowSums:
     """See `secure_row_sums_client`."""
-    io = session.io
-    await io.send(SERVER, IdealRows(np.asarray(codec.encode(values, client=io.name), np.uint64)))
-    block = await io.recv(IdealBlock, SERVER, rows=len(rows[io.name]), columns=values.shape[1])
-    return codec.decode(block.values)
+    io, modulus = session.io, codec.modulus
+    encoded = np.ascontiguousarray(codec.encode(values, client=io.name))
+    await io.send(SERVER, IdealSumUpload(encoded, modulus))
+    block = await io.recv(
+        IdealBlock,
+        SERVER,
+        clients=len(rows),
+        rows=len(rows[io.name]),
+        columns=values.shape[1],
+        modulus=modulus,
+    )
+    contributors = tuple(c for c, here in zip(rows, block.contributors, strict=True) if here)
+    return RowSums(codec.decode(block.values), contributors)
 
 
 async def ideal_row_sums_server(
     session: Session,
     rows: Rows,
     columns: int,
-    clients: Sequence[str] | None = None,
-    at_least: int = MIN_CLIENTS,
-) -> tuple[str, ...]:
+    modulus: int,
+    graph: MaskGraph,
+    purpose: str = PURPOSE,
+    *,
+    clients: Collection[str] | None = None,
+    mode: Mode = "recover",
+) -> SumRecord:
     """See `secure_row_sums_server`."""
-    io = session.io
     n = check_rows(rows)
-    asked = tuple(rows) if clients is None else tuple(c for c in rows if c in clients)
-    got = await io.gather(IdealRows, asked, at_least, rows=n, columns=columns)
-    total = np.zeros((n, columns), dtype=np.uint64)
-    for message in got.values():
-        total += message.values
-    for client in got:
-        await io.send(client, IdealBlock(total[rows[client]]))
-    return tuple(got)
+    asked = tuple(c for c in rows if clients is None or c in clients)
+    total, survivors = await _gather(session, asked, graph, n, columns, modulus)
+    here = np.array([c in survivors for c in rows])
+    for client in (c for c in rows if c in session.clients):
+        await session.io.send(client, IdealBlock(here, total[rows[client]], modulus))
+    return SumRecord(survivors, {c: "upload" for c in rows if c not in survivors})
+
+
+async def _gather(
+    session: Session,
+    asked: tuple[str, ...],
+    graph: MaskGraph,
+    rows: int,
+    columns: int,
+    modulus: int,
+) -> tuple[Residues, tuple[str, ...]]:
+    """Return the sum of the uploads and whose they are."""
+    total = np.zeros((rows, columns), residue_dtype(modulus))
+
+    def add_upload(client: str, message: IdealSumUpload) -> None:
+        ring.add_into(total, message.values, modulus)
+
+    survivors = await session.io.gather_each(
+        IdealSumUpload,
+        asked,
+        add_upload,
+        graph.threshold,
+        rows=rows,
+        columns=columns,
+        modulus=modulus,
+    )
+    return total, survivors

@@ -1,169 +1,47 @@
-"""SecureRowSums with fresh-mask restart (paper §4.2; after Bonawitz et al. 2017).
+"""SecureRowSums: every client gets its own rows of a sum over all clients (paper §4.2).
 
-::
+Client k contributes a matrix Z_k with a row for every row of the federation; client j gets
+Σ_k Z_k for its own rows R_j. Two modes deal with clients that vanish:
 
-    client k                                                       server
-                     ◀────────────────────── RowSumsRound(who takes part, done?)
-    RowSumsUpload(Z_k + Σ_m ±PRG(s_km), without the rows of k) ──▶
-                     ◀────────────────────── RowSumsBlock(Σ_{k≠j} uploads, rows of j)
-
-Client j subtracts the masks it shares with each k from its block, adds its own Z_j and holds the
-sum over all clients, for its rows only. For m ≠ j the masks of pairs (k, m) cancel in block j.
-
-If a client that takes part does not upload, the server starts again with those that did: another
-`RowSumsRound`, whose number and participants enter every mask, so no mask is used twice. Recovery
-without repeating the work would need secret shares of the masks, which there are not.
-
-*Server learns* nothing: in every upload the row of owner j carries the mask shared with j, which j
-never uploads; this holds for the uploads of abandoned rounds and for late ones too, because no
-key is ever handed out. *Client j learns* the sum of the others' rows R_j, not its parts. With two
-clients that sum *is* the other's part: `PrivacyWarning`.
-
-*A server that colludes with clients* learns, for the rows of those clients, the sum over the honest
-ones of every attempt that all of its participants uploaded to. Without restarts that hides each of
-two or more honest clients; against all but one it is that one's values. A restart weakens this: if
-an upload arrives late, or the server pretends that it did, the sums of two attempts differ by the
-late client's values. Only secret-shared self masks would close that.
+- ``recover`` (`row_sums_recover`): the masks of a client that vanished are recovered from shares;
+  nobody repeats work, and the client that vanished still gets its rows if it comes back.
+- ``restart`` (`row_sums_restart`): the paper's; those that are left begin again with fresh masks.
+  It has fewer messages where nobody vanishes, and no holders of shares to trust; but a server that
+  colludes with a client can learn more from a late upload.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.prg import expand
-from xclp_crypto.errors import Excluded, FaultyPeer, ParameterError
-from xclp_crypto.params import MIN_CLIENTS
+from xclp_crypto.algebra.prg import Residues
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
-from xclp_crypto.wire import MatrixFields, Message, Reader, Writer
+from xclp_crypto.protocols.secure_sum import row_sums_recover, row_sums_restart
+from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, check_rows
+from xclp_crypto.protocols.secure_sum.secure_sum import check_upload, sum_label
+from xclp_crypto.protocols.setup import Session
+from xclp_crypto.rng import Rng
 
-RING = 1 << 64
-Rows = Mapping[str, NDArray[np.intp]]
-"""By client, the sorted indices of its rows, disjoint."""
-
-
-@dataclass(frozen=True, repr=False)
-class RowSumsRound(Message):
-    """Which clients take part in an attempt, or took part in the one that is done.
-
-    Size: 1 + ⌈p/8⌉ bytes.
-    """
-
-    TAG = 0x0401
-    done: bool
-    clients: NDArray[np.bool_]
-
-    @staticmethod
-    def size(*, clients: int) -> int:
-        """Return 1 + ⌈p/8⌉."""
-        return 1 + (clients + 7) // 8
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(np.array([self.done]))
-        out.bits(self.clients)
-
-    @classmethod
-    def read(cls, data: Reader, *, clients: int) -> RowSumsRound:
-        """See `Message.read`."""
-        return cls(bool(data.bits(1)[0]), data.bits(clients))
+Mode = Literal["recover", "restart"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+PURPOSE: Final = "row sums"
 
 
-@dataclass(frozen=True, repr=False)
-class RowSumsUpload(MatrixFields, Message):
-    """Masked values for the rows of all other participants. Size: 8·rows·c bytes."""
-
-    TAG = 0x0402
-    values: NDArray[np.uint64]
-
-
-@dataclass(frozen=True, repr=False)
-class RowSumsBlock(MatrixFields, Message):
-    """The masked sum over the other participants, for the receiver's rows. Size: 8·rows·c bytes."""
-
-    TAG = 0x0403
-    values: NDArray[np.uint64]
-
-
-def rows_of_others(rows: Rows, clients: Sequence[str], me: str) -> NDArray[np.intp]:
-    """Return the sorted rows of all participants but `me`: what `me` uploads."""
-    others = [rows[c] for c in clients if c != me]
-    return np.sort(np.concatenate(others)) if others else np.zeros(0, dtype=np.intp)
-
-
-def check_rows(rows: Rows) -> int:
-    """Return n; refuse rows that are not a partition of 0 … n−1.
+def check_mode(mode: str) -> None:
+    """Refuse a mode that does not exist.
 
     Raises:
-        ParameterError: a row belongs to two clients or to none.
+        ParameterError: names the modes.
     """
-    stacked = np.concatenate(list(rows.values())) if rows else np.zeros(0, dtype=np.intp)
-    owners, counts = np.unique(stacked, return_counts=True)
-    if (counts > 1).any():
-        raise ParameterError(f"row {int(owners[counts > 1][0])} belongs to more than one client")
-    n = len(stacked)
-    if n and (int(owners[0]) < 0 or int(owners[-1]) >= n):
-        raise ParameterError(f"the clients' rows must be a partition of 0 … {n - 1}")
-    return n
-
-
-def pair_masks(
-    session: Session, clients: Sequence[str], lab: bytes, shape: tuple[int, int]
-) -> dict[str, NDArray[np.uint64]]:
-    """Return this client's masks with every other participant, signed as it adds them.
-
-    The client that comes first adds the mask and the other one subtracts it.
-    """
-    me = session.io.name
-    masks = {}
-    for peer in clients:
-        if peer != me:
-            mask = expand(session.pair_key(peer, lab), lab, RING, shape).astype(np.uint64)
-            first = clients.index(me) < clients.index(peer)
-            masks[peer] = mask if first else np.uint64(0) - mask
-    return masks
-
-
-def mask_upload(
-    encoded: NDArray[np.uint64], masks: Mapping[str, NDArray[np.uint64]], keep: NDArray[np.intp]
-) -> NDArray[np.uint64]:
-    """Return the rows `keep` of the values plus all masks, modulo 2^64."""
-    total = encoded[keep]
-    for mask in masks.values():
-        total += mask[keep]
-    return total
-
-
-def unmask_block(
-    block: NDArray[np.uint64],
-    encoded: NDArray[np.uint64],
-    masks: Mapping[str, NDArray[np.uint64]],
-    own: NDArray[np.intp],
-) -> NDArray[np.uint64]:
-    """Return the sum over all participants for the own rows, modulo 2^64.
-
-    The peers added the negative of this client's masks, so adding them strips the block.
-    """
-    total = block + encoded[own]
-    for mask in masks.values():
-        total += mask[own]
-    return total
-
-
-def sum_uploads(
-    uploads: Mapping[str, NDArray[np.uint64]], rows: Rows, n: int, columns: int
-) -> NDArray[np.uint64]:
-    """Return, per row, the sum of all uploads that contain it, (n, c) modulo 2^64."""
-    total = np.zeros((n, columns), dtype=np.uint64)
-    clients = tuple(uploads)
-    for client, values in uploads.items():
-        total[rows_of_others(rows, clients, client)] += values
-    return total
+    if mode not in MODES:
+        raise ParameterError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
 
 
 async def secure_row_sums_client(
@@ -171,102 +49,84 @@ async def secure_row_sums_client(
     values: NDArray[np.float64],
     rows: Rows,
     codec: FixedPoint,
-    purpose: str = "row sums",
-) -> NDArray[np.float64]:
-    """Return this client's rows of the sum over all clients that took part.
+    graph: MaskGraph,
+    rng: Rng,
+    purpose: str = PURPOSE,
+    *,
+    mode: Mode = "recover",
+    noise: Residues | None = None,
+) -> RowSums:
+    """Return this client's rows of the sum over all clients that contributed.
 
     Args:
         session: the session.
         values: (n, c), this client's contribution to every row.
-        rows: by client of the session that may take part, its rows; a partition of 0 … n−1.
+        rows: by client of the graph, its rows; a partition of 0 … n−1.
         codec: the fixed-point code, for as many parties as there are clients.
+        graph: who shares masks with whom, and the threshold.
+        rng: source of the masks.
         purpose: tells several sums of one session apart.
-
-    Returns:
-        (len(rows[me]), c) float64, off by at most `codec.error_bound` per entry.
+        mode: how to go on without a client that vanished.
+        noise: (n, c) residues to add to what is uploaded, for differential privacy.
 
     Raises:
         DataError, EncodingOverflow: a value cannot be encoded; nothing was sent.
-        Excluded: the others went on without this client.
+        Excluded: the others went on without this client (``restart``).
+        TooFewParties: too few are left; nothing was revealed.
+        FaultyPeer: another party does not follow the protocol.
     """
-    io, me, shape = session.io, session.io.name, (values.shape[0], values.shape[1])
-    encoded = np.asarray(codec.encode(values, client=me), dtype=np.uint64)
-    order = tuple(rows)
-    known = set(session.clients)
-    masks: dict[str, NDArray[np.uint64]] = {}
-    taking_part: tuple[str, ...] = ()
-    attempt = 0
-    while True:
-        status = await io.recv(RowSumsRound, SERVER, clients=len(order))
-        clients = tuple(c for c, here in zip(order, status.clients, strict=True) if here)
-        if me not in clients:
-            raise Excluded(me, io.current_step)
-        if status.done:
-            break
-        allowed = set(clients) < set(taking_part) if attempt else set(clients) <= known
-        if len(clients) < MIN_CLIENTS or not allowed:
-            raise FaultyPeer(SERVER, f"asks {len(clients)} clients for attempt {attempt}")
-        taking_part = clients
-        lab = session.once(purpose, attempt, *clients)
-        masks = await io.compute(pair_masks, session, clients, lab, shape)
-        keep = rows_of_others(rows, clients, me)
-        await io.send(SERVER, RowSumsUpload(await io.compute(mask_upload, encoded, masks, keep)))
-        attempt += 1
-    if clients != taking_part:
-        raise FaultyPeer(SERVER, "sums over other clients than those that it asked")
-    own = rows[me]
-    block = await io.recv(RowSumsBlock, SERVER, rows=len(own), columns=shape[1])
-    return codec.decode(await io.compute(unmask_block, block.values, encoded, masks, own))
+    check_mode(mode)
+    n = check_rows(rows)
+    if values.ndim != 2 or len(values) != n:
+        raise DataError(
+            f"client {session.io.name!r}: values of shape {values.shape} for {n} rows in all"
+        )
+    encoded = np.ascontiguousarray(codec.encode(values, client=session.io.name))
+    del values
+    check_upload(encoded.size, codec.modulus)
+    lab = sum_label(session, purpose, graph)
+    role = row_sums_recover if mode == "recover" else row_sums_restart
+    return await role.row_sums_client(session, encoded, rows, codec, graph, lab, rng, noise)
 
 
 async def secure_row_sums_server(
     session: Session,
     rows: Rows,
     columns: int,
-    clients: Sequence[str] | None = None,
-    at_least: int = MIN_CLIENTS,
-) -> tuple[str, ...]:
-    """Sum the masked uploads, hand out the blocks, and return the clients that took part.
+    modulus: int,
+    graph: MaskGraph,
+    purpose: str = PURPOSE,
+    *,
+    clients: Collection[str] | None = None,
+    mode: Mode = "recover",
+) -> SumRecord:
+    """Sum the masked uploads by row, hand out the blocks, and return who contributed.
 
     Args:
         session: the server's session.
-        rows: by client, its rows; a partition of 0 … n−1.
+        rows: by client of the graph, its rows; a partition of 0 … n−1.
         columns: c.
-        clients: those to ask first, by default all in `rows`.
-        at_least: fewest clients to go on with.
+        modulus: of the clients' codec.
+        graph: who shares masks with whom, and the threshold.
+        purpose: tells several sums of one session apart.
+        clients: those to wait for, by default all of the graph.
+        mode: how to go on without a client that vanished.
 
     Raises:
-        TooFewParties: fewer than `at_least` uploaded.
+        TooFewParties: fewer than the threshold are left; nothing was revealed.
+        FaultyPeer: a client does not follow the protocol.
     """
-    io = session.io
-    order = tuple(rows)
-    n = check_rows(rows)
-    asked = order if clients is None else tuple(c for c in order if c in clients)
-    informed = asked
-    while True:
-        here = np.array([c in asked for c in order])
-        await io.send(informed, RowSumsRound(False, here))
-        sizes = {c: len(rows_of_others(rows, asked, c)) for c in asked}
-        got = await io.gather(RowSumsUpload, asked, at_least, rows=sizes, columns=columns)
-        if len(got) == len(asked):
-            break
-        asked = tuple(c for c in asked if c in got)
-    await io.send(informed, RowSumsRound(True, here))
-    total = await io.compute(sum_uploads, {c: m.values for c, m in got.items()}, rows, n, columns)
-    for client in asked:
-        await io.send(client, RowSumsBlock(total[rows[client]]))
-    return asked
+    check_mode(mode)
+    check_upload(check_rows(rows) * columns, modulus)
+    lab = sum_label(session, purpose, graph)
+    role = row_sums_recover if mode == "recover" else row_sums_restart
+    asked = graph.clients if clients is None else clients
+    return await role.row_sums_server(session, rows, columns, modulus, graph, lab, asked)
 
 
-def bytes_per_link(rows: Rows, columns: int) -> dict[tuple[str, str], int]:
+def bytes_per_link(
+    rows: Rows, columns: int, graph: MaskGraph, modulus: int = 1 << 64, mode: Mode = "recover"
+) -> dict[tuple[str, str], int]:
     """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
-    order = tuple(rows)
-    status = sealed_size(RowSumsRound.size(clients=len(order)))
-    links: dict[tuple[str, str], int] = {}
-    for client in order:
-        others = len(rows_of_others(rows, order, client))
-        links[client, SERVER] = sealed_size(RowSumsUpload.size(rows=others, columns=columns))
-        links[SERVER, client] = 2 * status + sealed_size(
-            RowSumsBlock.size(rows=len(rows[client]), columns=columns)
-        )
-    return links
+    role = row_sums_recover if mode == "recover" else row_sums_restart
+    return role.bytes_per_link(rows, columns, graph, modulus)

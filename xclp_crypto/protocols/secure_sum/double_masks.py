@@ -1,0 +1,626 @@
+"""Double masks: the rounds that every secure sum with recovery has (Bonawitz et al. 2017).
+
+::
+
+    client u                                                       server
+    SumShares(mask key, shares of its secret and of b_u) ───────────────────────▶ every neighbour v
+    SumReady(mask key, whose shares arrived) ─────────────────────▶
+                      ◀──────────────────────────────────────────── SumClients(who takes part)
+    upload of x_u + PRG(b_u) + Σ_v ±PRG(s_uv) ────────────────────▶
+                      ◀──────────────────────────────────────────── SumSurvivors(who uploaded)
+    SumSeen(digest of the survivors) ───────────────────────────────────────────▶ every neighbour v
+    SumReveal(of each v: share of b_v if it uploaded, of its secret if not) ──▶
+                                                     recovers these, strips all masks from the sum
+
+s_uv comes from a Diffie–Hellman agreement with a *mask key* that u makes for this sum alone, b_u is
+a random seed. Both secrets of u are shared among u and its neighbours (see `mask_graph`) so that
+t of them recover one. The masks of two survivors cancel in the sum.
+
+*Server learns* nothing of an upload: it gets b_u of a survivor, whose pair masks with other
+survivors stay unknown, or the mask key of a client that vanished, whose b_u stays unknown. So a
+vanished client's upload that arrives late is still masked. *Clients learn* nothing but who takes
+part: shares fewer than t are independent of what is shared.
+
+A client reveals once, for one set of survivors, and only if enough neighbours saw the same set; so
+it never reveals both secrets of one peer, whatever the server asks. A server that shows different
+sets to different clients is noticed if 2·t > holders + colluding ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.algebra import ring
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import Residues, accumulate, derive_key
+from xclp_crypto.errors import (
+    DecodeError,
+    FaultyPeer,
+    FaultyPeerOrServer,
+    ReuseError,
+    TooFewParties,
+)
+from xclp_crypto.params import SEED_BYTES
+from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
+from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, share_secret
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.rng import Rng
+from xclp_crypto.secret import Secret
+from xclp_crypto.wire import Message, Reader, SeedFields, Writer
+
+ROUNDS = 7
+"""Messages that must wait for each other, from `SumShares` to `SumReveal`."""
+
+
+@dataclass(frozen=True, repr=False)
+class SumShares(Message):
+    """A client's mask key and one neighbour's shares of its secrets. Size: 32 + 2·37 bytes."""
+
+    TAG = 0x0421
+    mask_key: bytes
+    key_share: bytes
+    seed_share: bytes
+
+    @staticmethod
+    def size() -> int:
+        """Return 32 + 2·37."""
+        return KEY_BYTES + 2 * SHARE_BYTES
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(self.mask_key)
+        out.raw(self.key_share)
+        out.raw(self.seed_share)
+
+    @classmethod
+    def read(cls, data: Reader) -> SumShares:
+        """See `Message.read`."""
+        return cls(data.raw(KEY_BYTES), data.raw(SHARE_BYTES), data.raw(SHARE_BYTES))
+
+
+@dataclass(frozen=True, repr=False)
+class SumReady(Message):
+    """A client's mask key, and which neighbours' shares it holds. Size: 32 + ⌈k/8⌉ bytes."""
+
+    TAG = 0x0422
+    mask_key: bytes
+    have: NDArray[np.bool_]
+
+    @staticmethod
+    def size(*, neighbours: int) -> int:
+        """Return 32 + ⌈k/8⌉."""
+        return KEY_BYTES + (neighbours + 7) // 8
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(self.mask_key)
+        out.bits(self.have)
+
+    @classmethod
+    def read(cls, data: Reader, *, neighbours: int) -> SumReady:
+        """See `Message.read`."""
+        return cls(data.raw(KEY_BYTES), data.bits(neighbours))
+
+
+class _ClientSet:
+    """Fields and encoding of a message that is a set of clients: ⌈p/8⌉ bytes."""
+
+    clients: NDArray[np.bool_]
+
+    @staticmethod
+    def size(*, clients: int) -> int:
+        """Return ⌈p/8⌉."""
+        return (clients + 7) // 8
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.bits(self.clients)
+
+
+@dataclass(frozen=True, repr=False)
+class SumClients(_ClientSet, Message):
+    """Who takes part: all hold each other's shares. Size: ⌈p/8⌉ bytes."""
+
+    TAG = 0x0423
+    clients: NDArray[np.bool_]
+
+    @classmethod
+    def read(cls, data: Reader, *, clients: int) -> SumClients:
+        """See `Message.read`."""
+        return cls(data.bits(clients))
+
+
+@dataclass(frozen=True, repr=False)
+class SumSurvivors(_ClientSet, Message):
+    """Whose values the sum has. Size: ⌈p/8⌉ bytes."""
+
+    TAG = 0x0424
+    clients: NDArray[np.bool_]
+
+    @classmethod
+    def read(cls, data: Reader, *, clients: int) -> SumSurvivors:
+        """See `Message.read`."""
+        return cls(data.bits(clients))
+
+
+@dataclass(frozen=True, repr=False)
+class SumSeen(SeedFields, Message):
+    """Digest of the survivors that the server named to the sender. Size: 32 bytes."""
+
+    TAG = 0x0425
+    value: bytes
+
+
+@dataclass(frozen=True, repr=False)
+class SumReveal(Message):
+    """One share of each client in the neighbourhood that takes part. Size: 37·count bytes."""
+
+    TAG = 0x0426
+    shares: tuple[bytes, ...]
+
+    @staticmethod
+    def size(*, count: int) -> int:
+        """Return 37·count."""
+        return SHARE_BYTES * count
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.raw(b"".join(self.shares))
+
+    @classmethod
+    def read(cls, data: Reader, *, count: int) -> SumReveal:
+        """See `Message.read`."""
+        return cls(tuple(data.raw(SHARE_BYTES) for _ in range(count)))
+
+
+@dataclass(frozen=True)
+class SumRecord:
+    """What the server knows of who took part in a sum.
+
+    Attributes:
+        survivors: clients whose values the sum has.
+        lost: the others and the stage in which each was missing: ``share`` before its masks were
+            agreed on, ``upload`` afterwards. A survivor that was missing in ``reveal`` is listed
+            as well: the sum has its values, but it may not have heard the result.
+    """
+
+    survivors: tuple[str, ...]
+    lost: Mapping[str, str]
+
+
+def members(graph: MaskGraph, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
+    """Return the clients of a set on the wire."""
+    return tuple(c for c, here in zip(graph.clients, chosen, strict=True) if here)
+
+
+def client_set(graph: MaskGraph, chosen: Collection[str]) -> NDArray[np.bool_]:
+    """Return a set of clients as it goes on the wire."""
+    return np.array([c in chosen for c in graph.clients])
+
+
+def holders(neighbours: Mapping[str, tuple[str, ...]], client: str) -> tuple[str, ...]:
+    """Return who holds shares of a client's secrets: its neighbours, and itself as the last."""
+    return (*neighbours[client], client)
+
+
+def _pair_label(lab: bytes, one: str, other: str) -> bytes:
+    return label("sum pair mask", lab, *sorted((one, other)))
+
+
+def _self_label(lab: bytes, client: str) -> bytes:
+    return label("sum self mask", lab, client)
+
+
+def _add_pair_mask(
+    total: Residues, modulus: int, secret: bytes, lab: bytes, me: str, peer: str, negative: bool
+) -> None:
+    """Add to `total`, in place, the mask that `me` shares with `peer`, or its negative."""
+    pair = _pair_label(lab, me, peer)
+    accumulate(total, derive_key(secret, pair), pair, modulus, subtract=(me > peer) != negative)
+
+
+class ClientMasks(Secret):
+    """One client's masks in one sum, and what it holds to recover its neighbours'.
+
+    Attributes:
+        clients: who takes part; empty and without `partners` where this client does not.
+        partners: the neighbours that take part.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        lab: bytes,
+        graph: MaskGraph,
+        clients: tuple[str, ...],
+        seed: bytes,
+        pair_secrets: Mapping[str, bytes],
+        shares: Mapping[str, tuple[bytes, bytes]],
+    ) -> None:
+        self.clients = clients
+        self.partners = tuple(pair_secrets)
+        self._me, self._lab, self._graph = me, lab, graph
+        self._seed: bytes | None = seed
+        self._pair_secrets = dict(pair_secrets)
+        self._shares = dict(shares)
+
+    def mask(
+        self, total: Residues, modulus: int, own: NDArray[np.intp] | None = None
+    ) -> dict[str, Residues]:
+        """Add all masks to `total`, in place, once.
+
+        Args:
+            total: the encoded values, modulo `modulus`, C-contiguous.
+            modulus: of the sum.
+            own: indices along the first axis of which to return the masks.
+
+        Returns:
+            By partner, its mask at `own`, signed as it was added.
+
+        Raises:
+            ReuseError: the masks were used already.
+        """
+        if self._seed is None:
+            raise ReuseError(f"the masks of {self._me} in this sum were used already")
+        seed, self._seed = self._seed, None
+        at_own = {}
+        for peer in self.partners:
+            before = total[own] if own is not None else None
+            _add_pair_mask(
+                total, modulus, self._pair_secrets[peer], self._lab, self._me, peer, False
+            )
+            if own is not None and before is not None:
+                at_own[peer] = total[own]
+                ring.subtract_from(at_own[peer], before, modulus)
+        lab = _self_label(self._lab, self._me)
+        accumulate(total, seed, lab, modulus)
+        return at_own
+
+    def reveal(self, survivors: Collection[str]) -> tuple[bytes, ...]:
+        """Return one share of each client of the neighbourhood, by the order of `holders`, once.
+
+        That of its self mask if it survived, of its mask key if it vanished, and never the other.
+
+        Raises:
+            ReuseError: shares were revealed already, perhaps for other survivors.
+        """
+        if not self._shares:
+            raise ReuseError(f"{self._me} revealed its shares of this sum already")
+        shares, self._shares = self._shares, {}
+        return tuple(seed if client in survivors else key for client, (key, seed) in shares.items())
+
+
+async def agree_on_masks(
+    session: Session, graph: MaskGraph, lab: bytes, rng: Rng
+) -> ClientMasks | None:
+    """Share this client's secrets and learn who takes part; None if it comes too late.
+
+    Args:
+        session: the session.
+        graph: who shares with whom.
+        lab: label of this sum, given out once.
+        rng: source of the mask key, the seed and the shares.
+
+    Raises:
+        FaultyPeer: a neighbour's shares are not what it has to send, or the server counts a client
+            whose shares did not arrive here.
+    """
+    io, me = session.io, session.io.name
+    near = {c: n for c, n in graph.neighbours(lab).items() if c in session.clients}
+    peers = tuple(c for c in near[me] if c in near)
+    own, seed = await io.compute(KeyPair.generate, rng), rng.bytes(SEED_BYTES)
+    dealt = await io.compute(_deal, graph, (*near[me], me), own, seed, rng)
+    for peer in peers:
+        await io.send(peer, SumShares(own.public.encode(), *dealt[peer]))
+    got = await io.gather(SumShares, peers, 0)
+    index = graph.clients.index(me) + 1
+    for peer, message in got.items():
+        for data in (message.key_share, message.seed_share):
+            _checked_share(graph, data, index, peer)
+    have = np.array([c in got for c in near[me]], dtype=np.bool_)
+    await io.send(SERVER, SumReady(own.public.encode(), have))
+    chosen = await io.recv(SumClients, SERVER, clients=len(graph.clients))
+    clients = members(graph, chosen.clients)
+    if me not in clients:
+        return None
+    if len(clients) < graph.threshold or not set(clients) <= set(session.clients):
+        raise FaultyPeer(SERVER, f"starts a sum of {len(clients)} clients")
+    partners = tuple(c for c in near[me] if c in clients)
+    missing = [c for c in partners if c not in got]
+    if missing:
+        raise FaultyPeer(SERVER, f"counts {missing[0]}, whose shares did not arrive at {me}")
+    secrets = await io.compute(_pair_secrets, own, {c: got[c].mask_key for c in partners})
+    shares = {c: (got[c].key_share, got[c].seed_share) for c in partners} | {me: dealt[me]}
+    return ClientMasks(me, lab, graph, clients, seed, secrets, shares)
+
+
+def _deal(
+    graph: MaskGraph, to: tuple[str, ...], own: KeyPair, seed: bytes, rng: Rng
+) -> dict[str, tuple[bytes, bytes]]:
+    """Return, by holder, its shares of the mask key and of the seed."""
+    indices = [graph.clients.index(c) + 1 for c in to]
+    t = graph.share_threshold
+    keys = share_secret(own.export_private(), t, indices, rng)
+    seeds = share_secret(seed, t, indices, rng)
+    return {c: (key.encode(), part.encode()) for c, key, part in zip(to, keys, seeds, strict=True)}
+
+
+def _checked_share(graph: MaskGraph, data: bytes, index: int, party: str) -> Share:
+    """Decode a share that `party` sent.
+
+    Raises:
+        FaultyPeer: it is no share, that of another holder, or one with another threshold.
+    """
+    try:
+        share = Share.decode(data)
+    except DecodeError as error:
+        raise FaultyPeer(party, f"sent no share: {error}") from None
+    if share.index != index or share.threshold != graph.share_threshold:
+        raise FaultyPeer(
+            party,
+            f"sent share {share.index} of threshold {share.threshold} where share {index} of "
+            f"threshold {graph.share_threshold} belongs",
+        )
+    return share
+
+
+def _pair_secrets(own: KeyPair, keys: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the secret shared with the owner of each mask key."""
+    return {peer: own.shared_secret(PublicKey(key), peer) for peer, key in keys.items()}
+
+
+async def receive_survivors(session: Session, graph: MaskGraph) -> tuple[str, ...]:
+    """Return the clients that uploaded, as the server says."""
+    message = await session.io.recv(SumSurvivors, SERVER, clients=len(graph.clients))
+    survivors = members(graph, message.clients)
+    if len(survivors) < graph.threshold:
+        raise FaultyPeer(
+            SERVER, f"sums over {len(survivors)} clients, below the threshold of {graph.threshold}"
+        )
+    return survivors
+
+
+async def reveal_shares(
+    session: Session, graph: MaskGraph, masks: ClientMasks, survivors: tuple[str, ...], lab: bytes
+) -> None:
+    """Compare the survivors with the neighbours, then send the server its shares.
+
+    Raises:
+        FaultyPeer: the server names survivors that did not take part.
+        FaultyPeerOrServer: a neighbour was told of other survivors.
+        TooFewParties: too few neighbours answered to be sure; nothing is revealed.
+    """
+    io = session.io
+    if not set(survivors) <= set(masks.clients):
+        raise FaultyPeer(SERVER, "names survivors that did not take part")
+    peers = tuple(c for c in masks.partners if c in survivors)
+    digest = hashlib.sha256(label("sum survivors", lab, *survivors)).digest()
+    await io.send(peers, SumSeen(digest))
+    seen = await io.gather(SumSeen, peers, graph.share_threshold - 1)
+    for peer, message in seen.items():
+        if not hmac.compare_digest(message.value, digest):
+            raise FaultyPeerOrServer(peer, "was told of other survivors, or says so")
+    await io.send(SERVER, SumReveal(masks.reveal(survivors)))
+
+
+class ServerMasks:
+    """What the server knows of the masks of one sum: public keys, who took part, who survived."""
+
+    def __init__(self, graph: MaskGraph, lab: bytes, keys: Mapping[str, bytes]) -> None:
+        self.graph, self.lab = graph, lab
+        self.keys = dict(keys)
+        self.neighbours = {
+            c: tuple(n for n in near if n in self.keys)
+            for c, near in graph.neighbours(lab).items()
+            if c in self.keys
+        }
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Return who takes part."""
+        return tuple(self.keys)
+
+    def require_recoverable(self, survivors: Collection[str], step: str) -> None:
+        """Refuse survivors that cannot recover the masks of all that take part.
+
+        Raises:
+            TooFewParties: a client has too few surviving holders of its shares.
+        """
+        for client in self.clients:
+            left = sum(c in survivors for c in holders(self.neighbours, client))
+            if left < self.graph.share_threshold:
+                raise TooFewParties(step, left, self.graph.share_threshold)
+
+
+async def open_masks(
+    session: Session, graph: MaskGraph, lab: bytes, clients: Collection[str]
+) -> ServerMasks:
+    """Learn which clients hold each other's shares, and tell them who takes part.
+
+    Args:
+        session: the server's session.
+        graph: who shares with whom.
+        lab: label of this sum.
+        clients: those to wait for.
+
+    Raises:
+        TooFewParties: fewer than the threshold take part.
+    """
+    io = session.io
+    near = {c: graph.neighbours(lab)[c] for c in graph.clients if c in session.clients}
+    asked = tuple(c for c in near if c in clients)
+    ready = await io.gather(
+        SumReady, asked, graph.threshold, neighbours={c: len(near[c]) for c in asked}
+    )
+    held = {
+        c: {n for n, here in zip(near[c], message.have, strict=True) if here}
+        for c, message in ready.items()
+    }
+    present = _mutual(near, held)
+    if len(present) < graph.threshold:
+        raise TooFewParties(io.current_step, len(present), graph.threshold)
+    masks = ServerMasks(graph, lab, {c: ready[c].mask_key for c in present})
+    await io.send(tuple(near), SumClients(client_set(graph, present)))
+    return masks
+
+
+def _mutual(near: Mapping[str, tuple[str, ...]], held: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """Leave out clients, those with most missing shares first, until no share is missing."""
+    present = dict.fromkeys(held)
+    while True:
+        missing = {
+            c: sum(n not in held[c] or c not in held[n] for n in near[c] if n in present)
+            for c in present
+        }
+        worst = max(missing, key=lambda c: missing[c], default=None)
+        if worst is None or missing[worst] == 0:
+            return tuple(present)
+        del present[worst]
+
+
+async def close_masks(
+    session: Session,
+    masks: ServerMasks,
+    survivors: tuple[str, ...],
+    total: Residues,
+    modulus: int,
+    informed: Collection[str],
+    own: Mapping[str, NDArray[np.intp]] | None = None,
+) -> tuple[str, ...]:
+    """Name the survivors, recover what their upload lacks to cancel, and strip it from `total`.
+
+    Args:
+        session: the server's session.
+        masks: from `open_masks`.
+        survivors: whose uploads `total` sums.
+        total: modified in place, modulo `modulus`.
+        modulus: of the sum.
+        informed: whom to tell the survivors.
+        own: by client, the rows that its upload did not have; by default none.
+
+    Returns:
+        The survivors that revealed their shares.
+
+    Raises:
+        TooFewParties: fewer survivors, or shares, than needed.
+        FaultyPeer: a client sent a share that is none, or its shares give another secret.
+    """
+    io, graph = session.io, masks.graph
+    masks.require_recoverable(survivors, io.current_step)
+    await io.send(tuple(informed), SumSurvivors(client_set(graph, survivors)))
+    reveals = await io.gather(
+        SumReveal,
+        survivors,
+        min(graph.threshold, graph.share_threshold),
+        count={c: len(masks.neighbours[c]) + 1 for c in survivors},
+    )
+    shares: dict[str, list[Share]] = {c: [] for c in masks.clients}
+    for holder, message in reveals.items():
+        index = graph.clients.index(holder) + 1
+        for client, data in zip(holders(masks.neighbours, holder), message.shares, strict=True):
+            shares[client].append(_checked_share(graph, data, index, holder))
+    for held in shares.values():
+        if len(held) < graph.share_threshold:
+            raise TooFewParties(io.current_step, len(held), graph.share_threshold)
+    for client, held in shares.items():
+        strip = strip_self_mask if client in survivors else strip_pair_masks
+        await io.compute(strip, masks, client, held, survivors, total, modulus, own or {})
+    return tuple(reveals)
+
+
+def _recovered(client: str, shares: list[Share]) -> bytes:
+    """Return a client's secret from all the shares that were revealed.
+
+    Raises:
+        FaultyPeer: they do not belong together.
+    """
+    try:
+        return recover_secret(shares)
+    except DecodeError as error:
+        raise FaultyPeer(client, f"its shares do not belong together: {error}") from None
+
+
+def strip_self_mask(
+    masks: ServerMasks,
+    client: str,
+    shares: list[Share],
+    survivors: tuple[str, ...],
+    total: Residues,
+    modulus: int,
+    own: Mapping[str, NDArray[np.intp]],
+) -> None:
+    """Take a survivor's self mask from the sum, in place."""
+    lab = _self_label(masks.lab, client)
+    kept = own.get(client)
+    before = None if kept is None else total[kept]
+    accumulate(total, _recovered(client, shares), lab, modulus, subtract=True)
+    if kept is not None:
+        total[kept] = before
+
+
+def strip_pair_masks(
+    masks: ServerMasks,
+    client: str,
+    shares: list[Share],
+    survivors: tuple[str, ...],
+    total: Residues,
+    modulus: int,
+    own: Mapping[str, NDArray[np.intp]],
+) -> None:
+    """Take the masks that survivors share with a vanished client from the sum, in place."""
+    pair = KeyPair(_recovered(client, shares))
+    if pair.public.encode() != masks.keys[client]:
+        raise FaultyPeer(client, "its shares give another mask key than the one that it announced")
+    for peer in masks.neighbours[client]:
+        if peer in survivors:
+            kept = own.get(peer)
+            before = None if kept is None else total[kept]
+            secret = pair.shared_secret(PublicKey(masks.keys[peer]), peer)
+            _add_pair_mask(total, modulus, secret, masks.lab, peer, client, True)
+            if kept is not None:
+                total[kept] = before
+
+
+def record(
+    graph: MaskGraph,
+    masks: ServerMasks,
+    survivors: Collection[str],
+    revealed: Collection[str],
+) -> SumRecord:
+    """Return who survived, and in which stage each of the others was lost."""
+    stages = (("share", masks.clients), ("upload", survivors), ("reveal", revealed))
+    lost = {}
+    for client in graph.clients:
+        stage = next((name for name, present in stages if client not in present), None)
+        if stage is not None:
+            lost[client] = stage
+    return SumRecord(tuple(c for c in graph.clients if c in survivors), lost)
+
+
+def bytes_per_link(graph: MaskGraph, lab: bytes = bytes(32)) -> dict[tuple[str, str], int]:
+    """Return the bytes of these rounds without dropouts, sealing included, by (from, to).
+
+    Args:
+        graph: who shares with whom.
+        lab: label of the sum; without it, some sparse graph of the same degree is taken.
+    """
+    p = len(graph.clients)
+    links: dict[tuple[str, str], int] = {}
+    for client, near in graph.neighbours(lab).items():
+        links[client, SERVER] = sealed_size(SumReady.size(neighbours=len(near))) + sealed_size(
+            SumReveal.size(count=len(near) + 1)
+        )
+        links[SERVER, client] = sealed_size(SumClients.size(clients=p)) + sealed_size(
+            SumSurvivors.size(clients=p)
+        )
+        for peer in near:
+            links[client, peer] = sealed_size(SumShares.size()) + sealed_size(SumSeen.size())
+    return links

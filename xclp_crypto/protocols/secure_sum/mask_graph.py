@@ -1,0 +1,175 @@
+"""Who shares masks with whom in a secure sum, and how many have to stay.
+
+In the complete graph (Bonawitz et al. 2017) every client shares masks, and the secrets that can
+recover them, with every other one: work and bytes grow with p². In a sparse graph (Bell et al.
+2020) each does so with k neighbours only: its clients stand on a circle in a random order, and the
+k/2 nearest on either side are neighbours (a Harary graph).
+
+*Why k neighbours are enough.* Let a fraction γ of the p clients collude with the server, and a
+fraction δ vanish, both independently of the order, which is drawn after the clients have committed
+to their keys. `sparse` takes the smallest even k, and a share threshold t, such that each of these
+bounds holds for all p clients together (union bound; sampling without replacement):
+
+1. *Hiding.* The sum of the honest survivors is hidden among all of them if they are connected. They
+   are, unless k/2 in a row are missing or collude: p·(γ+δ)^(k/2) ≤ 2^-40.
+2. *Secrecy of the secrets.* t colluding among the k+1 holders of a client's shares would reveal
+   its masks: p·P[Hypergeometric(p−1, ⌈γp⌉, k) ≥ t] ≤ 2^-40.
+3. *Completion.* A sum cannot be unmasked when a client has fewer than t neighbours left:
+   p·P[Hypergeometric(p−1, p−1−⌈δp⌉, k) < t] ≤ 2^-20; then it stops and nothing is revealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import stats
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import derive_key, expand
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import COMPLETION_BITS, MIN_CLIENTS, STATISTICAL_BITS
+
+MAX_COMPLETE = 100
+"""Most clients for which the complete graph is chosen where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class MaskGraph:
+    """The public plan of a secure sum; the same for all parties.
+
+    Attributes:
+        clients: all that may take part, in the agreed order.
+        threshold: fewest clients whose values a sum may have; with fewer the protocol stops. A
+            server that shows different survivors to different clients is noticed when
+            2·threshold > p + colluding clients.
+        degree: k, the number of neighbours of each client.
+        share_threshold: t, how many of the k+1 holders of a client's shares recover its secrets;
+            so many colluding ones can, too.
+
+    Raises:
+        ParameterError: a number is out of range.
+    """
+
+    clients: tuple[str, ...]
+    threshold: int
+    degree: int
+    share_threshold: int
+
+    def __post_init__(self) -> None:
+        p = len(self.clients)
+        if len(set(self.clients)) != p or p < MIN_CLIENTS:
+            raise ParameterError(
+                f"a secure sum needs at least {MIN_CLIENTS} different clients, got {p}"
+            )
+        for name in ("threshold", "degree", "share_threshold"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or isinstance(value, bool):
+                raise ParameterError(f"{name} must be an integer, got {value!r}")
+        if not MIN_CLIENTS <= self.threshold <= p:
+            raise ParameterError(
+                f"threshold must be in {MIN_CLIENTS} … {p}, the number of clients, "
+                f"got {self.threshold}"
+            )
+        if self.degree != p - 1 and not (0 < self.degree < p - 1 and self.degree % 2 == 0):
+            raise ParameterError(
+                f"degree must be even and below {p - 1}, or {p - 1} for all, got {self.degree}"
+            )
+        if not MIN_CLIENTS <= self.share_threshold <= self.degree + 1:
+            raise ParameterError(
+                f"share_threshold must be in {MIN_CLIENTS} … {self.degree + 1}, the holders of a "
+                f"share, got {self.share_threshold}"
+            )
+
+    @classmethod
+    def complete(cls, clients: Sequence[str], threshold: int | None = None) -> MaskGraph:
+        """Return the graph in which all are neighbours.
+
+        Args:
+            clients: all that may take part.
+            threshold: fewest survivors, by default a majority: ⌊p/2⌋ + 1.
+        """
+        p = len(clients)
+        threshold = p // 2 + 1 if threshold is None else threshold
+        return cls(tuple(clients), threshold, p - 1, threshold)
+
+    @classmethod
+    def sparse(
+        cls,
+        clients: Sequence[str],
+        threshold: int | None = None,
+        *,
+        colluding: float = 0.1,
+        dropouts: float = 0.1,
+    ) -> MaskGraph:
+        """Return a graph with few neighbours, or the complete one if that is too small for it.
+
+        Args:
+            clients: all that may take part.
+            threshold: fewest survivors, by default all but the fraction `dropouts`.
+            colluding: γ, the fraction of clients that may collude with the server.
+            dropouts: δ, the fraction that may vanish; γ + δ < 1.
+
+        Raises:
+            ParameterError: fractions out of range.
+        """
+        if not (colluding >= 0 and dropouts >= 0 and colluding + dropouts < 1):
+            raise ParameterError(
+                "colluding and dropouts must be fractions with a sum below 1, got "
+                f"{colluding} and {dropouts}"
+            )
+        p = len(clients)
+        found = _sparse_parameters(p, colluding, dropouts)
+        if found is None:
+            return cls.complete(clients, threshold)
+        if threshold is None:
+            threshold = max(MIN_CLIENTS, p - int(np.ceil(dropouts * p)))
+        return cls(tuple(clients), threshold, *found)
+
+    @classmethod
+    def choose(
+        cls, clients: Sequence[str], threshold: int | None = None, *, sparse: bool | None = None
+    ) -> MaskGraph:
+        """Return a complete graph, or a sparse one; None leaves it to the number of clients."""
+        if sparse is None:
+            sparse = len(clients) > MAX_COMPLETE
+        return (cls.sparse if sparse else cls.complete)(clients, threshold)
+
+    def neighbours(self, lab: bytes) -> dict[str, tuple[str, ...]]:
+        """Return each client's neighbours in the agreed order.
+
+        Args:
+            lab: label of this sum, which fixes the order on the circle.
+        """
+        p = len(self.clients)
+        if self.degree == p - 1:
+            return {c: tuple(o for o in self.clients if o != c) for c in self.clients}
+        key = derive_key(lab, label("mask graph"))
+        circle = np.argsort(expand(key, label("mask graph order"), 1 << 64, p), kind="stable")
+        steps = np.arange(1, self.degree // 2 + 1)
+        near = np.empty((p, self.degree), dtype=np.intp)
+        near[circle] = circle[
+            (np.arange(p)[:, None] + np.concatenate([-steps, steps])[None, :]) % p
+        ]
+        near.sort(axis=1)
+        return {c: tuple(self.clients[i] for i in near[j]) for j, c in enumerate(self.clients)}
+
+
+@lru_cache
+def _sparse_parameters(p: int, colluding: float, dropouts: float) -> tuple[int, int] | None:
+    """Return the smallest degree with its share threshold, None where the complete graph it is."""
+    bad, gone = int(np.ceil(colluding * p)), int(np.ceil(dropouts * p))
+    for degree in range(2, p - 1, 2):
+        if p * (colluding + dropouts) ** (degree / 2) > 2.0**-STATISTICAL_BITS:
+            continue
+        thresholds = np.arange(MIN_CLIENTS, degree + 2)
+        reveal = p * stats.hypergeom.sf(thresholds - 1, p - 1, bad, degree)
+        safe = thresholds[reveal <= 2.0**-STATISTICAL_BITS]
+        if len(safe) == 0:
+            continue
+        t = int(safe[0])
+        if p * stats.hypergeom.cdf(t - 1, p - 1, p - 1 - gone, degree) <= 2.0**-COMPLETION_BITS:
+            return degree, t
+    return None

@@ -1,0 +1,205 @@
+"""SecureRowSums in mode ``recover``: double masks, and owner masks on top.
+
+::
+
+    client k                                                       server
+    masks agreed on: see `double_masks` ◀─────────────────────────▶ who takes part
+    RowSumsUpload: for the rows R_j of every other client j
+      Z_k + PRG(b_k) + Σ_m ±PRG(s_km) + PRG(o_kj) ────────────────▶ adds up by row
+    survivors A, shares: see `double_masks` ◀─────────────────────▶ strips what did not cancel
+                      ◀──────────── RowSumsBlock(Σ_{k∈A, k≠j} of the rows of j), to every j
+
+The *owner mask* o_kj comes from the session's key agreement between k and j, whose secrets are
+never shared out. In block j the masks between two uploaders cancel, and the server strips the self
+masks of A and the masks with those that vanished. What is left for j to strip are its own masks
+with its neighbours, which it did not upload, and the owner masks of A. Then it adds its own Z_j.
+
+A client that vanished before its upload can do the same: its block has owner masks alone. So it
+gets its rows of the sum over the others if it comes back; its own Z_j is not part of it.
+
+*Server learns* nothing: its blocks stay uniform, those of clients that vanished as well, because
+it never gets an owner mask; and an upload that arrives late stays masked by a b_k that is not
+revealed. *Client j learns* the sum of the others' rows R_j, not its parts. *A server that colludes
+with client j* learns that sum too, and fewer than t colluding holders learn no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from xclp_crypto.algebra import ring
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import Residues, expand, residue_dtype
+from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.secure_sum import double_masks
+from xclp_crypto.protocols.secure_sum.double_masks import (
+    SumRecord,
+    agree_on_masks,
+    close_masks,
+    open_masks,
+    receive_survivors,
+    reveal_shares,
+)
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.rows import (
+    Rows,
+    RowSums,
+    RowSumsBlock,
+    RowSumsUpload,
+    rows_of_others,
+)
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.rng import Rng
+
+
+def owner_mask(
+    session: Session, adder: str, owner: str, lab: bytes, modulus: int, shape: tuple[int, int]
+) -> Residues:
+    """Return the mask that `adder` puts on the rows of `owner`; one of them is this client."""
+    mask = label("owner mask", lab, adder, owner)
+    peer = owner if adder == session.io.name else adder
+    return expand(session.pair_key(peer, mask), mask, modulus, shape)
+
+
+def add_owner_masks(
+    total: Residues, session: Session, rows: Rows, lab: bytes, modulus: int
+) -> None:
+    """Add this client's masks to the rows of every other client, in place."""
+    me = session.io.name
+    for owner, indices in rows.items():
+        if owner != me and len(indices):
+            shape = (len(indices), total.shape[1])
+            masked = total[indices]
+            ring.add_into(masked, owner_mask(session, me, owner, lab, modulus, shape), modulus)
+            total[indices] = masked
+
+
+def strip_block(
+    block: Residues,
+    session: Session,
+    survivors: Collection[str],
+    at_own: dict[str, Residues],
+    lab: bytes,
+    modulus: int,
+) -> None:
+    """Take the masks of the survivors off this client's block, in place.
+
+    Args:
+        block: (n_j, c) from the server.
+        session: of the owner.
+        survivors: whose uploads the block sums.
+        at_own: this client's pair masks at its own rows, as it would have added them; empty if it
+            did not upload.
+        lab: label of the sum.
+        modulus: of the sum.
+    """
+    me = session.io.name
+    for client in survivors:
+        if client != me:
+            mask = owner_mask(session, client, me, lab, modulus, (block.shape[0], block.shape[1]))
+            ring.subtract_from(block, mask, modulus)
+            if client in at_own:  # the peer added the negative of it
+                ring.add_into(block, at_own[client], modulus)
+
+
+async def row_sums_client(
+    session: Session,
+    encoded: Residues,
+    rows: Rows,
+    codec: FixedPoint,
+    graph: MaskGraph,
+    lab: bytes,
+    rng: Rng,
+    noise: Residues | None,
+) -> RowSums:
+    """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
+    io, me, modulus, columns = session.io, session.io.name, codec.modulus, encoded.shape[1]
+    own = rows[me]
+    total = encoded[own]  # what the sum of this client's rows begins with
+    with io.step("share"):
+        masks = await agree_on_masks(session, graph, lab, rng)
+    at_own: dict[str, Residues] = {}
+    if masks is not None:
+        with io.step("upload"):
+            if noise is not None:
+                ring.add_into(encoded, noise, modulus)
+            at_own = await io.compute(masks.mask, encoded, modulus, own)
+            await io.compute(add_owner_masks, encoded, session, rows, lab, modulus)
+            upload = encoded[rows_of_others(rows, tuple(rows), me)]
+            await io.send(SERVER, RowSumsUpload(upload, modulus))
+            del upload
+    del encoded
+    with io.step("reveal"):
+        survivors = await receive_survivors(session, graph)
+        if masks is not None and me in survivors:
+            await reveal_shares(session, graph, masks, survivors, lab)
+        elif me in survivors:
+            raise FaultyPeer(SERVER, f"counts {me}, which did not upload")
+    with io.step("result"):
+        message = await io.recv(
+            RowSumsBlock, SERVER, rows=len(own), columns=columns, modulus=modulus
+        )
+        block = message.values
+        if me not in survivors:  # the server stripped this client's pair masks as a vanished one's
+            at_own = {}
+        await io.compute(strip_block, block, session, survivors, at_own, lab, modulus)
+        if me in survivors:
+            ring.add_into(block, total, modulus)
+        return RowSums(codec.decode(block), survivors)
+
+
+async def row_sums_server(
+    session: Session,
+    rows: Rows,
+    columns: int,
+    modulus: int,
+    graph: MaskGraph,
+    lab: bytes,
+    clients: Collection[str],
+) -> SumRecord:
+    """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_server`."""
+    io, order = session.io, tuple(rows)
+    others = {c: rows_of_others(rows, order, c) for c in order}
+    total = np.zeros((sum(map(len, rows.values())), columns), residue_dtype(modulus))
+    with io.step("share"):
+        masks = await open_masks(session, graph, lab, clients)
+
+    def add_upload(client: str, message: RowSumsUpload) -> None:
+        added = total[others[client]]
+        ring.add_into(added, message.values, modulus)
+        total[others[client]] = added
+
+    with io.step("upload"):
+        survivors = await io.gather_each(
+            RowSumsUpload,
+            masks.clients,
+            add_upload,
+            graph.threshold,
+            rows={c: len(others[c]) for c in masks.clients},
+            columns=columns,
+            modulus=modulus,
+        )
+    informed = tuple(c for c in order if c in session.clients)
+    with io.step("reveal"):
+        revealed = await close_masks(session, masks, survivors, total, modulus, informed, rows)
+    with io.step("result"):
+        for client in informed:
+            await io.send(client, RowSumsBlock(total[rows[client]], modulus))
+    return double_masks.record(graph, masks, survivors, revealed)
+
+
+def bytes_per_link(
+    rows: Rows, columns: int, graph: MaskGraph, modulus: int = 1 << 64
+) -> dict[tuple[str, str], int]:
+    """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
+    links = double_masks.bytes_per_link(graph)
+    n = sum(map(len, rows.values()))
+    for client, own in rows.items():
+        dims = {"columns": columns, "modulus": modulus}
+        links[client, SERVER] += sealed_size(RowSumsUpload.size(rows=n - len(own), **dims))
+        links[SERVER, client] += sealed_size(RowSumsBlock.size(rows=len(own), **dims))
+    return links

@@ -1,0 +1,246 @@
+"""SecureRowSums in mode ``restart``: fresh masks among those that are left (paper §4.2).
+
+::
+
+    client k                                                       server
+                     ◀────────────────────── RowSumsRound(who takes part, done?)
+    RowSumsUpload(Z_k + Σ_m ±PRG(s_km), without the rows of k) ──▶
+                     ◀────────────────────── RowSumsBlock(Σ_{k≠j} uploads, rows of j)
+
+Client j subtracts the masks it shares with each k from its block, adds its own Z_j and holds the
+sum over all clients, for its rows only. For m ≠ j the masks of pairs (k, m) cancel in block j.
+
+If a client that takes part does not upload, the server starts again with those that did: another
+`RowSumsRound`, whose number and participants enter every mask, so no mask is used twice.
+
+*Server learns* nothing: in every upload the row of owner j carries the mask shared with j, which j
+never uploads; this holds for the uploads of abandoned rounds and for late ones too, because no
+key is ever handed out. *Client j learns* the sum of the others' rows R_j, not its parts. With two
+clients that sum *is* the other's part: `PrivacyWarning`.
+
+*A server that colludes with clients* learns, for the rows of those clients, the sum over the honest
+ones of every attempt that all of its participants uploaded to. Without restarts that hides each of
+two or more honest clients; against all but one it is that one's values. A restart weakens this: if
+an upload arrives late, or the server pretends that it did, the sums of two attempts differ by the
+late client's values. The self masks of mode ``recover`` close that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.algebra import ring
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import Residues, expand, residue_dtype
+from xclp_crypto.errors import Excluded, FaultyPeer
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.rows import (
+    Rows,
+    RowSums,
+    RowSumsBlock,
+    RowSumsUpload,
+    rows_of_others,
+)
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.rng import Rng
+from xclp_crypto.wire import Message, Reader, Writer
+
+
+@dataclass(frozen=True, repr=False)
+class RowSumsRound(Message):
+    """Which clients take part in an attempt, or took part in the one that is done.
+
+    Size: 1 + ⌈p/8⌉ bytes.
+    """
+
+    TAG = 0x0401
+    done: bool
+    clients: NDArray[np.bool_]
+
+    @staticmethod
+    def size(*, clients: int) -> int:
+        """Return 1 + ⌈p/8⌉."""
+        return 1 + (clients + 7) // 8
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.bits(np.array([self.done]))
+        out.bits(self.clients)
+
+    @classmethod
+    def read(cls, data: Reader, *, clients: int) -> RowSumsRound:
+        """See `Message.read`."""
+        return cls(bool(data.bits(1)[0]), data.bits(clients))
+
+
+def pair_masks(
+    session: Session, clients: Sequence[str], lab: bytes, shape: tuple[int, int], modulus: int
+) -> dict[str, Residues]:
+    """Return this client's masks with every other participant, to be added by the earlier client.
+
+    The client that comes first adds the mask and the other one subtracts it.
+    """
+    return {
+        peer: expand(session.pair_key(peer, lab), lab, modulus, shape)
+        for peer in clients
+        if peer != session.io.name
+    }
+
+
+def mask_upload(
+    encoded: Residues,
+    masks: Mapping[str, Residues],
+    clients: Sequence[str],
+    me: str,
+    keep: NDArray[np.intp],
+    modulus: int,
+) -> Residues:
+    """Return the rows `keep` of the values plus all masks with their signs."""
+    total = encoded[keep]
+    for peer, mask in masks.items():
+        first = clients.index(me) < clients.index(peer)
+        (ring.add_into if first else ring.subtract_from)(total, mask[keep], modulus)
+    return total
+
+
+def unmask_block(
+    block: Residues,
+    encoded: Residues,
+    masks: Mapping[str, Residues],
+    clients: Sequence[str],
+    me: str,
+    own: NDArray[np.intp],
+    modulus: int,
+) -> Residues:
+    """Return the sum over all participants for the own rows.
+
+    The peers added the negative of this client's masks, so adding them strips the block.
+    """
+    total = mask_upload(encoded, masks, clients, me, own, modulus)
+    ring.add_into(total, block, modulus)
+    return total
+
+
+async def row_sums_client(
+    session: Session,
+    encoded: Residues,
+    rows: Rows,
+    codec: FixedPoint,
+    graph: MaskGraph,
+    lab: bytes,
+    rng: Rng,
+    noise: Residues | None,
+) -> RowSums:
+    """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
+    io, me, modulus = session.io, session.io.name, codec.modulus
+    shape = (encoded.shape[0], encoded.shape[1])
+    uploaded = encoded
+    if noise is not None:
+        uploaded = encoded.copy()
+        ring.add_into(uploaded, noise, modulus)
+    order = tuple(rows)
+    masks: dict[str, Residues] = {}
+    taking_part: tuple[str, ...] = ()
+    attempt = 0
+    while True:
+        status = await io.recv(RowSumsRound, SERVER, clients=len(order))
+        clients = tuple(c for c, here in zip(order, status.clients, strict=True) if here)
+        if me not in clients:
+            raise Excluded(me, io.current_step)
+        if status.done:
+            break
+        allowed = (
+            set(clients) < set(taking_part) if attempt else set(clients) <= set(session.clients)
+        )
+        if len(clients) < graph.threshold or not allowed:
+            raise FaultyPeer(SERVER, f"asks {len(clients)} clients for attempt {attempt}")
+        taking_part = clients
+        attempt_lab = label("row sums attempt", lab, attempt, *clients)
+        with io.step("upload"):
+            masks = await io.compute(pair_masks, session, clients, attempt_lab, shape, modulus)
+            keep = rows_of_others(rows, clients, me)
+            values = await io.compute(mask_upload, uploaded, masks, clients, me, keep, modulus)
+            await io.send(SERVER, RowSumsUpload(values, modulus))
+        attempt += 1
+    if clients != taking_part:
+        raise FaultyPeer(SERVER, "sums over other clients than those that it asked")
+    own = rows[me]
+    with io.step("result"):
+        block = await io.recv(
+            RowSumsBlock, SERVER, rows=len(own), columns=shape[1], modulus=modulus
+        )
+        total = await io.compute(
+            unmask_block, block.values, encoded, masks, clients, me, own, modulus
+        )
+    return RowSums(codec.decode(total), clients)
+
+
+async def row_sums_server(
+    session: Session,
+    rows: Rows,
+    columns: int,
+    modulus: int,
+    graph: MaskGraph,
+    lab: bytes,
+    clients: Collection[str],
+) -> SumRecord:
+    """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_server`."""
+    io = session.io
+    order = tuple(rows)
+    n = sum(map(len, rows.values()))
+    asked = tuple(c for c in order if c in clients)
+    informed = asked
+    while True:
+        here = np.array([c in asked for c in order])
+        await io.send(informed, RowSumsRound(False, here))
+        others = {c: rows_of_others(rows, asked, c) for c in asked}
+        total = np.zeros((n, columns), residue_dtype(modulus))
+
+        def add_upload(client: str, message: RowSumsUpload) -> None:
+            added = total[others[client]]  # noqa: B023 - called within this round only
+            ring.add_into(added, message.values, modulus)
+            total[others[client]] = added  # noqa: B023
+
+        with io.step("upload"):
+            got = await io.gather_each(
+                RowSumsUpload,
+                asked,
+                add_upload,
+                graph.threshold,
+                rows={c: len(indices) for c, indices in others.items()},
+                columns=columns,
+                modulus=modulus,
+            )
+        if len(got) == len(asked):
+            break
+        asked = got
+    await io.send(informed, RowSumsRound(True, here))
+    with io.step("result"):
+        for client in asked:
+            await io.send(client, RowSumsBlock(total[rows[client]], modulus))
+    lost = {c: "share" if c not in informed else "upload" for c in graph.clients if c not in asked}
+    return SumRecord(asked, lost)
+
+
+def bytes_per_link(
+    rows: Rows, columns: int, graph: MaskGraph, modulus: int = 1 << 64
+) -> dict[tuple[str, str], int]:
+    """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
+    order = tuple(rows)
+    status = sealed_size(RowSumsRound.size(clients=len(order)))
+    dims = {"columns": columns, "modulus": modulus}
+    links: dict[tuple[str, str], int] = {}
+    for client in order:
+        others = len(rows_of_others(rows, order, client))
+        links[client, SERVER] = sealed_size(RowSumsUpload.size(rows=others, **dims))
+        links[SERVER, client] = 2 * status + sealed_size(
+            RowSumsBlock.size(rows=len(rows[client]), **dims)
+        )
+    return links

@@ -1,0 +1,69 @@
+"""What both modes of SecureRowSums share: who owns which rows, and the messages that carry them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.algebra.prg import Residues
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.wire import Message, ResidueFields
+
+Rows = Mapping[str, NDArray[np.intp]]
+"""By client, the indices of its rows, disjoint."""
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """What a client holds after SecureRowSums.
+
+    Attributes:
+        values: (n_j, c) float64, its rows of the sum over all contributors.
+        contributors: clients whose contributions the sum has.
+    """
+
+    values: NDArray[np.float64]
+    contributors: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class RowSumsUpload(ResidueFields, Message):
+    """Masked values for the rows of all others. Size: b·rows·c bytes, b those of a residue."""
+
+    TAG = 0x0402
+    values: Residues
+    modulus: int
+
+
+@dataclass(frozen=True, repr=False)
+class RowSumsBlock(ResidueFields, Message):
+    """The masked sum over the others for the receiver's rows. Size: b·rows·c bytes."""
+
+    TAG = 0x0403
+    values: Residues
+    modulus: int
+
+
+def rows_of_others(rows: Rows, clients: Sequence[str], me: str) -> NDArray[np.intp]:
+    """Return the sorted rows of all `clients` but `me`: what `me` uploads."""
+    others = [rows[c] for c in clients if c != me]
+    return np.sort(np.concatenate(others)) if others else np.zeros(0, dtype=np.intp)
+
+
+def check_rows(rows: Rows) -> int:
+    """Return n; refuse rows that are not a partition of 0 … n−1.
+
+    Raises:
+        ParameterError: a row belongs to two clients or to none.
+    """
+    stacked = np.concatenate(list(rows.values())) if rows else np.zeros(0, dtype=np.intp)
+    owners, counts = np.unique(stacked, return_counts=True)
+    if (counts > 1).any():
+        raise ParameterError(f"row {int(owners[counts > 1][0])} belongs to more than one client")
+    n = len(stacked)
+    if n and (int(owners[0]) < 0 or int(owners[-1]) >= n):
+        raise ParameterError(f"the clients' rows must be a partition of 0 … {n - 1}")
+    return n

@@ -1,0 +1,189 @@
+"""SecureSum: the sum of vectors of those clients that stay (Bonawitz et al. 2017).
+
+::
+
+    client u                                                       server
+    masks agreed on: see `double_masks` ◀─────────────────────────▶ who takes part
+    SumUpload(x_u + all masks of u) ──────────────────────────────▶ adds up
+    survivors, shares: see `double_masks` ◀───────────────────────▶ Σ x_u over the survivors
+
+*Server learns* the sum over the survivors, at least `threshold` of them, and who they are.
+*Client learns* who takes part and survives. With the server together, t colluding clients of one
+neighbourhood learn a client's value; fewer learn the sum of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xclp_crypto.algebra import ring
+from xclp_crypto.algebra.prg import Residues, residue_dtype
+from xclp_crypto.errors import Excluded, ParameterError
+from xclp_crypto.params import MAX_UPLOAD_BYTES
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.secure_sum import double_masks
+from xclp_crypto.protocols.secure_sum.double_masks import (
+    SumRecord,
+    agree_on_masks,
+    close_masks,
+    open_masks,
+    receive_survivors,
+    reveal_shares,
+)
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.rng import Rng
+from xclp_crypto.wire import Message, ResidueFields
+
+PURPOSE = "sum"
+
+
+@dataclass(frozen=True, repr=False)
+class SumUpload(ResidueFields, Message):
+    """A client's masked values. Size: b·count bytes, b those of a residue."""
+
+    TAG = 0x0427
+    values: Residues
+    modulus: int
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """What the server holds after SecureSum.
+
+    Attributes:
+        total: float64, the sum over the survivors, in the shape of the values.
+        record: who survived, and when the others were lost.
+    """
+
+    total: NDArray[np.float64]
+    record: SumRecord
+
+
+def check_upload(count: int, modulus: int) -> None:
+    """Refuse an upload that is too long for one sealed message, before anything is computed.
+
+    Raises:
+        ParameterError: says how many values would do.
+    """
+    largest = MAX_UPLOAD_BYTES // ring.wire_bytes(modulus)
+    if count > largest:
+        raise ParameterError(
+            f"{count:,} values are too many for one upload: at most {largest:,} of "
+            f"{ring.wire_bytes(modulus)} bytes; sum them in several parts, each under a purpose "
+            "of its own"
+        )
+
+
+def sum_label(session: Session, purpose: str, graph: MaskGraph) -> bytes:
+    """Return the label of one sum, which this session gives out once."""
+    return session.once(
+        "secure sum", purpose, graph.threshold, graph.degree, graph.share_threshold, *graph.clients
+    )
+
+
+async def secure_sum_client(
+    session: Session,
+    values: ArrayLike,
+    codec: FixedPoint,
+    graph: MaskGraph,
+    rng: Rng,
+    purpose: str = PURPOSE,
+) -> None:
+    """Add this client's values to the sum.
+
+    Args:
+        session: the session.
+        values: numbers of any shape, the same for all clients.
+        codec: the fixed-point code, for as many parties as the graph has clients.
+        graph: who shares masks with whom, and the threshold.
+        rng: source of the masks.
+        purpose: tells several sums of one session apart.
+
+    Raises:
+        DataError, EncodingOverflow: a value cannot be encoded; nothing was sent.
+        Excluded: the others went on without this client.
+        TooFewParties: too few are left; nothing was revealed.
+        FaultyPeer: another party does not follow the protocol.
+    """
+    io, modulus = session.io, codec.modulus
+    total = np.ascontiguousarray(codec.encode(values, client=io.name)).reshape(-1, 1)
+    check_upload(total.size, modulus)
+    lab = sum_label(session, purpose, graph)
+    with io.step("share"):
+        masks = await agree_on_masks(session, graph, lab, rng)
+        if masks is None:
+            raise Excluded(io.name, io.current_step)
+    with io.step("upload"):
+        await io.compute(masks.mask, total, modulus)
+        await io.send(SERVER, SumUpload(total, modulus))
+        del total
+    with io.step("reveal"):
+        survivors = await receive_survivors(session, graph)
+        if io.name not in survivors:
+            raise Excluded(io.name, io.current_step)
+        await reveal_shares(session, graph, masks, survivors, lab)
+
+
+async def secure_sum_server(
+    session: Session,
+    shape: tuple[int, ...],
+    codec: FixedPoint,
+    graph: MaskGraph,
+    purpose: str = PURPOSE,
+    *,
+    clients: Collection[str] | None = None,
+) -> SecureSum:
+    """Sum what the clients upload, over those that stay.
+
+    Args:
+        session: the server's session.
+        shape: of every client's values.
+        codec: the fixed-point code.
+        graph: who shares masks with whom, and the threshold.
+        purpose: tells several sums of one session apart.
+        clients: those to wait for, by default all of the graph.
+
+    Raises:
+        TooFewParties: fewer than the threshold are left; nothing was revealed.
+        FaultyPeer: a client does not follow the protocol.
+    """
+    io, modulus = session.io, codec.modulus
+    count = int(np.prod(shape, dtype=np.int64))
+    check_upload(count, modulus)
+    lab = sum_label(session, purpose, graph)
+    with io.step("share"):
+        masks = await open_masks(session, graph, lab, graph.clients if clients is None else clients)
+    total = np.zeros((count, 1), residue_dtype(modulus))
+
+    def add_upload(client: str, message: SumUpload) -> None:
+        ring.add_into(total, message.values, modulus)
+
+    with io.step("upload"):
+        survivors = await io.gather_each(
+            SumUpload,
+            masks.clients,
+            add_upload,
+            graph.threshold,
+            rows=count,
+            columns=1,
+            modulus=modulus,
+        )
+    with io.step("reveal"):
+        revealed = await close_masks(session, masks, survivors, total, modulus, masks.clients)
+    record = double_masks.record(graph, masks, survivors, revealed)
+    return SecureSum(codec.decode(total).reshape(shape), record)
+
+
+def bytes_per_link(graph: MaskGraph, count: int, modulus: int) -> dict[tuple[str, str], int]:
+    """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
+    links = double_masks.bytes_per_link(graph)
+    dims = {"rows": count, "columns": 1, "modulus": modulus}
+    for client in graph.clients:
+        links[client, SERVER] += sealed_size(SumUpload.size(**dims))
+    return links
