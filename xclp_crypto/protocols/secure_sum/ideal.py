@@ -15,27 +15,30 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.secure_sum.row_sums import Rows, check_rows
+from xclp_crypto.protocols.secure_sum.row_sums import RING, Rows, check_codec, check_rows
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.wire import MatrixFields, Message
+from xclp_crypto.wire import Message, ResidueFields
 
 
 @dataclass(frozen=True, repr=False)
-class IdealRows(MatrixFields, Message):
+class IdealRows(ResidueFields, Message):
     """One client's encoded contribution in the clear. Size: 8·n·c bytes."""
 
     TAG = 0x0410
-    values: NDArray[np.uint64]
+    values: Residues
+    modulus: int
 
 
 @dataclass(frozen=True, repr=False)
-class IdealBlock(MatrixFields, Message):
+class IdealBlock(ResidueFields, Message):
     """The encoded sum of one client's rows in the clear. Size: 8·n_j·c bytes."""
 
     TAG = 0x0411
-    values: NDArray[np.uint64]
+    values: Residues
+    modulus: int
 
 
 async def ideal_row_sums_client(
@@ -47,8 +50,11 @@ async def ideal_row_sums_client(
 ) -> NDArray[np.float64]:
     """See `secure_row_sums_client`."""
     io = session.io
-    await io.send(SERVER, IdealRows(np.asarray(codec.encode(values, client=io.name), np.uint64)))
-    block = await io.recv(IdealBlock, SERVER, rows=len(rows[io.name]), columns=values.shape[1])
+    check_codec(codec)
+    await io.send(SERVER, IdealRows(codec.encode(values, client=io.name), RING))
+    block = await io.recv(
+        IdealBlock, SERVER, rows=len(rows[io.name]), columns=values.shape[1], modulus=RING
+    )
     return codec.decode(block.values)
 
 
@@ -63,10 +69,10 @@ async def ideal_row_sums_server(
     io = session.io
     n = check_rows(rows)
     asked = tuple(rows) if clients is None else tuple(c for c in rows if c in clients)
-    got = await io.gather(IdealRows, asked, at_least, rows=n, columns=columns)
+    got = await io.gather(IdealRows, asked, at_least, rows=n, columns=columns, modulus=RING)
     total = np.zeros((n, columns), dtype=np.uint64)
     for message in got.values():
         total += message.values
     for client in got:
-        await io.send(client, IdealBlock(total[rows[client]]))
+        await io.send(client, IdealBlock(total[rows[client]], RING))
     return tuple(got)

@@ -35,12 +35,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.prg import expand
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import Excluded, FaultyPeer, ParameterError
 from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
-from xclp_crypto.wire import MatrixFields, Message, Reader, Writer
+from xclp_crypto.wire import Message, Reader, ResidueFields, Writer
 
 RING = 1 << 64
 Rows = Mapping[str, NDArray[np.intp]]
@@ -75,19 +76,21 @@ class RowSumsRound(Message):
 
 
 @dataclass(frozen=True, repr=False)
-class RowSumsUpload(MatrixFields, Message):
+class RowSumsUpload(ResidueFields, Message):
     """Masked values for the rows of all other participants. Size: 8·rows·c bytes."""
 
     TAG = 0x0402
-    values: NDArray[np.uint64]
+    values: Residues
+    modulus: int
 
 
 @dataclass(frozen=True, repr=False)
-class RowSumsBlock(MatrixFields, Message):
+class RowSumsBlock(ResidueFields, Message):
     """The masked sum over the other participants, for the receiver's rows. Size: 8·rows·c bytes."""
 
     TAG = 0x0403
-    values: NDArray[np.uint64]
+    values: Residues
+    modulus: int
 
 
 def rows_of_others(rows: Rows, clients: Sequence[str], me: str) -> NDArray[np.intp]:
@@ -112,9 +115,19 @@ def check_rows(rows: Rows) -> int:
     return n
 
 
+def check_codec(codec: FixedPoint) -> None:
+    """Refuse a codec of another modulus than 2^64, the one that all parties compute with.
+
+    Raises:
+        ParameterError: another modulus.
+    """
+    if codec.modulus != RING:
+        raise ParameterError(f"row sums are computed modulo 2^64, got modulus {codec.modulus}")
+
+
 def pair_masks(
     session: Session, clients: Sequence[str], lab: bytes, shape: tuple[int, int]
-) -> dict[str, NDArray[np.uint64]]:
+) -> dict[str, Residues]:
     """Return this client's masks with every other participant, signed as it adds them.
 
     The client that comes first adds the mask and the other one subtracts it.
@@ -130,8 +143,8 @@ def pair_masks(
 
 
 def mask_upload(
-    encoded: NDArray[np.uint64], masks: Mapping[str, NDArray[np.uint64]], keep: NDArray[np.intp]
-) -> NDArray[np.uint64]:
+    encoded: Residues, masks: Mapping[str, Residues], keep: NDArray[np.intp]
+) -> Residues:
     """Return the rows `keep` of the values plus all masks, modulo 2^64."""
     total = encoded[keep]
     for mask in masks.values():
@@ -140,11 +153,11 @@ def mask_upload(
 
 
 def unmask_block(
-    block: NDArray[np.uint64],
-    encoded: NDArray[np.uint64],
-    masks: Mapping[str, NDArray[np.uint64]],
+    block: Residues,
+    encoded: Residues,
+    masks: Mapping[str, Residues],
     own: NDArray[np.intp],
-) -> NDArray[np.uint64]:
+) -> Residues:
     """Return the sum over all participants for the own rows, modulo 2^64.
 
     The peers added the negative of this client's masks, so adding them strips the block.
@@ -155,9 +168,7 @@ def unmask_block(
     return total
 
 
-def sum_uploads(
-    uploads: Mapping[str, NDArray[np.uint64]], rows: Rows, n: int, columns: int
-) -> NDArray[np.uint64]:
+def sum_uploads(uploads: Mapping[str, Residues], rows: Rows, n: int, columns: int) -> Residues:
     """Return, per row, the sum of all uploads that contain it, (n, c) modulo 2^64."""
     total = np.zeros((n, columns), dtype=np.uint64)
     clients = tuple(uploads)
@@ -179,21 +190,23 @@ async def secure_row_sums_client(
         session: the session.
         values: (n, c), this client's contribution to every row.
         rows: by client of the session that may take part, its rows; a partition of 0 … n−1.
-        codec: the fixed-point code, for as many parties as there are clients.
+        codec: the fixed-point code modulo 2^64, for as many parties as there are clients.
         purpose: tells several sums of one session apart.
 
     Returns:
         (len(rows[me]), c) float64, off by at most `codec.error_bound` per entry.
 
     Raises:
+        ParameterError: a codec of another modulus; nothing was sent.
         DataError, EncodingOverflow: a value cannot be encoded; nothing was sent.
         Excluded: the others went on without this client.
     """
     io, me, shape = session.io, session.io.name, (values.shape[0], values.shape[1])
+    check_codec(codec)
     encoded = np.asarray(codec.encode(values, client=me), dtype=np.uint64)
     order = tuple(rows)
     known = set(session.clients)
-    masks: dict[str, NDArray[np.uint64]] = {}
+    masks: dict[str, Residues] = {}
     taking_part: tuple[str, ...] = ()
     attempt = 0
     while True:
@@ -210,12 +223,13 @@ async def secure_row_sums_client(
         lab = session.once(purpose, attempt, *clients)
         masks = await io.compute(pair_masks, session, clients, lab, shape)
         keep = rows_of_others(rows, clients, me)
-        await io.send(SERVER, RowSumsUpload(await io.compute(mask_upload, encoded, masks, keep)))
+        upload = await io.compute(mask_upload, encoded, masks, keep)
+        await io.send(SERVER, RowSumsUpload(upload, RING))
         attempt += 1
     if clients != taking_part:
         raise FaultyPeer(SERVER, "sums over other clients than those that it asked")
     own = rows[me]
-    block = await io.recv(RowSumsBlock, SERVER, rows=len(own), columns=shape[1])
+    block = await io.recv(RowSumsBlock, SERVER, rows=len(own), columns=shape[1], modulus=RING)
     return codec.decode(await io.compute(unmask_block, block.values, encoded, masks, own))
 
 
@@ -247,14 +261,16 @@ async def secure_row_sums_server(
         here = np.array([c in asked for c in order])
         await io.send(informed, RowSumsRound(False, here))
         sizes = {c: len(rows_of_others(rows, asked, c)) for c in asked}
-        got = await io.gather(RowSumsUpload, asked, at_least, rows=sizes, columns=columns)
+        got = await io.gather(
+            RowSumsUpload, asked, at_least, rows=sizes, columns=columns, modulus=RING
+        )
         if len(got) == len(asked):
             break
         asked = tuple(c for c in asked if c in got)
     await io.send(informed, RowSumsRound(True, here))
     total = await io.compute(sum_uploads, {c: m.values for c, m in got.items()}, rows, n, columns)
     for client in asked:
-        await io.send(client, RowSumsBlock(total[rows[client]]))
+        await io.send(client, RowSumsBlock(total[rows[client]], RING))
     return asked
 
 
@@ -265,8 +281,10 @@ def bytes_per_link(rows: Rows, columns: int) -> dict[tuple[str, str], int]:
     links: dict[tuple[str, str], int] = {}
     for client in order:
         others = len(rows_of_others(rows, order, client))
-        links[client, SERVER] = sealed_size(RowSumsUpload.size(rows=others, columns=columns))
+        links[client, SERVER] = sealed_size(
+            RowSumsUpload.size(rows=others, columns=columns, modulus=RING)
+        )
         links[SERVER, client] = 2 * status + sealed_size(
-            RowSumsBlock.size(rows=len(rows[client]), columns=columns)
+            RowSumsBlock.size(rows=len(rows[client]), columns=columns, modulus=RING)
         )
     return links
