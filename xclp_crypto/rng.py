@@ -9,7 +9,8 @@ from itertools import count
 from typing import TypeAlias
 
 from xclp_crypto.algebra.labels import Context, label
-from xclp_crypto.algebra.prg import KEY_BYTES, Residues, derive_key, expand, stream
+from xclp_crypto.algebra.prg import KEY_BYTES, derive_key, expand, stream
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import ParameterError, ReuseError
 from xclp_crypto.secret import Secret
 

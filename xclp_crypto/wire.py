@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.ring import Residues, wire_bytes
 from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.params import SEED_BYTES
 
@@ -221,24 +222,32 @@ class Reader:
             raise DecodeError(f"{len(self._data) - self._at} trailing bytes")
 
 
-class MatrixFields:
-    """Fields and encoding of a message that is one matrix modulo 2^64: 8·rows·columns bytes."""
+class ResidueFields:
+    """Fields and encoding of a message that is one matrix of residues modulo m, 1 ≤ m ≤ 2^64.
 
-    values: NDArray[np.uint64]
+    `values` has `residue_dtype(m)` and shape (rows, columns). Size: `wire_bytes(m)`·rows·columns
+    bytes. The modulus does not travel.
+    """
+
+    values: Residues
+    modulus: int
 
     @staticmethod
-    def size(*, rows: int, columns: int) -> int:
-        """Return 8·rows·columns."""
-        return 8 * rows * columns
+    def size(*, rows: int, columns: int, modulus: int) -> int:
+        """Return `wire_bytes(m)`·rows·columns."""
+        return wire_bytes(modulus) * rows * columns
 
     def write(self, out: Writer) -> None:
         """See `Message.write`."""
-        out.uints(self.values, 8)
+        out.uints(self.values, wire_bytes(self.modulus))
 
     @classmethod
-    def read(cls, data: Reader, *, rows: int, columns: int) -> Self:
+    def read(cls, data: Reader, *, rows: int, columns: int, modulus: int) -> Self:
         """See `Message.read`."""
-        return cls(data.uints((rows, columns), 8))  # type: ignore[call-arg]  # of the dataclass
+        values = data.uints((rows, columns), wire_bytes(modulus))
+        if modulus < 1 << 8 * values.dtype.itemsize and (values >= modulus).any():
+            raise DecodeError(f"a value is no residue modulo {modulus}")
+        return cls(values, modulus)  # type: ignore[call-arg]  # of the dataclass
 
 
 class SeedFields:

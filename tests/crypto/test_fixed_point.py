@@ -10,21 +10,47 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from xclp_crypto.algebra.ring import add_into, residue_dtype
 from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError
 from xclp_crypto.primitives.fixed_point import FixedPoint
 
-codecs = st.builds(FixedPoint, st.integers(8, 40), st.integers(2, 50))
-all_codecs = codecs | st.builds(FixedPoint, st.integers(0, 20), st.integers(1, 50), st.just(32))
+BOUNDARIES = [3, 4, 5, 255, 256, 257, 2**13, 2**16 + 1, 2**31 - 1, 2**32, 2**33 - 9]
+BOUNDARIES += [2**61 - 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 59, 2**64 - 1, 2**64]
+moduli = st.sampled_from(BOUNDARIES) | st.integers(3, 2**64)
+
+
+@st.composite
+def any_codec(draw):
+    """Every modulus, every number of fraction bits, up to 50 parties."""
+    modulus = draw(moduli)
+    top = (modulus - 1) // 2
+    fraction_bits = draw(st.integers(0, top.bit_length() - 1))
+    return FixedPoint(fraction_bits, draw(st.integers(1, min(50, top))), modulus)
+
+
+WIDE = [2**64, 2**64 - 59, 2**61 - 1]
+codecs = st.builds(FixedPoint, st.integers(8, 40), st.integers(2, 50), st.sampled_from(WIDE))
+narrow = st.builds(FixedPoint, st.integers(8, 25), st.integers(2, 50), st.just(2**32))
+all_codecs = codecs | narrow | any_codec()
+powers = pytest.mark.parametrize("bits", [32, 64])
+
+
+def lift(residue: int, modulus: int) -> int:
+    return residue if 2 * residue < modulus else residue - modulus
 
 
 def floats_of(codec: FixedPoint) -> st.SearchStrategy[float]:
     unit = math.ldexp(1.0, -codec.fraction_bits)
-    return st.floats(-codec.max_abs, codec.max_abs) | st.floats(-100 * unit, 100 * unit)
+    small = min(100 * unit, codec.max_abs)
+    return st.floats(-codec.max_abs, codec.max_abs) | st.floats(-small, small)
 
 
 def total(codec: FixedPoint, encoded: list[np.ndarray]) -> np.ndarray:
-    """Sum as the masked protocols do: modulo the ring."""
-    return np.sum(np.stack(encoded), axis=0, dtype=codec.dtype)
+    """Sum as the masked protocols do: modulo m."""
+    summed = encoded[0].copy()
+    for residues in encoded[1:]:
+        add_into(summed, residues, codec.modulus)
+    return summed
 
 
 def within_bound(codec: FixedPoint, decoded: float, values: list[float]) -> bool:
@@ -63,9 +89,9 @@ def test_user_case_decoding_is_right_for_2_to_50_clients_and_after_a_drop(client
             assert within_bound(codec, decoded[place], column)
 
 
-@pytest.mark.parametrize("ring_bits", [32, 64])
-def test_user_case_plain_floats_0_0_and_5_1_survive_encoding_and_are_refused_without(ring_bits):
-    codec = FixedPoint(20, 2, ring_bits)
+@pytest.mark.parametrize("modulus", [2**32, 2**64, 2**31 - 1, 2**64 - 59])
+def test_user_case_plain_floats_0_0_and_5_1_survive_encoding_and_are_refused_without(modulus):
+    codec = FixedPoint(20, 2, modulus)
     decoded = codec.decode(codec.encode([0.0, 5.1]))
     assert decoded[0] == 0.0
     assert abs(decoded[1] - 5.1) <= 2**-21
@@ -73,7 +99,7 @@ def test_user_case_plain_floats_0_0_and_5_1_survive_encoding_and_are_refused_wit
         with pytest.raises(DataError, match="encode"):
             codec.decode(plain)
     with pytest.raises(DataError, match="encode"):
-        codec.decode(np.zeros(2, np.uint32 if ring_bits == 64 else np.uint64))
+        codec.decode(np.zeros(2, np.uint32 if codec.dtype == np.uint64 else np.uint64))
 
 
 def test_rounding_is_to_nearest_with_ties_to_even():
@@ -83,8 +109,8 @@ def test_rounding_is_to_nearest_with_ties_to_even():
 
 
 def test_negative_values_are_lifted_around_zero():
-    for ring_bits in (32, 64):
-        codec = FixedPoint(4, 2, ring_bits)
+    for modulus in (2**32, 2**64, 2**61 - 1, 1001):
+        codec = FixedPoint(4, 2, modulus)
         encoded = codec.encode([-1.0, 1.0, -1 / 16])
         assert encoded.tolist() == [codec.modulus - 16, 16, codec.modulus - 1]
         assert codec.decode(encoded).tolist() == [-1.0, 1.0, -1 / 16]
@@ -103,18 +129,20 @@ def test_user_case_a_sum_of_int32_inputs_10_000_times_700_000_does_not_overflow_
 
 @given(st.data())
 def test_integers_of_every_dtype_are_exact_up_to_the_limit(data):
-    codec = data.draw(st.builds(FixedPoint, st.integers(0, 62), st.integers(1, 50)))
+    codec = data.draw(any_codec())
     dtype = np.dtype(
         data.draw(st.sampled_from(["i1", "i2", "<i4", ">i4", "i8", ">u8", "u1", "u4"]))
     )
     info = np.iinfo(dtype)
     values = data.draw(st.lists(st.integers(int(info.min), int(info.max)), min_size=1, max_size=4))
-    limit = (2**63 - 1) // codec.parties // 2**codec.fraction_bits
+    limit = (codec.modulus - 1) // 2 // codec.parties // 2**codec.fraction_bits
+    if data.draw(st.booleans()):
+        values = [abs(x) % (limit + 1) * (-1 if x < 0 else 1) for x in values]
     array = np.array(values, dtype)
     if max(map(abs, values)) <= limit:
         encoded = codec.encode(array)
-        assert encoded.dtype == np.uint64
-        assert encoded.tolist() == [x * 2**codec.fraction_bits % 2**64 for x in values]
+        assert encoded.dtype == residue_dtype(codec.modulus)
+        assert encoded.tolist() == [x * 2**codec.fraction_bits % codec.modulus for x in values]
     else:
         with pytest.raises(EncodingOverflow):
             codec.encode(array)
@@ -137,16 +165,18 @@ def test_bools_lists_scalars_and_numpy_scalars_are_accepted():
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (0, 4), (4, 0), (2, 3), (2, 0, 3), (2, 3, 4)])
 @pytest.mark.parametrize("dtype", ["f8", "i4", "?"])
-@pytest.mark.parametrize("ring_bits", [32, 64])
-def test_every_shape_is_kept_0_d_and_empty_too(shape, dtype, ring_bits):
-    codec = FixedPoint(5, 3, ring_bits)
-    encoded = codec.encode(np.ones(shape, dtype))
-    assert isinstance(encoded, np.ndarray)
-    assert (encoded.shape, encoded.dtype) == (shape, np.dtype(f"u{ring_bits // 8}"))
-    decoded = codec.decode(encoded)
-    assert isinstance(decoded, np.ndarray)
-    assert decoded.shape == shape
-    assert np.all(decoded == 1)
+@pytest.mark.parametrize("modulus", [2**32, 2**64, 2**32 - 5, 2**64 - 59, 201])
+def test_every_shape_is_kept_0_d_and_empty_too(shape, dtype, modulus):
+    codec = FixedPoint(5, 3, modulus)
+    one = np.ones(shape, dtype)
+    for values, expected in ((one, 1), (one - 2 * one if dtype != "?" else one, None)):
+        encoded = codec.encode(values)
+        assert isinstance(encoded, np.ndarray)
+        assert (encoded.shape, encoded.dtype) == (shape, residue_dtype(modulus))
+        decoded = codec.decode(encoded)
+        assert isinstance(decoded, np.ndarray)
+        assert decoded.shape == shape
+        assert np.all(decoded == (values if expected is None else expected))
 
 
 def test_encoding_and_decoding_leave_the_input_alone_and_share_no_memory():
@@ -159,22 +189,69 @@ def test_encoding_and_decoding_leave_the_input_alone_and_share_no_memory():
         np.testing.assert_array_equal(values, before)
 
 
+@pytest.mark.parametrize("modulus", [3, 4, 255, 256, 257, 1000])
+def test_every_residue_of_a_small_modulus_is_lifted_to_the_number_nearest_to_zero(modulus):
+    codec = FixedPoint(0, 1, modulus)
+    residues = np.arange(modulus).astype(codec.dtype)
+    lifted = [lift(r, modulus) for r in range(modulus)]
+    assert (min(lifted), max(lifted)) == (-(modulus // 2), (modulus - 1) // 2)
+    assert codec.decode(residues).tolist() == codec.decode_integers(residues).tolist() == lifted
+
+
+@given(any_codec(), st.data())
+def test_decoded_integers_are_exact_where_float64_would_round(codec, data):
+    codec = FixedPoint(0, codec.parties, codec.modulus)
+    limit = (codec.modulus - 1) // 2 // codec.parties
+    each = st.integers(-limit, limit) | st.sampled_from([limit, -limit])
+    values = data.draw(st.lists(each, min_size=1, max_size=codec.parties))
+    summed = codec.decode_integers(total(codec, [codec.encode([v]) for v in values]))
+    assert summed.dtype == np.int64
+    assert summed.tolist() == [sum(values)]
+
+
+def test_decode_integers_keeps_what_a_float_cannot_hold_and_needs_a_codec_of_integers():
+    codec = FixedPoint(0, 1)
+    values = [2**53 + 1, -(2**62) - 1]
+    assert codec.decode_integers(codec.encode(values)).tolist() == values
+    assert codec.decode_integers(codec.encode(-7)).shape == ()
+    assert codec.decode_integers(codec.encode(np.zeros((0, 2), int))).shape == (0, 2)
+    with pytest.raises(ParameterError, match="fraction_bits = 0"):
+        FixedPoint(1).decode_integers(FixedPoint(1).encode([1]))
+    with pytest.raises(DataError, match="encode"):
+        codec.decode_integers(np.array([1, 2]))
+
+
+@pytest.mark.parametrize("modulus", [3, 255, 257, 2**13, 2**32 - 5, 2**61 - 1, 2**64 - 59])
+def test_what_is_no_residue_is_not_decoded(modulus):
+    codec = FixedPoint(0, 1, modulus)
+    largest = np.zeros((2, 3), codec.dtype)
+    largest[1, 2] = modulus - 1
+    assert codec.decode(largest)[1, 2] == lift(modulus - 1, modulus)
+    largest[1, 2] += 1
+    for decode in (codec.decode, codec.decode_integers):
+        with pytest.raises(DataError, match=r"^row 1, column 2: .*no residue modulo"):
+            decode(largest)
+
+
 # Overflow.
 
 
 def test_user_case_10_clients_of_2_to_the_29_in_a_ring_of_2_to_the_32_are_refused():
-    codec = FixedPoint(0, 10, 32)
-    for values in ([2**29], [2.0**29], [-(2**29)], np.array([2**29], np.int32)):
-        with pytest.raises(EncodingOverflow, match="34 ring bits"):
-            codec.encode(values)
+    for modulus in (2**32, 2**32 - 5):
+        codec = FixedPoint(0, 10, modulus)
+        for values in ([2**29], [2.0**29], [-(2**29)], np.array([2**29], np.int32)):
+            with pytest.raises(EncodingOverflow, match=r"needs a modulus of 2\^34\."):
+                codec.encode(values)
     # 32 bits would do for 7 values up to 2^28, and 34 bits for the ten, as the error says.
-    assert FixedPoint(0, 7, 32).encode([2**28]).tolist() == [2**28]
-    assert 2**32 < 10 * 2**29 < 2**33
+    assert FixedPoint(0, 7, 2**32).encode([2**28]).tolist() == [2**28]
+    assert FixedPoint(0, 10, 2**34).encode([2**29]).tolist() == [2**29]
+    with pytest.raises(EncodingOverflow):
+        FixedPoint(0, 10, 2**33).encode([2**29])
 
 
 def test_user_case_2_to_the_40_in_a_ring_of_2_to_the_32_is_refused():
     for values in (2**40, [2**40], [2.0**40], np.array([-(2**40)]), [0, 1, 2**40]):
-        for codec in (FixedPoint(0, 1, 32), FixedPoint(16, 2, 32)):
+        for codec in (FixedPoint(0, 1, 2**32), FixedPoint(16, 2, 2**32)):
             with pytest.raises(EncodingOverflow):
                 codec.encode(values)
 
@@ -187,7 +264,7 @@ def test_user_case_overflow_is_always_the_same_typed_error_also_for_neighbours(c
         | st.sampled_from([1.7e308, 2**63, 2**64, 2**70, 10**400, np.float32(3e38)])
     )
     if isinstance(too_large, int):  # the float max_abs may be rounded down from the integer limit
-        assume(too_large * 2**codec.fraction_bits > (codec.modulus // 2 - 1) // codec.parties)
+        assume(too_large * 2**codec.fraction_bits > (codec.modulus - 1) // 2 // codec.parties)
     sign = data.draw(st.sampled_from([1, -1]))
     neighbour = data.draw(st.sampled_from([0, 1, -1]))
     for values in (
@@ -205,21 +282,22 @@ def test_user_case_overflow_is_always_the_same_typed_error_also_for_neighbours(c
 def test_max_abs_is_the_largest_value_of_which_no_sum_wraps(codec):
     for value in (codec.max_abs, -codec.max_abs):
         encoded = codec.encode([value])
-        lifted = int(encoded.astype(codec.dtype).view(f"i{codec.ring_bits // 8}")[0])
-        assert abs(lifted * codec.parties) < codec.modulus // 2  # exact: no wrap
+        lifted = lift(int(encoded[0]), codec.modulus)
+        assert abs(lifted * codec.parties) <= (codec.modulus - 1) // 2  # exact: no wrap
         decoded = codec.decode(total(codec, [encoded] * codec.parties))
         assert within_bound(codec, decoded[0], [value] * codec.parties)
         with pytest.raises(EncodingOverflow):
             codec.encode([math.nextafter(value, math.copysign(math.inf, value))])
-    # The next float64 is above the limit, and one unit of the ring above the limit would wrap.
-    limit = (codec.modulus // 2 - 1) // codec.parties
+    # The next float64 is above the limit, and one unit above the limit would wrap.
+    limit = (codec.modulus - 1) // 2 // codec.parties
     assert Fraction(math.nextafter(codec.max_abs, math.inf)) * 2**codec.fraction_bits > limit
-    assert codec.parties * (limit + 1) >= codec.modulus // 2
+    wrapped = codec.parties * (limit + 1)
+    assert lift(wrapped % codec.modulus, codec.modulus) != wrapped
 
 
 @given(all_codecs, st.data())
 def test_the_largest_integer_is_exact_and_the_next_is_refused(codec, data):
-    limit = ((codec.modulus // 2 - 1) // codec.parties) >> codec.fraction_bits
+    limit = ((codec.modulus - 1) // 2 // codec.parties) >> codec.fraction_bits
     sign = data.draw(st.sampled_from([1, -1]))
     assert codec.encode([sign * limit]).tolist() == [
         sign * limit * 2**codec.fraction_bits % codec.modulus
@@ -230,15 +308,17 @@ def test_the_largest_integer_is_exact_and_the_next_is_refused(codec, data):
 
 @given(all_codecs, st.data())
 @settings(max_examples=50)
-def test_the_ring_bits_that_the_error_names_are_enough_and_not_too_many(codec, data):
+def test_the_modulus_that_the_error_names_is_enough_and_the_next_smaller_one_is_not(codec, data):
     value = data.draw(st.floats(codec.max_abs, 1e30, exclude_min=True) | st.integers(2**40, 2**62))
-    assume(codec.parties * Fraction(value) * 2**codec.fraction_bits >= codec.modulus // 2)
+    assume(codec.parties * Fraction(value) * 2**codec.fraction_bits > (codec.modulus - 1) // 2)
     with pytest.raises(EncodingOverflow) as error:
         codec.encode([0, value] if isinstance(value, int) else [0.0, value])
-    needed = int(re.search(r"needs (\d+) ring bits", str(error.value))[1])
+    needed = int(re.search(r"needs a modulus of 2\^(\d+)\.", str(error.value))[1])
     largest = codec.parties * math.ceil(Fraction(value) * 2**codec.fraction_bits)
     assert 2 ** (needed - 2) <= largest < 2 ** (needed - 1)
-    assert needed > codec.ring_bits
+    assert 2**needed > codec.modulus
+    if needed <= 64:
+        FixedPoint(codec.fraction_bits, codec.parties, 2**needed).encode(value)
 
 
 @pytest.mark.parametrize(
@@ -259,9 +339,9 @@ def test_an_overflow_names_client_place_limit_and_bits_but_not_the_value(values,
     message = str(error.value)
     assert message.startswith("client 'clinic 7': " + ("the" if place is None else ""))
     assert place is None or re.search(rf"client 'clinic 7': {place}: ", message)
-    assert "3 parties, 40 fraction bits and 64 ring bits" in message
+    assert "3 parties, 40 fraction bits and modulus 2^64" in message
     assert repr(codec.max_abs) in message
-    assert re.search(r"needs \d+ ring bits", message)
+    assert re.search(r"needs a modulus of 2\^\d+\.", message)
     for secret in (777777**3, 777777.0**3, 777778**3, 2**63):
         assert str(secret) not in message
 
@@ -304,29 +384,52 @@ def test_other_types_are_refused(values):
 # Parameters.
 
 
-@pytest.mark.parametrize("name", ["fraction_bits", "parties", "ring_bits"])
-@pytest.mark.parametrize("bad", [-1, math.nan, math.inf, 2.0, "8", None, True, 1000, 2**63])
+@pytest.mark.parametrize("name", ["fraction_bits", "parties", "modulus"])
+@pytest.mark.parametrize("bad", [-1, math.nan, math.inf, 2.0, "8", None, True, 1000, 2**65])
 def test_user_case_a_bad_range_is_rejected_when_the_object_is_made_naming_the_value(name, bad):
-    if (name, bad) == ("parties", 1000):
+    if bad == 1000 and name != "fraction_bits":
         bad = 0
     with pytest.raises(ParameterError, match=rf"{name}.*got {re.escape(repr(bad))}"):
         FixedPoint(**{name: bad})
 
 
-@pytest.mark.parametrize("ring_bits", [32, 64])
-def test_the_limits_of_the_parameters_are_accepted_and_no_more(ring_bits):
-    FixedPoint(0, 1, ring_bits)
-    FixedPoint(ring_bits - 2, 2, ring_bits).encode([0.5, -0.5])
-    extreme = FixedPoint(0, 2 ** (ring_bits - 1) - 1, ring_bits)
+@powers
+def test_the_limits_of_the_parameters_are_accepted_and_no_more(bits):
+    modulus = 2**bits
+    FixedPoint(0, 1, modulus)
+    FixedPoint(bits - 2, 2, modulus).encode([0.5, -0.5])
+    extreme = FixedPoint(0, 2 ** (bits - 1) - 1, modulus)
     assert extreme.max_abs == 1.0
-    assert extreme.encode([1, -1]).tolist() == [1, 2**ring_bits - 1]
-    for bad in ((ring_bits - 1, 2, ring_bits), (0, 2 ** (ring_bits - 1), ring_bits)):
-        with pytest.raises(ParameterError):
+    assert extreme.encode([1, -1]).tolist() == [1, modulus - 1]
+    for bad in ((bits - 1, 2, modulus), (0, 2 ** (bits - 1), modulus)):
+        with pytest.raises(ParameterError, match=rf"2\^{bits}"):
             FixedPoint(*bad)
 
 
+@pytest.mark.parametrize("modulus", BOUNDARIES)
+def test_the_limits_for_any_modulus(modulus):
+    top = (modulus - 1) // 2
+    f = top.bit_length() - 1
+    assert FixedPoint(f, 1, modulus).decode(FixedPoint(f, 1, modulus).encode([1, -1])).tolist() == [
+        1,
+        -1,
+    ]
+    one_each = FixedPoint(0, top, modulus)
+    assert one_each.encode([1, -1, 0]).tolist() == [1, modulus - 1, 0]
+    with pytest.raises(ParameterError, match="fraction_bits"):
+        FixedPoint(f + 1, 1, modulus)
+    with pytest.raises(ParameterError, match="parties"):
+        FixedPoint(0, top + 1, modulus)
+
+
+@pytest.mark.parametrize("modulus", [0, 1, 2, 2**64 + 1, -3])
+def test_other_moduli_are_refused(modulus):
+    with pytest.raises(ParameterError, match=rf"modulus.*got {modulus}"):
+        FixedPoint(0, 1, modulus)
+
+
 def test_codecs_are_values_and_frozen():
-    assert FixedPoint() == FixedPoint(40, 2, 64)
+    assert FixedPoint() == FixedPoint(40, 2, 2**64)
     assert hash(FixedPoint(8)) == hash(FixedPoint(8))
     with pytest.raises(AttributeError):
         FixedPoint().parties = 3

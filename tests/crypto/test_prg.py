@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import json
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +22,12 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import (
     KEY_BYTES,
     Keystream,
+    accumulate,
     derive_key,
     expand,
-    residue_dtype,
     stream,
 )
+from xclp_crypto.algebra.ring import residue_dtype
 from xclp_crypto.errors import ParameterError
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -165,6 +167,81 @@ def test_stream_lengths_around_the_block_sizes(n):
     assert got.shape == (n,)
     assert got.dtype == np.uint8
     assert got.tobytes() == ref_stream(KEY, LAB, n)
+
+
+# Masks added in place.
+
+
+def accumulated(m, n, start=0, subtract=False):
+    total = np.full(n, start, residue_dtype(m))
+    accumulate(total, KEY, LAB, m, subtract=subtract)
+    return total
+
+
+@given(moduli, st.integers(0, 60), st.data())
+def test_accumulate_adds_or_subtracts_what_expand_gives(m, n, data):
+    start = data.draw(st.integers(0, m - 1))
+    mask = expand(KEY, LAB, m, n).tolist()
+    assert accumulated(m, n, start).tolist() == [(start + x) % m for x in mask]
+    assert accumulated(m, n, start, True).tolist() == [(start - x) % m for x in mask]
+
+
+@pytest.mark.parametrize("m", [2, 3, 200, 256, 2**13, 2**16, 65_537, 2**32, 2**63 + 1, 2**64])
+def test_accumulate_over_many_blocks_and_back_again(m):
+    shape = (3, 100_001)
+    total = expand(bytes(32), LAB, m, shape)
+    before = total.copy()
+    accumulate(total, KEY, LAB, m)
+    mask = expand(KEY, LAB, m, shape)
+    wide = [(int(x) + int(y)) % m for x, y in zip(before.flat, mask.flat, strict=True)]
+    assert total.ravel().tolist() == wide
+    accumulate(total, KEY, LAB, m, subtract=True)
+    np.testing.assert_array_equal(total, before)
+
+
+@pytest.mark.parametrize("block", [8, 24, 1000 * 8, 1 << 20])
+@pytest.mark.parametrize("m", [3, 4096, 4097, 2**63 + 1, 2**64])
+def test_block_size_does_not_change_what_is_accumulated(monkeypatch, block, m):
+    expected = expand(KEY, LAB, m, 3000)
+    monkeypatch.setattr(prg, "_BLOCK_BYTES", block)
+    np.testing.assert_array_equal(accumulated(m, 3000), expected)
+
+
+@pytest.mark.parametrize("m", [2**64, 2**61 - 1])
+def test_accumulate_allocates_nothing_of_the_size_of_its_total(m):
+    total = np.zeros(10**6, np.uint64)
+    tracemalloc.start()
+    accumulate(total, KEY, LAB, m)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < total.nbytes / 8
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 5), (2, 0, 3), (2, 3)])
+def test_accumulate_takes_every_shape(shape):
+    total = np.zeros(shape, np.uint8)
+    accumulate(total, KEY, LAB, 200)
+    np.testing.assert_array_equal(total, expand(KEY, LAB, 200, shape))
+
+
+def test_accumulate_refuses_other_arrays_and_leaves_them_alone():
+    locked = np.zeros(4, np.uint64)
+    locked.flags.writeable = False
+    for total, m in [
+        (np.zeros((4, 4), np.uint64).T[1:], 2**64),
+        (np.zeros(8, np.uint64)[::2], 2**64),
+        (locked, 2**64),
+        (np.zeros(4, np.uint64), 2**32),
+        (np.zeros(4, np.int64), 2**64),
+        (np.zeros(4), 2**64),
+    ]:
+        with pytest.raises(ParameterError, match="C-contiguous"):
+            accumulate(total, KEY, LAB, m)
+        assert not total.any()
+    with pytest.raises(ParameterError, match="modulus"):
+        accumulate(np.zeros(4, np.uint64), KEY, LAB, 2**64 + 1)
+    with pytest.raises(ParameterError, match="32 bytes"):
+        accumulate(np.zeros(4, np.uint64), b"", LAB, 2**64)
 
 
 # Independence.

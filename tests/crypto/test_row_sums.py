@@ -152,6 +152,21 @@ def test_values_that_cannot_be_encoded_are_refused_before_anything_is_sent(bad, 
     assert outcome.results[SERVER] == ("c0", "c2")
 
 
+@pytest.mark.parametrize("client", [secure_row_sums_client, ideal_row_sums_client])
+@pytest.mark.parametrize("modulus", [2**32, 2**61 - 1])
+def test_a_codec_of_another_modulus_is_refused_before_anything_is_sent(client, modulus):
+    values, rows = problem(3, 4)
+
+    async def other_codec(session, values, rows, codec):
+        return await client(session, values, rows, FixedPoint(BITS, 3, modulus))
+
+    outcome = run(row_sums(values, rows, client=other_codec))
+    for name in values:
+        assert type(outcome.errors[name]) is ParameterError
+        assert "2^64" in str(outcome.errors[name])
+        assert not any(t.sender == name and t.step == "row sums" for t in outcome.cost.bytes_sent)
+
+
 def test_two_sums_in_one_session_need_two_purposes():
     values, rows = problem(3, 4)
     codec = FixedPoint(BITS, parties=3)
@@ -308,7 +323,7 @@ EVERYBODY = ("c0", "c1", "c2", "c3")
 async def ask(io, rows, *names):
     await io.send(names, RowSumsRound(False, here(*names)))
     sizes = {c: len(rows_of_others(rows, names, c)) for c in names}
-    await io.gather(RowSumsUpload, names, rows=sizes, columns=2)
+    await io.gather(RowSumsUpload, names, rows=sizes, columns=2, modulus=1 << 64)
 
 
 def round_of(done, *names):
@@ -550,7 +565,7 @@ def test_limit_server_and_owner_together_learn_a_late_clients_part(monkeypatch):
         for part in (EVERYBODY, EVERYBODY[:3]):  # c3's upload "came too late"
             await io.send(EVERYBODY, round_of(False, *part))
             sizes = {c: len(rows_of_others(owned, part, c)) for c in part}
-            got = await io.gather(RowSumsUpload, part, rows=sizes, columns=columns)
+            got = await io.gather(RowSumsUpload, part, rows=sizes, columns=columns, modulus=1 << 64)
             uploads.append((part, {c: m.values for c, m in got.items()}))
         return
 

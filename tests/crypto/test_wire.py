@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import xclp_crypto
 from xclp_crypto import wire
 from xclp_crypto.algebra.group import Scalar, multiply_base
+from xclp_crypto.algebra.ring import residue_dtype, wire_bytes
 from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.params import INSECURE_TEST_128
 from xclp_crypto.primitives import paillier
@@ -219,8 +220,8 @@ def _choices(rng):
 
 def _block(kind):
     def make(rng):
-        dims = _rows(rng)
-        return dims, kind(_matrix(rng, dims["rows"], dims["columns"]))
+        dims = _rows(rng) | {"modulus": 1 << 64}
+        return dims, kind(_matrix(rng, dims["rows"], dims["columns"]), dims["modulus"])
 
     return make
 
@@ -433,6 +434,57 @@ def test_random_bytes_are_refused_or_are_the_encoding_of_what_they_decode_to(kin
         assert payload != original
         return
     assert wire.encode(back) == payload
+
+
+@dataclass(frozen=True, repr=False)
+class AnyModulus(wire.ResidueFields, wire.Message):
+    TAG = 0xFE02
+    values: np.ndarray
+    modulus: int
+
+
+MODULI = [2, 3, 255, 256, 257, 2**13, 2**16, 2**16 + 1, 2**24, 2**24 + 1, 2**32 - 5, 2**32]
+MODULI += [2**32 + 1, 2**40, 2**40 + 1, 2**61 - 1, 2**64 - 59, 2**64 - 1, 2**64]
+
+
+@pytest.mark.parametrize("modulus", MODULI)
+def test_residues_of_any_modulus_take_whole_bytes_and_keep_value_dtype_and_shape(modulus):
+    dims = {"rows": 5, "columns": 3, "modulus": modulus}
+    values = SeededRng(1).residues(modulus, (5, 3))
+    values[0, 0], values[4, 2] = modulus - 1, 0
+    payload = wire.encode(AnyModulus(values, modulus))
+    per_value = next(n for n in (1, 2, 3, 4, 5, 8) if modulus <= 256**n)
+    assert len(payload) - 2 == AnyModulus.size(**dims) == 15 * per_value
+    back = wire.decode(AnyModulus, payload, **dims)
+    np.testing.assert_array_equal(back.values, values)
+    assert back.values.dtype == residue_dtype(modulus)
+    assert back.modulus == modulus
+    for shape in ((0, 3), (5, 0)):
+        empty = AnyModulus(np.zeros(shape, residue_dtype(modulus)), modulus)
+        rows, columns = shape
+        back = wire.decode(
+            AnyModulus, wire.encode(empty), rows=rows, columns=columns, modulus=modulus
+        )
+        assert back.values.shape == shape
+
+
+@pytest.mark.parametrize(
+    ("modulus", "value"),
+    [
+        (m, value)
+        for m in MODULI
+        for value in sorted({m, m + 1, 256 ** wire_bytes(m) - 1})
+        if m <= value < 256 ** wire_bytes(m)
+    ],
+)
+def test_residues_that_are_not_below_the_modulus_are_refused(modulus, value):
+    wide = np.zeros((2, 3), np.uint64)
+    wide[1, 1] = value
+    out = wire.Writer()
+    out.uints(wide, wire_bytes(modulus))
+    payload = b"\xfe\x02" + b"".join(out.parts)
+    with pytest.raises(DecodeError, match=f"no residue modulo {modulus}$"):
+        wire.decode(AnyModulus, payload, rows=2, columns=3, modulus=modulus)
 
 
 def test_two_messages_cannot_have_one_tag():

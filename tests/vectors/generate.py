@@ -13,7 +13,8 @@ from typing import Any
 
 from xclp_crypto.algebra.group import hash_to_point
 from xclp_crypto.algebra.labels import Context, label
-from xclp_crypto.algebra.prg import Residues, derive_key, expand, stream
+from xclp_crypto.algebra.prg import derive_key, expand, stream
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.rng import SeededRng
 

@@ -9,8 +9,9 @@ sizes, on the machine's byte order or on the NumPy version, so that two parties 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -19,17 +20,15 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.ring import Residues, add_into, residue_dtype, subtract_from
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.secret import Secret
 
 KEY_BYTES = 32
-MAX_MODULUS = 1 << 64
 MAX_DERIVED_BYTES = 255 * 32
 """The most that HKDF-SHA256 gives (RFC 5869, section 2.3)."""
 MIN_SECRET_BYTES = 16
 """A secret below 128 bits cannot give a key of 128-bit strength."""
-
-Residues: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 # Small enough for the caches, and a multiple of every word size; no result depends on it.
 _BLOCK_BYTES = 1 << 17
@@ -107,25 +106,6 @@ def stream(key: bytes, lab: bytes, n_bytes: int) -> NDArray[np.uint8]:
     return out
 
 
-def residue_dtype(modulus: int) -> np.dtype[np.unsignedinteger[Any]]:
-    """Give the smallest unsigned dtype that holds 0 … m−1.
-
-    Args:
-        modulus: 1 ≤ m ≤ 2^64.
-
-    Raises:
-        ParameterError: another modulus.
-    """
-    if not isinstance(modulus, int | np.integer) or isinstance(modulus, bool):
-        raise ParameterError(f"modulus must be an integer, got {type(modulus).__name__}")
-    if not 1 <= modulus <= MAX_MODULUS:
-        raise ParameterError(f"modulus must be in 1 … 2^64, got {modulus}")
-    for dtype in (np.uint8, np.uint16, np.uint32):
-        if modulus <= 1 << (8 * dtype().itemsize):
-            return np.dtype(dtype)
-    return np.dtype(np.uint64)
-
-
 def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -> Residues:
     """Expand a key and a label to residues that are independent and uniform in Z_m.
 
@@ -148,42 +128,84 @@ def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -
     dtype = residue_dtype(modulus)
     dims = _shape(shape)
     keystream = _keystream(key, label("prg/expand", lab, int(modulus)))
-    n = math.prod(dims)
-    if modulus == 1:
-        return np.zeros(dims, dtype)
-    if modulus & (modulus - 1):
-        flat = _by_rejection(keystream, int(modulus), n, dtype)
+    out = np.empty(math.prod(dims), dtype)
+    if modulus == 1 << (8 * dtype.itemsize):
+        # Every word is a residue, so the stream is read straight into the result.
+        keystream.read_into(out.view(np.uint8))
+        _from_little_endian(out)
     else:
-        flat = _words(keystream, n, dtype)
-        if modulus < 1 << (8 * dtype.itemsize):
-            flat &= dtype.type(modulus - 1)
-    return flat.reshape(dims)
+        done = 0
+        for block in _blocks(keystream, int(modulus), len(out), dtype):
+            out[done : done + len(block)] = block
+            done += len(block)
+    return out.reshape(dims)
 
 
-def _words(keystream: Keystream, n: int, dtype: np.dtype[np.unsignedinteger[Any]]) -> Residues:
-    raw = np.empty(n * dtype.itemsize, np.uint8)
-    keystream.read_into(raw)
-    return raw.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
+def accumulate(
+    total: Residues, key: bytes, lab: bytes, modulus: int, *, subtract: bool = False
+) -> None:
+    """Add `expand(key, lab, modulus, total.shape)` to residues in place, modulo m, or subtract it.
 
+    The expansion is made and added piece by piece in the caches, so nothing of the size of `total`
+    is allocated.
 
-def _by_rejection(
-    keystream: Keystream, m: int, n: int, dtype: np.dtype[np.unsignedinteger[Any]]
-) -> Residues:
-    quotient = (1 << (8 * dtype.itemsize)) // m
-    limit, acceptance = dtype.type(quotient * m), quotient * m / (1 << (8 * dtype.itemsize))
-    out = np.empty(n, dtype)
+    Args:
+        total: `residue_dtype(modulus)`, any shape, C-contiguous and writeable, every value below m.
+        key: 32 bytes.
+        lab: from `label`; one label for one use.
+        modulus: 1 ≤ m ≤ 2^64.
+        subtract: subtract instead.
+
+    Raises:
+        ParameterError: a key or modulus out of range, another dtype, or an array that is not
+            C-contiguous and writeable.
+    """
+    dtype = residue_dtype(modulus)
+    if total.dtype != dtype or not total.flags.carray:
+        raise ParameterError(
+            f"accumulating residues modulo {modulus} takes a writeable C-contiguous array of "
+            f"{dtype}, got dtype {total.dtype} and strides {total.strides}"
+        )
+    keystream = _keystream(key, label("prg/expand", lab, int(modulus)))
+    combine = subtract_from if subtract else add_into
+    flat = total.reshape(-1)
     done = 0
-    while done < n:
-        # A few words more than expected, so that a small request is mostly served in one go.
-        wanted = int((n - done) / acceptance * 1.02) + 32
-        words = _words(keystream, min(wanted, _BLOCK_BYTES // dtype.itemsize), dtype)
-        accepted = words[words < limit][: n - done]
-        if quotient > 1:
-            # x − ⌊x/m⌋·m: NumPy vectorises the division by a scalar, but not the remainder.
-            accepted -= accepted // dtype.type(m) * dtype.type(m)
-        out[done : done + len(accepted)] = accepted
-        done += len(accepted)
-    return out
+    for block in _blocks(keystream, int(modulus), len(flat), dtype):
+        combine(flat[done : done + len(block)], block, int(modulus))
+        done += len(block)
+
+
+def _blocks(
+    keystream: Keystream, m: int, n: int, dtype: np.dtype[np.unsignedinteger[Any]]
+) -> Iterator[Residues]:
+    """Yield n residues piece by piece; each piece overwrites the one before."""
+    n_words = 1 << (8 * dtype.itemsize)
+    limit = n_words // m * m
+
+    def words_for(n: int) -> int:
+        """Words of which n are most likely accepted, so that a small request takes one piece."""
+        return n if limit == n_words else int(n * n_words / limit * 1.02) + 32
+
+    buffer = np.empty(min(_BLOCK_BYTES // dtype.itemsize, words_for(n)), dtype)
+    while n:
+        block = buffer[: words_for(n)]
+        keystream.read_into(block.view(np.uint8))
+        _from_little_endian(block)
+        if m < limit == n_words:
+            block &= dtype.type(m - 1)
+        elif limit < n_words:
+            block = block[block < dtype.type(limit)][:n]
+            if limit > m:
+                # x − ⌊x/m⌋·m: NumPy vectorises the division by a scalar, but not the remainder.
+                block -= block // dtype.type(m) * dtype.type(m)
+        yield block
+        n -= len(block)
+
+
+def _from_little_endian(words: Residues) -> None:
+    """Turn words that were just read into numbers, in place."""
+    if not words.dtype.newbyteorder("<").isnative:
+        words.byteswap(inplace=True)
 
 
 def _keystream(key: bytes, lab: bytes) -> Keystream:

@@ -1,9 +1,13 @@
 """Fixed-point numbers as residues, so that sums of masked values are exact.
 
-    x ↦ X = round(x·2^f) mod 2^b        ΣX mod 2^b ↦ (ΣX lifted to −2^(b−1) … 2^(b−1)−1) / 2^f
+    x ↦ X = round(x·2^f) mod m      ΣX mod m ↦ (ΣX lifted to −⌊m/2⌋ … ⌊(m−1)/2⌋) / 2^f
 
-A sum of p values cannot wrap while p·max|x|·2^f < 2^(b−1). The codec refuses a value that breaks
-this before anything is sent; decoding needs no number of parties, so it stays right after a drop.
+A residue r is lifted to r if 2r < m, and to r − m otherwise. Let X_1, …, X_p be the rounded values
+and M = ⌊(m−1)/2⌋. If p·|X_i| ≤ M for every i, then |ΣX_i| ≤ M, the lift of ΣX_i mod m is ΣX_i
+itself, and so is that of the sum over any part of the p values. An even m has one more value at the
+bottom, −m/2, which is not used, so that the bound is the same on both sides. The codec refuses a
+value with p·|X| > M before anything is sent; decoding needs no number of parties, so it stays right
+after a drop.
 """
 
 from __future__ import annotations
@@ -11,29 +15,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from xclp_crypto.algebra.ring import MAX_MODULUS, Residues, residue_dtype
 from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError
 
-Ring: TypeAlias = NDArray[np.uint64] | NDArray[np.uint32]
+_WORD = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint:
-    """The codec between real numbers and Z_{2^b}.
+    """The codec between real numbers and Z_m.
 
     Rounding is to nearest, ties to even. Let S be the true sum of at most `parties` values. The
     decoded sum differs from S by at most parties·2^-(f+1), the rounding of the inputs, plus
     2^-53·|decoded sum|, the rounding of the result to float64, which is zero while
-    |S|·2^f ≤ 2^53. Sums of integers with |S| ≤ 2^53 are exact.
+    |S|·2^f ≤ 2^53. Sums of integers with |S| ≤ 2^53 are exact, and with f = 0 and
+    `decode_integers` those of all integers that can be encoded. None of this depends on m.
 
     Attributes:
-        fraction_bits: f, 0 … ring_bits − 2.
-        parties: p ≥ 1, the most values that will be summed.
-        ring_bits: b, 64 or 32.
+        fraction_bits: f ≥ 0, with 2^f ≤ ⌊(m−1)/2⌋, so that 1 can be encoded for one party.
+        parties: 1 ≤ p ≤ ⌊(m−1)/2⌋, the most values that will be summed.
+        modulus: 3 ≤ m ≤ 2^64.
 
     Raises:
         ParameterError: a parameter out of range or no integer, or so many parties that only zero
@@ -42,34 +48,30 @@ class FixedPoint:
 
     fraction_bits: int = 40
     parties: int = 2
-    ring_bits: int = 64
+    modulus: int = MAX_MODULUS
 
     def __post_init__(self) -> None:
-        for name in ("fraction_bits", "parties", "ring_bits"):
+        for name in ("fraction_bits", "parties", "modulus"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool):
                 raise ParameterError(f"{name} must be an integer, got {value!r}")
-        if self.ring_bits not in (32, 64):
-            raise ParameterError(f"ring_bits must be 32 or 64, got {self.ring_bits}")
-        if not 0 <= self.fraction_bits <= self.ring_bits - 2:
+        if not 3 <= self.modulus <= MAX_MODULUS:
+            raise ParameterError(f"modulus must be in 3 … 2^64, got {self.modulus}")
+        ring = _power(self.modulus)
+        if not 0 <= self.fraction_bits < self._top.bit_length():
             raise ParameterError(
-                f"fraction_bits must be in 0 … {self.ring_bits - 2} for ring_bits = "
-                f"{self.ring_bits}, got {self.fraction_bits}"
+                f"fraction_bits must be in 0 … {self._top.bit_length() - 1} for modulus {ring}, "
+                f"got {self.fraction_bits}"
             )
-        if not 1 <= self.parties < 1 << (self.ring_bits - 1):
+        if not 1 <= self.parties <= self._top:
             raise ParameterError(
-                f"parties must be in 1 … 2^{self.ring_bits - 1} − 1, got {self.parties}"
+                f"parties must be in 1 … {self._top} for modulus {ring}, got {self.parties}"
             )
 
     @property
-    def modulus(self) -> int:
-        """2^b."""
-        return 1 << self.ring_bits
-
-    @property
-    def dtype(self) -> np.dtype[np.uint64] | np.dtype[np.uint32]:
-        """The dtype of residues: uint64 for b = 64, uint32 for b = 32."""
-        return np.dtype(np.uint64) if self.ring_bits == 64 else np.dtype(np.uint32)
+    def dtype(self) -> np.dtype[np.unsignedinteger[Any]]:
+        """The dtype of residues, `ring.residue_dtype(modulus)`."""
+        return residue_dtype(self.modulus)
 
     @property
     def max_abs(self) -> float:
@@ -85,11 +87,16 @@ class FixedPoint:
         return math.ldexp(self.parties, -self.fraction_bits - 1)
 
     @property
-    def _limit(self) -> int:
-        """The largest |X|: p·|X| ≤ 2^(b−1) − 1, so that −p·|X| does not wrap either."""
-        return ((1 << (self.ring_bits - 1)) - 1) // self.parties
+    def _top(self) -> int:
+        """M, the largest number that a residue stands for."""
+        return (self.modulus - 1) // 2
 
-    def encode(self, values: ArrayLike, *, client: str | None = None) -> Ring:
+    @property
+    def _limit(self) -> int:
+        """The largest |X|, such that p·|X| ≤ M."""
+        return self._top // self.parties
+
+    def encode(self, values: ArrayLike, *, client: str | None = None) -> Residues:
         """Encode numbers as residues.
 
         Integers and bools stay exact. Python lists become arrays as NumPy makes them, so a list
@@ -100,12 +107,12 @@ class FixedPoint:
             client: whose values these are, for the errors.
 
         Returns:
-            uint64 (or uint32 for ring_bits = 32), in the shape of `values`.
+            `residue_dtype(modulus)`, in the shape of `values`.
 
         Raises:
             DataError: NaN, infinity or something that is no real number; names client, row, column.
             EncodingOverflow: a value above the limit; names client, row and column, the limit, and
-                the number of ring bits that would do. The value itself is not shown.
+                the power of two that would do as the modulus. The value itself is not shown.
         """
         try:
             array = np.asarray(values)
@@ -123,28 +130,59 @@ class FixedPoint:
                     f"{_who(client)}cannot encode dtype {array.dtype}; "
                     "use float64, integers or bools"
                 )
-        return scaled if self.ring_bits == 64 else scaled.astype(np.uint32)
+        # −|X| is 2^64 − |X| here, and adding m to it gives m − |X|.
+        scaled += (scaled >> np.uint64(63)) * np.uint64(self.modulus % _WORD)
+        return scaled.astype(self.dtype, copy=False)
 
-    def decode(self, residues: Ring) -> NDArray[np.float64]:
-        """Decode residues, or sums of them mod 2^b, by the centred lift.
+    def decode(self, residues: Residues) -> NDArray[np.float64]:
+        """Decode residues, or sums of them mod m, by the centred lift.
 
         Args:
-            residues: uint64 (or uint32 for ring_bits = 32), any shape.
+            residues: `residue_dtype(modulus)`, any shape, every value below m.
 
         Returns:
             float64, same shape.
 
         Raises:
-            DataError: another dtype, so that numbers that were never encoded are not decoded.
+            DataError: another dtype, so that numbers that were never encoded are not decoded, or a
+                value that is not below m.
         """
+        return np.asarray(np.ldexp(self._lift(residues).astype(np.float64), -self.fraction_bits))
+
+    def decode_integers(self, residues: Residues) -> NDArray[np.int64]:
+        """Decode residues, or sums of them mod m, without going through floats.
+
+        Args:
+            residues: as for `decode`.
+
+        Returns:
+            int64, same shape.
+
+        Raises:
+            ParameterError: the codec has fraction bits.
+            DataError: as from `decode`.
+        """
+        if self.fraction_bits:
+            raise ParameterError(
+                f"only a codec with fraction_bits = 0 decodes to integers, this one has "
+                f"{self.fraction_bits}"
+            )
+        return self._lift(residues)
+
+    def _lift(self, residues: Residues) -> NDArray[np.int64]:
         array = np.asarray(residues)
         if array.dtype.kind != "u" or array.dtype.itemsize != self.dtype.itemsize:
             raise DataError(
                 f"decode takes residues of dtype {self.dtype}, got {array.dtype}: "
                 "plain numbers have to go through encode"
             )
-        signed = array.astype(self.dtype).view(np.int64 if self.ring_bits == 64 else np.int32)
-        return np.asarray(np.ldexp(signed.astype(np.float64), -self.fraction_bits))
+        wide = array.astype(np.uint64)
+        if int(wide.max(initial=0)) >= self.modulus:
+            place = _where(np.argmax(wide), wide.shape)
+            raise DataError(f"{place}the value is no residue modulo {_power(self.modulus)}")
+        # Modulo 2^64, so that r − m of the upper half becomes a negative int64.
+        wide -= (wide > np.uint64(self._top)) * np.uint64(self.modulus % _WORD)
+        return wide.view(np.int64)
 
     def _scale_floats(self, x: NDArray[np.float64], client: str | None) -> NDArray[np.uint64]:
         finite = np.isfinite(x)
@@ -167,7 +205,7 @@ class FixedPoint:
             if max(high, -low) > limit:
                 worst = np.argmax(x) if high >= -low else np.argmin(x)
                 self._overflow(Fraction(max(high, -low)), worst, x.shape, client)
-        # Sign-extended to 64 bits and then modulo 2^64, so the shift is exact in the ring.
+        # Sign-extended to 64 bits and then modulo 2^64, so the shift is exact.
         wide = x.astype(np.int64).view(np.uint64)
         return np.asarray(np.left_shift(wide, np.uint64(self.fraction_bits)))
 
@@ -181,13 +219,21 @@ class FixedPoint:
     def _overflow(
         self, size: Fraction, position: int | np.intp, shape: tuple[int, ...], client: str | None
     ) -> NoReturn:
+        # p·|X| ≤ 2^(needed−1) − 1.
         needed = (self.parties * math.ceil(size * 2**self.fraction_bits)).bit_length() + 1
         raise EncodingOverflow(
             f"{_who(client)}{_where(position, shape)}the value is too large: with {self.parties} "
-            f"parties, {self.fraction_bits} fraction bits and {self.ring_bits} ring bits, |x| may "
-            f"be at most {self.max_abs!r}; this one needs {needed} ring bits. Use fewer fraction "
-            "bits, a larger ring, or scale the values down"
+            f"parties, {self.fraction_bits} fraction bits and modulus {_power(self.modulus)}, |x| "
+            f"may be at most {self.max_abs!r}; this one needs a modulus of "
+            f"2^{needed}. Use fewer fraction bits, a larger modulus (at most 2^64), or scale the "
+            "values down"
         )
+
+
+def _power(modulus: int) -> str:
+    """Write a modulus, a power of two as such."""
+    bits = modulus.bit_length() - 1
+    return f"2^{bits}" if modulus == 1 << bits else str(modulus)
 
 
 def _who(client: str | None) -> str:
