@@ -199,7 +199,7 @@ def test_no_pickle_eval_or_mutable_module_state(path):
     assert not any(isinstance(node, ast.Global) for node in ast.walk(tree(path)))
 
 
-ROLE_METHODS = {"send", "recv", "gather", "compute"}
+ROLE_METHODS = {"send", "recv", "gather", "gather_each", "compute"}
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ ROLE_METHODS = {"send", "recv", "gather", "compute"}
     [p for p in CRYPTO if ".protocols." in module_name(p) + "."],
     ids=lambda p: str(p.relative_to(ROOT)),
 )
-def test_roles_await_only_the_four_operations_and_other_roles(path):
-    """Every await is io.send, io.recv, io.gather, io.compute, or a role that gets io."""
+def test_roles_await_only_the_five_operations_and_other_roles(path):
+    """Every await is io.send, io.recv, io.gather(_each), io.compute, or a role that gets io."""
     for node in ast.walk(tree(path)):
         assert not isinstance(node, ast.AsyncFor | ast.AsyncWith), path
         if isinstance(node, ast.Await):

@@ -86,5 +86,22 @@ class Excluded(ProtocolError):
         super().__init__(f"{party} was excluded in step {step!r}: its message came too late")
 
 
+class Endless(XclpError):
+    """A run did not end within the number of operations that it was allowed.
+
+    A driver ends every wait, so waiting never loops by itself. What does: a role that sends or
+    computes in a loop, or that gathers again and again although every wait runs into its deadline.
+    A loop inside one computation, or without an `await`, cannot be noticed.
+
+    Attributes:
+        operations: by party, how many operations it performed.
+    """
+
+    def __init__(self, operations: dict[str, int], limit: int) -> None:
+        self.operations, self.limit = operations, limit
+        counts = ", ".join(f"{party} {count}" for party, count in operations.items())
+        super().__init__(f"the run exceeds {limit} operations: {counts}")
+
+
 class PrivacyWarning(UserWarning):
     """The computation is right, but reveals more than the user may expect."""

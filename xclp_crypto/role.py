@@ -1,9 +1,9 @@
-"""How a party is written: an ``async def`` that awaits `send`, `recv`, `gather` and `compute`.
+"""How a party is written: an ``async def`` that awaits `RoleIO`'s operations and nothing else.
 
-A role has no sockets, clocks, threads, logging or global randomness. It runs under any driver that
-understands the four operations below; `xclp_crypto.transport.simulate` is one. The same role may
-also run over another `RoleIO`, as `xclp_crypto.protocols.setup.channel.SealedIO`, which seals what
-is sent and opens what is received.
+These are `send`, `recv`, `gather`, `gather_each` and `compute`. A role has no sockets, clocks,
+threads, logging or global randomness. It runs under any driver that understands the operations;
+`xclp_crypto.transport.simulate` is one. The same role may also run over another `RoleIO`, as
+`xclp_crypto.protocols.setup.channel.SealedIO`, which seals what is sent and opens what is received.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Dim = int | Mapping[str, int]
 
 
 class RoleIO(ABC):
-    """What a role sees of the world: its own name and four things to await."""
+    """What a role sees of the world: its own name and five things to await."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -34,6 +34,11 @@ class RoleIO(ABC):
     def current_step(self) -> str:
         """Return the step that costs and errors are attributed to, for example ``hamming``."""
         return self._steps[0] if self._steps else "run"
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """Return the steps that are open, the outermost first."""
+        return tuple(self._steps)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -73,6 +78,28 @@ class RoleIO(ABC):
         """
 
     @abstractmethod
+    async def gather_each(
+        self,
+        kind: type[M],
+        parties: Collection[str],
+        each: Callable[[str, M], None],
+        at_least: int | None = None,
+        **dims: Dim,
+    ) -> tuple[str, ...]:
+        """Call ``each(party, message)`` as soon as a message arrives, in any order; keep none.
+
+        For messages so large that they should not all be in memory at once. `each` has run for the
+        messages that came first even when the wait then ends in an error.
+
+        Returns:
+            The parties that answered before the deadline, in the order of `parties`.
+
+        Raises:
+            FaultyPeer, TooFewParties, Stalled: as in `gather`, a faulty message when it arrives.
+            XclpError: `each` raised it.
+        """
+
+    @abstractmethod
     async def compute(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return ``function(*args, **kwargs)``; marks a heavy step for the driver."""
 
@@ -91,12 +118,19 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Operation: wait for one message from each of `parties`."""
+    """Operation: wait for one message from each of `parties`; the answer has them by sender."""
 
     kind: type[Message]
     parties: tuple[str, ...]
     at_least: int | None
     dims: Mapping[str, Dim]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiveEach(Receive):
+    """Operation: hand each message to `each` when it arrives; the answer has only the senders."""
+
+    each: Callable[[str, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +178,31 @@ class DriverIO(RoleIO):
         self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim
     ) -> dict[str, M]:
         """See `RoleIO.gather`."""
-        got: dict[str, M] = await _Await(Receive(kind, tuple(parties), at_least, dims))
+        got: dict[str, M] = await _Await(
+            Receive(kind, tuple(dict.fromkeys(parties)), at_least, dims)
+        )
         for frm, message in got.items():
             self.observe(frm, message)
         return got
+
+    async def gather_each(
+        self,
+        kind: type[M],
+        parties: Collection[str],
+        each: Callable[[str, M], None],
+        at_least: int | None = None,
+        **dims: Dim,
+    ) -> tuple[str, ...]:
+        """See `RoleIO.gather_each`."""
+
+        def observed(frm: str, message: M) -> None:
+            self.observe(frm, message)
+            each(frm, message)
+
+        observed.__name__ = name_of(each)
+        wait = ReceiveEach(kind, tuple(dict.fromkeys(parties)), at_least, dims, observed)
+        answered: tuple[str, ...] = await _Await(wait)
+        return answered
 
     async def compute(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """See `RoleIO.compute`."""
@@ -158,6 +213,11 @@ class DriverIO(RoleIO):
         """See `RoleIO.observe`."""
         if self._view is not None:
             self._view.append((frm, message))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name under which the time of `function` is reported."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def dims_for(party: str, dims: Mapping[str, Dim]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -374,8 +375,16 @@ def test_sessions_show_no_secret_and_are_not_pickled():
 # Sealed channels
 
 
-def chat():
+def chat(each=False):
     """Each client sends every other two messages of 32 bytes, and the server two."""
+
+    async def gather(io, parties):
+        if not each:
+            return await io.gather(SeedShare, parties)
+        got = {}
+        answered = await io.gather_each(SeedShare, parties, got.__setitem__)
+        assert answered == tuple(parties)
+        return got
 
     async def client(session, rng):
         io = session.io
@@ -383,20 +392,23 @@ def chat():
             await io.send([*session.peers, SERVER], SeedShare(bytes([number]) * 32))
         got = []
         for _ in (1, 2):
-            messages = await io.gather(SeedShare, session.peers)
+            messages = await gather(io, session.peers)
             got.append({c: m.value[0] for c, m in messages.items()})
         return got
 
     async def server(session, rng):
         for _ in (1, 2):
-            got = await session.io.gather(SeedShare, session.clients)
+            got = await gather(session.io, session.clients)
         return {c: m.value[0] for c, m in got.items()}
 
     return with_session(CLIENTS, client, server)
 
 
-def test_sealed_messages_arrive_in_order():
-    outcome = run(chat()).raise_errors()
+@pytest.mark.parametrize("each", [False, True])
+def test_sealed_messages_arrive_in_order(each):
+    outcome = run(chat(each), record=True).raise_errors()
+    opened = [m.value[0] for _, m in outcome.views["a"] if not isinstance(m, Sealed | Directory)]
+    assert opened == [1, 1, 2, 2]
     assert outcome.results["a"] == [{"b": 1, "c": 1}, {"b": 2, "c": 2}]
     assert outcome.results[SERVER] == {"a": 2, "b": 2, "c": 2}
 
@@ -407,12 +419,12 @@ def test_a_sealed_message_has_the_size_it_states_and_never_the_same_bytes_twice(
     assert len(set(payloads)) == len(payloads) == 18
 
 
-def relayed(changed):
+def relayed(changed, each):
     """Errors when message number `changed(sent)` from b to a is replaced."""
     sent = [d for d in deliveries(chat()) if d.message.startswith("Sealed")]
     link = [d for d in sent if (d.sender, d.receiver) == ("b", "a")]
     target, payload = changed(link, sent)
-    return run(chat(), on(lambda d: d.index == target.index, lambda d: payload)).errors
+    return run(chat(each), on(lambda d: d.index == target.index, lambda d: payload)).errors
 
 
 def redirected(link, sent):
@@ -437,9 +449,10 @@ RELAY_FAULTS = {
 }
 
 
+@pytest.mark.parametrize("each", [False, True])
 @pytest.mark.parametrize("fault", RELAY_FAULTS)
-def test_what_a_relay_does_to_a_message_blames_the_sender_or_the_server(fault):
-    errors = relayed(RELAY_FAULTS[fault])
+def test_what_a_relay_does_to_a_message_blames_the_sender_or_the_server(fault, each):
+    errors = relayed(RELAY_FAULTS[fault], each)
     assert set(errors) == {"a"}
     assert type(errors["a"]) is FaultyPeerOrServer
     assert errors["a"].parties == ("b",)
@@ -480,6 +493,31 @@ def test_an_authentic_message_with_a_wrong_content_is_its_senders_own_fault():
     assert type(error) is FaultyPeer
     assert error.parties == ("a",)
     assert "padding" in str(error)
+
+
+def test_sealed_messages_that_are_gathered_each_are_not_kept():
+    alive, most = weakref.WeakSet(), []
+
+    def take(client, message):
+        alive.add(message)
+        most.append(len(alive))
+
+    async def client(session, rng):
+        await session.io.recv(Confirm, SERVER)
+        await session.io.send(SERVER, SeedShare(bytes(32)))
+
+    async def server(session, rng):
+        await session.io.send(session.clients, Confirm(bytes(32)))
+        with session.io.step("sum"):
+            return await session.io.gather_each(SeedShare, session.clients, take, 2)
+
+    make = with_session(CLIENTS, client, server)
+    outcome = run(make).raise_errors()
+    assert outcome.results[SERVER] == CLIENTS
+    assert most == [1, 1, 1]
+    assert ("sum", "take", SERVER) in outcome.cost.seconds
+    lost = run(make, on(lambda d: d.sender == "b" and "SeedShare" in d.message, lambda d: None))
+    assert lost.results[SERVER] == ("a", "c")
 
 
 def test_there_is_no_channel_to_a_stranger():

@@ -1,7 +1,8 @@
 """The simulation driver and its meter: determinism, costs, faults, deadlines, errors."""
 
 import json
-from dataclasses import dataclass
+import weakref
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from protocol_runs import hamming, row_sums
 
 from xclp_crypto import wire
 from xclp_crypto.errors import (
+    Endless,
     FaultyPeer,
     ParameterError,
     ProtocolError,
@@ -63,6 +65,20 @@ def gatherer(parties, at_least=None, n=1):
     async def role(io):
         got = await io.gather(Note, parties, at_least, n=n)
         return {c: m.text for c, m in got.items()}
+
+    return role
+
+
+def taker(parties, at_least=None, n=1, taken=None):
+    """Gather each; return the order of arrival and the answer."""
+
+    async def role(io):
+        seen = [] if taken is None else taken
+
+        def take(party, message):
+            seen.append((party, message.text))
+
+        return seen, await io.gather_each(Note, parties, take, at_least, n=n)
 
     return role
 
@@ -236,8 +252,182 @@ def test_vanishing_closes_the_role_so_that_its_cleanup_runs():
 
 
 def test_a_party_that_does_not_exist_cannot_vanish():
-    with pytest.raises(ParameterError, match=r"'z'.*a, b"):
-        Simulation(faults=Faults(vanish={"z": 1})).run({"a": nothing, "b": nothing})
+    for faults in (Faults(vanish={"z": 1}), Faults(vanish={"z": "x"}), Faults(away={"z": 1})):
+        with pytest.raises(ParameterError, match=r"'z'.*a, b"):
+            Simulation(faults=faults).run({"a": nothing, "b": nothing})
+
+
+async def stepping(io):
+    """Operations outside of steps, in an outer and in an inner step, and in that step again."""
+    await io.send("b", Note(b"1"))
+    with io.step("outer"):
+        await io.send("b", Note(b"2"))
+        with io.step("inner"):
+            await io.send("b", Note(b"3"))
+        await io.send("b", Note(b"4"))
+    with io.step("empty"):
+        pass
+    with io.step("inner"):
+        await io.send("b", Note(b"5"))
+    return "done"
+
+
+@pytest.mark.parametrize(
+    ("point", "sent"), [("outer", 1), ("inner", 2), ("empty", 5), ("run", 5), ("no step", 5)]
+)
+def test_a_party_vanishes_before_its_first_operation_in_a_step(point, sent):
+    outcome = Simulation(faults=Faults(vanish={"a": point})).run({"a": stepping, "b": nothing})
+    assert outcome.unread == {("a", "b"): sent}
+    assert outcome.operations["a"] == sent
+    assert outcome.vanished == (("a",) if sent < 5 else ())
+    assert ("a" in outcome.results) == (sent == 5)
+
+
+def three_rounds(*, clients=("a", "b", "c")):
+    """The server asks all who answered the last time and sends them how many these were."""
+
+    async def client(io):
+        counts = []
+        for i in range(3):
+            with io.step(f"round {i}"):
+                await io.send("s", Note(b"%d" % i))
+                counts.append((await io.recv(Note, "s", n=1)).text)
+        return counts
+
+    async def server(io):
+        here, kept = clients, []
+        for _ in range(3):
+            got = await io.gather(Note, here, 1, n=1)
+            here = tuple(got)
+            kept.append({c: m.text for c, m in got.items()})
+            await io.send(clients, Note(b"%d" % len(here)))
+        return kept
+
+    return {**dict.fromkeys(clients, client), "s": server}
+
+
+@pytest.mark.parametrize(
+    ("point", "round_"), [(0, 0), (2, 1), ("round 1", 1), (3, 1), (4, 2), (5, 2)]
+)
+def test_a_party_that_is_cut_off_comes_back_when_the_others_went_on_without_it(point, round_):
+    outcome = Simulation(faults=Faults(away={"b": point})).run(three_rounds()).raise_errors()
+    sent_before = point in (3, 5)  # then it is cut off before it receives
+    numbers = [{*"abc"} if i < round_ + sent_before else {*"ac"} for i in range(3)]
+    assert [set(kept) for kept in outcome.results["s"]] == numbers
+    counts = [b"%d" % len(n) for n in numbers]
+    # What was sent to it has waited for it.
+    assert outcome.results == {
+        **dict.fromkeys("abc", counts),
+        "s": [{c: b"%d" % i for c in "abc" if c in n} for i, n in enumerate(numbers)],
+    }
+    assert outcome.returned == ("b",)
+    assert not outcome.vanished
+    # and its own messages arrive, too late
+    assert outcome.unread.get(("b", "s"), 0) == 3 - sum("b" in n for n in numbers)
+
+
+def test_a_wait_without_a_deadline_lasts_until_a_party_comes_back():
+    outcome = Simulation(faults=Faults(away={"s": 0})).run(three_rounds()).raise_errors()
+    assert outcome.results["a"] == [b"3"] * 3
+    assert outcome.returned == ("s",)
+
+
+def test_parties_come_back_one_after_the_other_and_only_once():
+    order = []
+
+    async def talker(io):
+        with io.step("talk"):
+            await io.send("s", Note(b"x"))
+            order.append(io.name)
+            await io.send("s", Note(b"y"))
+
+    async def server(io):
+        while len(await io.gather(Note, "abc", 0, n=1)):
+            order.append("s")
+
+    roles = {"a": talker, "b": talker, "c": talker, "s": server}
+    outcome = Simulation(faults=Faults(away={"b": "talk", "a": 1})).run(roles).raise_errors()
+    assert outcome.returned == ("a", "b")
+    assert order == ["a", "c", "s", "s", "b"]
+    # a party may be cut off, come back and then vanish, or vanish first
+    gone = Simulation(faults=Faults(away={"a": 0}, vanish={"a": 1})).run(roles)
+    assert (gone.returned, gone.vanished, gone.operations["a"]) == (("a",), ("a",), 1)
+    gone = Simulation(faults=Faults(away={"a": 1}, vanish={"a": 0})).run(roles)
+    assert (gone.returned, gone.vanished, gone.operations["a"]) == ((), ("a",), 0)
+    assert not Simulation(faults=Faults(away={"a": "no step"})).run(roles).returned
+
+
+def test_messages_may_be_held_back_repeated_and_redirected():
+    def outcome(change, times):
+        roles = {"a": sender("b", b"1", b"2", b"3"), "b": receiver("a", times=times)}
+        return Simulation(faults=Faults(on_message=change)).run(roles)
+
+    held = []
+
+    def late(d):
+        if d.index == 0:
+            held.append(d)
+            return []
+        return [d, held.pop()] if d.index == 2 else [d]
+
+    assert outcome(late, 3).results["b"] == [b"2", b"3", b"1"]
+    assert outcome(lambda d: [d, d], 6).results["b"] == [b"1", b"1", b"2", b"2", b"3", b"3"]
+    assert isinstance(outcome(lambda d: [], 1).errors["b"], Stalled)
+    altered = outcome(lambda d: [replace(d, payload=b"\xfe\x10z")], 3)
+    assert altered.results["b"] == [b"z"] * 3
+    assert altered.cost.total_bytes == 9  # what was sent counts
+    forged = outcome(lambda d: [replace(d, sender="b", receiver="a")], 1)
+    assert forged.unread == {("b", "a"): 3}
+    with pytest.raises(ParameterError, match="nobody does not run here"):
+        outcome(lambda d: [replace(d, receiver="nobody")], 1)
+
+
+def test_a_message_that_comes_late_keeps_its_place_in_the_chain_of_messages():
+    held = []
+
+    def late(d):
+        assert d.depth == 1
+        if d.sender == "a":
+            held.append(d)
+            return []
+        return [d, *held]
+
+    roles = {"a": sender("c", b"x"), "b": sender("c", b"y"), "c": gatherer("ab")}
+    outcome = Simulation(faults=Faults(on_message=late)).run(roles).raise_errors()
+    assert outcome.results["c"] == {"a": b"x", "b": b"y"}
+    assert outcome.cost.rounds == 1
+
+
+@pytest.mark.parametrize("loop", ["sends", "computes", "gathers"])
+def test_a_run_without_end_is_ended_at_the_limit(loop):
+    closed = []
+
+    async def endless(io):
+        try:
+            while True:
+                if loop == "sends":
+                    await io.send("b", Note(b"x"))
+                elif loop == "computes":
+                    await io.compute(len, b"")
+                else:
+                    await io.gather(Note, "b", 0, n=1)
+        finally:
+            closed.append(io.name)
+
+    with pytest.raises(Endless, match="the run exceeds 50 operations: a 51, b 0") as caught:
+        Simulation(max_operations=50).run({"a": endless, "b": nothing})
+    assert caught.value.operations == {"a": 51, "b": 0}
+    assert closed == ["a"]
+    roles = {"a": sender("b", *[b"x"] * 50), "b": nothing}
+    Simulation(max_operations=50).run(roles).raise_errors()
+
+
+def test_an_error_of_a_fault_itself_is_not_blamed_on_the_sender():
+    def broken(d):
+        raise ParameterError("the fault is broken")
+
+    with pytest.raises(ParameterError, match="the fault is broken"):
+        Simulation(faults=Faults(on_message=broken)).run({"a": sender("b", b"x"), "b": nothing})
 
 
 def test_a_lost_message_stalls_its_receiver_who_is_told_the_step_and_the_sender():
@@ -352,6 +542,131 @@ def test_at_least_does_not_end_a_gather_early():
     assert Simulation().run(roles).results["s"] == {"a": b"x", "b": b"y"}
     assert Simulation().run({"s": gatherer((), 0)}).results["s"] == {}
     assert Simulation().run({"s": gatherer(())}).results["s"] == {}
+
+
+def test_gather_each_hands_over_in_order_of_arrival_and_returns_the_order_asked_for():
+    roles = {"s": taker("cab"), "a": sender("s", b"x", b"!"), "b": sender("s", b"y")}
+    roles["c"] = sender("s", b"z")
+    outcome = Simulation(record=True).run(roles).raise_errors()
+    arrived = [("a", b"x"), ("b", b"y"), ("c", b"z")]
+    assert outcome.results["s"] == (arrived, ("c", "a", "b"))
+    assert [(frm, m.text) for frm, m in outcome.views["s"]] == arrived
+    assert outcome.unread == {("a", "s"): 1}
+    # those that came before the wait are handed over when it starts
+    late = {"a": roles["a"], "b": roles["b"], "c": roles["c"], "s": taker("cab")}
+    seen, answered = Simulation().run(late).raise_errors().results["s"]
+    assert seen == [("c", b"z"), ("a", b"x"), ("b", b"y")]
+    assert answered == ("c", "a", "b")
+    assert Simulation().run({"s": taker(())}).results["s"] == ([], ())
+    sized = {"a": sender("s", b"1"), "b": sender("s", b"22"), "s": taker("ab", n={"a": 1, "b": 2})}
+    assert Simulation().run(sized).results["s"][0] == [("a", b"1"), ("b", b"22")]
+
+
+@pytest.mark.parametrize("server_first", [True, False])
+def test_gather_each_has_the_deadline_and_the_errors_of_gather(server_first):
+    def outcome(at_least, taken):
+        roles = {"a": sender("s", b"x"), "b": nothing, "c": sender("s", b"y")}
+        server = {"s": taker("abc", at_least, taken=taken)}
+        return Simulation().run({**server, **roles} if server_first else {**roles, **server})
+
+    for at_least in (0, 1, 2):
+        taken = []
+        assert outcome(at_least, taken).raise_errors().results["s"] == (taken, ("a", "c"))
+        assert taken == [("a", b"x"), ("c", b"y")]
+    taken = []
+    error = outcome(3, taken).errors["s"]
+    assert isinstance(error, TooFewParties)
+    assert (error.present, error.needed) == (2, 3)
+    assert len(taken) == 2
+    error = outcome(None, []).errors["s"]
+    assert isinstance(error, Stalled)
+    assert error.waiting_for == ("b",)
+
+
+@pytest.mark.parametrize("server_first", [True, False])
+@pytest.mark.parametrize("fault", ["type", "each"])
+def test_an_error_of_one_message_is_raised_in_the_role_that_gathers_each(server_first, fault):
+    taken, after = [], []
+
+    def take(party, message):
+        if message.text == b"!":
+            raise ParameterError("refused")
+        taken.append(party)
+
+    async def server(io):
+        try:
+            await io.gather_each(Note, "abc", take, n=1)
+        except (FaultyPeer, ParameterError) as error:
+            after.extend(taken)
+            return error
+
+    async def other(io):
+        await io.send("s", Other(b"x"))
+
+    bad = other if fault == "type" else sender("s", b"!")
+    roles = {"a": sender("s", b"x"), "b": bad, "c": sender("s", b"y")}
+    roles = {"s": server, **roles} if server_first else {**roles, "s": server}
+    outcome = Simulation().run(roles).raise_errors()
+    error = outcome.results["s"]
+    if fault == "type":
+        assert isinstance(error, FaultyPeer)
+        assert error.parties == ("b",)
+    else:
+        assert str(error) == "refused"
+    assert taken == after == ["a"]
+    assert outcome.unread == {("c", "s"): 1}
+    assert outcome.results["a"] is outcome.results["b"] is None  # not blamed on a sender
+
+
+def test_gather_each_keeps_no_message():
+    """Of many large messages only the one that arrives exists, sealed or not."""
+    alive, most = weakref.WeakSet(), []
+
+    def take(party, message):
+        alive.add(message)
+        most.append(len(alive))
+
+    async def server(io):
+        await io.send([f"c{i}" for i in range(20)], Note(b"x"))
+        await io.gather_each(Note, [f"c{i}" for i in range(20)], take, n=3)
+
+    async def client(io):
+        await io.recv(Note, "s", n=1)
+        await io.send("s", Note(b"big"))
+
+    roles = {**{f"c{i}": client for i in range(20)}, "s": server}
+    assert not Simulation().run(roles).raise_errors().unread
+    assert most == [1] * 20
+
+
+def test_time_of_each_belongs_to_the_receiver_under_its_name():
+    def add_up(party, message):
+        pass
+
+    async def server(io):
+        with io.step("sum"):
+            await io.gather_each(Note, "ab", add_up, n=1)
+
+    roles = {"s": server, "a": sender("s", b"x"), "b": sender("s", b"y")}
+    work = Simulation().run(roles).raise_errors().cost.seconds
+    assert ("sum", "add_up", "s") in work
+    assert ("sum", "wire", "s") in work
+    assert {w.party for w in work if w.function == "add_up"} == {"s"}
+
+
+def test_gathering_from_a_party_twice_is_gathering_from_it_once():
+    roles = {"a": sender("s", b"1", b"2"), "s": gatherer("aa")}
+    assert Simulation().run(roles).results["s"] == {"a": b"1"}
+    assert Simulation().run({**roles, "s": taker("aa")}).results["s"] == ([("a", b"1")], ("a",))
+
+
+def test_hundreds_of_parties_answer_one():
+    names = [f"c{i}" for i in range(700)]
+    for server in (gatherer(names, 699), taker(names, 699)):
+        roles = {"s": server, **dict.fromkeys(names, sender("s", b"x")), "c5": nothing}
+        result = Simulation().run(roles).raise_errors().results["s"]
+        answered = list(result) if isinstance(result, dict) else list(result[1])
+        assert answered == [c for c in names if c != "c5"]
 
 
 def test_at_the_deadline_waits_on_parties_that_ended_are_given_up_first():

@@ -338,6 +338,38 @@ def test_much_at_once_in_both_directions_does_not_block():
     assert second.raise_errors().results == {"b": "b"}
 
 
+def test_messages_of_the_other_end_are_handed_over_one_by_one():
+    order = []
+
+    async def first(io):
+        await io.send("s", SeedShare(bytes(32)))
+
+    async def silent(io):
+        pass
+
+    async def server(io):
+        def take(party, message):
+            order.append((party, message.value[0]))
+
+        return await io.gather_each(SeedShare, ["c", "b", "a"], take, 2)
+
+    def elsewhere(sock):
+        return SocketDriver(sock, "abcs").run({"a": first, "b": first, "c": silent})
+
+    received, _ = both(lambda sock: SocketDriver(sock, "abcs").run({"s": server}), elsewhere)
+    assert received.raise_errors().results == {"s": ("b", "a")}
+    assert order == [("a", 0), ("b", 0)]
+
+    async def refuses(io):
+        def take(party, message):
+            raise ParameterError(f"refused {party}")
+
+        await io.gather_each(SeedShare, ["a", "b", "c"], take)
+
+    received, _ = both(lambda sock: SocketDriver(sock, "abcs").run({"s": refuses}), elsewhere)
+    assert str(received.errors["s"]) == "refused a"
+
+
 def test_a_driver_must_have_parties_on_both_sides():
     ours, theirs = socket.socketpair()
     with ours, theirs:

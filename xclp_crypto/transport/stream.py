@@ -148,11 +148,11 @@ class SocketDriver(Simulation):
         self._connection.send(header + payload)
 
     def _wait_for_more(self) -> bool:
-        waits = [party.missing() for party in self._parties.values() if party.waiting is not None]
+        waits = [party.missing for party in self._parties.values() if party.waiting is not None]
         if not waits:
             return False
         ended = {name for name, party in self._parties.items() if party.ended}
-        hopeless = any(set(missing) <= ended for missing in waits)
+        hopeless = any(missing.keys() <= ended for missing in waits)
         while not self._ready and not hopeless:
             self._take_frames()
             if self._frames:

@@ -23,7 +23,7 @@ from xclp_crypto.errors import (
     ReuseError,
 )
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox
-from xclp_crypto.role import Dim, RoleIO, dims_for
+from xclp_crypto.role import Dim, RoleIO, dims_for, name_of
 from xclp_crypto.wire import TAG_BYTES, M, Message, Reader, Writer
 
 P = ParamSpec("P")
@@ -102,6 +102,23 @@ class SealedIO(RoleIO):
         return {
             frm: self._open(kind, frm, sealed, dims_for(frm, dims)) for frm, sealed in got.items()
         }
+
+    async def gather_each(
+        self,
+        kind: type[M],
+        parties: Collection[str],
+        each: Callable[[str, M], None],
+        at_least: int | None = None,
+        **dims: Dim,
+    ) -> tuple[str, ...]:
+        """See `RoleIO.gather_each`; opening a message is part of the time of `each`."""
+        bodies = {party: kind.size(**dims_for(party, dims)) for party in parties}
+
+        def opened(frm: str, sealed: Sealed) -> None:
+            each(frm, self._open(kind, frm, sealed, dims_for(frm, dims)))
+
+        opened.__name__ = name_of(each)
+        return await self._io.gather_each(Sealed, parties, opened, at_least, body=bodies)
 
     async def compute(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """See `RoleIO.compute`."""
