@@ -184,10 +184,11 @@ class RowSumsResult(NamedTuple):
 
 
 Drop = Mapping[str | int, str] | Collection[str | int]
-"""Clients, by name or position, that vanish; a mapping says in which of `STAGES`."""
+"""Clients, by name or position, that vanish; a mapping says in which stage, see `STAGES`."""
 
 STAGES: Final = ("setup", "share", "upload", "reveal", "result")
-"""Stages of a secure sum, in order: keys, secret shares, masked values, recovery, result."""
+"""Stages of a secure sum, in order: keys, secret shares, masked values, recovery, and the result,
+which clients get of row sums only. Mode ``restart`` has no ``share`` and no ``reveal``."""
 
 
 def secure_sum(
@@ -253,9 +254,11 @@ def secure_sum(
     async def server_part(session: Session) -> SecureSum:
         return await secure_sum_server(session, shape, codec, graph, clients=session.clients)
 
-    outcome = _run_sum(graph, agreement, client_part, server_part, drop, rng, faults, progress)
+    vanish = _dropped(drop, clients, STAGES[:-1])
+    outcome = _run_sum(graph, agreement, client_part, server_part, vanish, rng, faults, progress)
     found: SecureSum = outcome.results[SERVER]
-    return SumResult(found.total, found.record.survivors, found.record.lost, outcome.cost)
+    lost = _lost(found.record, outcome)
+    return SumResult(found.total, found.record.survivors, lost, outcome.cost)
 
 
 def secure_row_sums(
@@ -325,10 +328,18 @@ def secure_row_sums(
             session, owned, columns, codec.modulus, graph, clients=session.clients, mode=mode
         )
 
-    outcome = _run_sum(graph, agreement, client_part, server_part, drop, rng, faults, progress)
+    stages = STAGES if mode == "recover" else ("setup", "upload", "result")
+    vanish = _dropped(drop, clients, stages)
+    outcome = _run_sum(graph, agreement, client_part, server_part, vanish, rng, faults, progress)
     record: SumRecord = outcome.results[SERVER]
     blocks = [outcome.results.get(c) for c in clients]
-    return RowSumsResult(blocks, record.survivors, record.lost, outcome.cost)
+    return RowSumsResult(blocks, record.survivors, _lost(record, outcome), outcome.cost)
+
+
+def _lost(record: SumRecord, outcome: Outcome) -> dict[str, str]:
+    """Return by client the stage in which it was missing; the server cannot know of the last."""
+    after = {c: "result" for c in outcome.vanished if c not in record.lost}
+    return {**record.lost, **after}
 
 
 def _sum_agreement(graph: MaskGraph, codec: FixedPoint, **others: Any) -> Agreement:
@@ -348,7 +359,7 @@ def _run_sum(
     agreement: Agreement,
     client_part: Callable[[Session, Rng], Coroutine[Any, Any, Any]],
     server_part: Callable[[Session], Coroutine[Any, Any, Any]],
-    drop: Drop,
+    vanish: Mapping[str, str],
     rng: Rng | None,
     faults: Faults | None,
     progress: Callable[[Progress], None] | None,
@@ -356,7 +367,7 @@ def _run_sum(
     """Run all parties of a sum in this process, with key exchange first."""
     source, clients = rng or SystemRng(), graph.clients
     faults = faults or Faults()
-    vanish = {**faults.vanish, **_dropped(drop, clients)}
+    faults = replace(faults, vanish={**faults.vanish, **vanish})
 
     async def client_role(io: RoleIO) -> Any:
         own = source.child(io.name)
@@ -373,13 +384,13 @@ def _run_sum(
 
     roles: dict[str, Role] = dict.fromkeys(clients, client_role)
     roles[SERVER] = server_role
-    outcome = Simulation(faults=replace(faults, vanish=vanish), progress=progress).run(roles)
+    outcome = Simulation(faults=faults, progress=progress).run(roles)
     if SERVER in outcome.errors:  # it knows best why all stopped
         raise outcome.errors[SERVER]
     return outcome.raise_errors()
 
 
-def _dropped(drop: Drop, clients: Sequence[str]) -> dict[str, str]:
+def _dropped(drop: Drop, clients: Sequence[str], possible: Sequence[str]) -> dict[str, str]:
     """Return the stage in which each dropped client vanishes.
 
     Raises:
@@ -390,12 +401,13 @@ def _dropped(drop: Drop, clients: Sequence[str]) -> dict[str, str]:
     stages = drop if isinstance(drop, Mapping) else dict.fromkeys(drop, "upload")
     found = {}
     for client, stage in stages.items():
-        is_position = isinstance(client, int) and 0 <= client < len(clients)
-        name = clients[client] if is_position else client
-        if name not in clients:
+        name = client
+        if isinstance(client, int) and 0 <= client < len(clients):
+            name = clients[client]
+        if not isinstance(name, str) or name not in clients:
             raise ParameterError(f"cannot drop {client!r}: the clients are {', '.join(clients)}")
-        if stage not in STAGES:
-            raise ParameterError(f"{name!r} can vanish in {', '.join(STAGES)}, not {stage!r}")
+        if stage not in possible:
+            raise ParameterError(f"{name!r} can vanish in {', '.join(possible)}, not {stage!r}")
         found[name] = stage
     return found
 

@@ -19,15 +19,25 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import FRACTION_BITS
+from xclp_crypto.privacy import LabelPrivacy
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
-from xclp_crypto.transport.simulate import Progress, Role, Simulation
+from xclp_crypto.transport.simulate import Faults, Progress, Role, Simulation
 from xclp_lp import labels
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import checked_vectors, zero_rows
 from xclp_lp.propagation import Prediction
-from xclp_lp.session import ClientData, Parameters, client_role, server_role
+from xclp_lp.session import (
+    STEPS,
+    ClassWeight,
+    ClientData,
+    Graph,
+    Parameters,
+    client_role,
+    no_prediction,
+    server_role,
+)
 from xclp_lp.wording import count
 
 
@@ -69,6 +79,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         classes: all class labels; by default those that occur, which in a real federation
             everybody would have to know beforehand.
         fraction_bits: fractional bits of the fixed-point scores.
+        threshold: fewest clients with which a run goes on; by default 2, and in the secure sums a
+            majority.
+        class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
+            for imbalanced classes; the clients learn these totals, the server does not.
+        privacy: differential privacy of the labels, a `xclp_crypto.privacy.LabelPrivacy`.
         random_state: an integer fixes the random projection, and nothing else, so that results
             can be repeated; None lets the clients agree on a secret one.
         client_names: one name per client, for errors and costs.
@@ -79,6 +94,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             where no label reaches a row.
         confidence_: list of (n_j,) float64 in [0, 1]: 1 minus the normalised entropy.
         label_distributions_: list of (n_j, C) float64, rows sum to 1.
+        contributors_: names of the clients whose labels are counted.
+        departures_: clients that vanished, when, and what that means for whom; see
+            `xclp_lp.session.Departure`. Without `drop` there are none.
         cost_: measured bytes, rounds and seconds.
         client_names_: names used.
         n_features_in_: d.
@@ -106,6 +124,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         ties: Ties = "all",
         classes: Sequence[Any] | None = None,
         fraction_bits: int = FRACTION_BITS,
+        threshold: int | None = None,
+        class_weight: ClassWeight = None,
+        privacy: LabelPrivacy | None = None,
         random_state: int | None = None,
         client_names: Sequence[str] | None = None,
     ) -> None:
@@ -118,6 +139,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.ties = ties
         self.classes = classes
         self.fraction_bits = fraction_bits
+        self.threshold = threshold
+        self.class_weight = class_weight
+        self.privacy = privacy
         self.random_state = random_state
         self.client_names = client_names
 
@@ -126,6 +150,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         Xs: Sequence[ArrayLike],
         ys: Sequence[ArrayLike | None],
         *,
+        drop: Mapping[str, str] | None = None,
         rng: Rng | None = None,
         progress: Callable[[Progress], None] | None = None,
         announce: Callable[[Plan], None] | None = None,
@@ -136,6 +161,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             Xs: one (n_j, d) array per client; n_j may be 0.
             ys: one (n_j,) array of labels per client; −1, None, NaN or a mask marks rows without.
                 None instead of an array stands for a client without labels.
+            drop: clients that vanish, by name, and the step before which they do: one of `STEPS`.
+                It shows what a run is worth without them.
             rng: source of keys and masks; the operating system's unless a test passes
                 `SeededRng`.
             progress: called before each computation.
@@ -148,6 +175,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             DataError: NaN, infinity, ragged or unequal shapes, unknown class or no label at all;
                 names client, row and column.
             ParameterError: a parameter is out of range.
+            TooFewParties: so many clients vanish that fewer than the threshold are left.
         """
         plan = self._plan(Xs, ys)
         params, data, names = plan.params, plan.data, tuple(plan.data)
@@ -169,8 +197,18 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             for name in names
         }
         roles[SERVER] = partial(server_role, params=params, invited=names, rng=source.child(SERVER))
-        outcome = Simulation(progress=progress).run(roles).raise_errors()
-        predictions: list[Prediction] = [outcome.results[name] for name in names]
+        faults = Faults(vanish=_checked_drop(drop or {}, names))
+        outcome = Simulation(faults=faults, progress=progress).run(roles)
+        if SERVER in outcome.errors:  # it knows best why all stopped
+            raise outcome.errors[SERVER]
+        outcome.raise_errors()
+        graph: Graph = outcome.results[SERVER]
+        predictions: list[Prediction] = [
+            outcome.results.get(name) or no_prediction(len(data[name].codes), len(params.classes))
+            for name in names
+        ]
+        self.contributors_ = graph.contributors
+        self.departures_ = graph.departures
         self.classes_ = np.array(params.classes)
         self.transduction_ = [labels.decode(p.labels, params.classes) for p in predictions]
         self.confidence_ = [p.confidence for p in predictions]
@@ -216,6 +254,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             include_self=self.include_self,
             ties=self.ties,
             fraction_bits=self.fraction_bits,
+            threshold=self.threshold,
+            class_weight=self.class_weight,
+            privacy=self.privacy,
         )
         data = {
             name: ClientData(x, labels.encode(values, labelled, classes))
@@ -233,6 +274,20 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Run `fit` and return `transduction_`."""
         transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
         return transduction
+
+
+def _checked_drop(drop: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return `drop`; refuse unknown clients and steps.
+
+    Raises:
+        ParameterError: names the client or the step.
+    """
+    for name, step in drop.items():
+        if name not in names:
+            raise ParameterError(f"cannot drop {name!r}: the clients are {', '.join(names)}")
+        if step not in STEPS:
+            raise ParameterError(f"{name!r} can vanish before {', '.join(STEPS)}, not {step!r}")
+    return dict(drop)
 
 
 def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArray[Any]]:

@@ -36,9 +36,9 @@ that they exist, and they get no label.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,9 +56,14 @@ from xclp_crypto.errors import (
 )
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.privacy import LabelPrivacy
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.hamming.interface import column_ranges
-from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
+from xclp_crypto.protocols.secure_sum import (
+    MaskGraph,
+    secure_row_sums_client,
+    secure_row_sums_server,
+)
 from xclp_crypto.protocols.setup import (
     SERVER,
     Session,
@@ -71,12 +76,14 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, Reader, Writer
 from xclp_lp.graph import Ties, neighbour_graph
-from xclp_lp.labels import UNLABELLED, one_hot
+from xclp_lp.labels import UNLABELLED, balanced_weights, one_hot
 from xclp_lp.lsh import hash_bits, projection, projection_digest, zero_rows
 from xclp_lp.propagation import Prediction, influence, predict
 
 DIGEST_BYTES = 32
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
+
+ClassWeight: TypeAlias = Literal["balanced"] | None
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,11 @@ class Parameters:
         include_self: whether a point may be its own neighbour.
         ties: rule for neighbours at the same distance, see `neighbour_graph`.
         fraction_bits: f of the fixed-point scores.
+        threshold: fewest clients to go on with at every step; by default 2, and in the row sums a
+            majority of those in the graph.
+        class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
+            for imbalanced classes; None does not.
+        privacy: differential privacy of the labels, by noise in the row sums; None adds none.
 
     Raises:
         ParameterError: a value is out of range; the message gives value and limit.
@@ -107,6 +119,9 @@ class Parameters:
     include_self: bool = False
     ties: Ties = "all"
     fraction_bits: int = FRACTION_BITS
+    threshold: int | None = None
+    class_weight: ClassWeight = None
+    privacy: LabelPrivacy | None = None
     version: int = field(default=PROTOCOL_VERSION, init=False)
 
     def __post_init__(self) -> None:
@@ -135,6 +150,33 @@ class Parameters:
             raise ParameterError(f"hamming must be the name of a back end, got {self.hamming!r}")
         get_backend(self.hamming)
         FixedPoint(self.fraction_bits)
+        if self.threshold is not None:
+            object.__setattr__(self, "threshold", _integer("threshold", self.threshold))
+            if self.threshold < self.fewest_clients:
+                raise ParameterError(
+                    f"threshold must be at least {self.fewest_clients}, got {self.threshold}"
+                )
+        if self.class_weight not in (None, "balanced"):
+            raise ParameterError(
+                f"class_weight must be None or 'balanced', got {self.class_weight!r}"
+            )
+        if self.privacy is not None and self.class_weight is not None:
+            raise ParameterError(
+                "class_weight and privacy exclude each other: the exact totals of the classes "
+                "would tell what the noise hides"
+            )
+
+    @property
+    def fewest_clients(self) -> int:
+        """Return the fewest clients with which any step can go on."""
+        return MIN_CLIENTS if self.privacy is None else self.privacy.min_clients
+
+    def mask_graph(self, clients: Sequence[str]) -> MaskGraph:
+        """Return who shares masks with whom in the row sums of these clients."""
+        graph = MaskGraph.choose(clients, self.threshold)
+        if graph.threshold < self.fewest_clients:
+            graph = MaskGraph.choose(clients, self.fewest_clients)
+        return graph
 
     def agreement(self) -> Agreement:
         """Return the digests that the first message of every client carries."""
@@ -244,6 +286,67 @@ class Influence(Message):
 
 
 @dataclass(frozen=True, repr=False)
+class Labelled(Message):
+    """A client says that it has its labels. Size: 0 bytes."""
+
+    TAG = 0x1004
+
+    @staticmethod
+    def size() -> int:
+        """Return 0."""
+        return 0
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+
+    @classmethod
+    def read(cls, data: Reader) -> Labelled:
+        """See `Message.read`."""
+        return cls()
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A client that did not stay to the end.
+
+    Attributes:
+        client: its name.
+        step: the step in which it was missed: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
+            ``labels``.
+        contributed: whether its labels are in the sums.
+    """
+
+    client: str
+    step: str
+    contributed: bool
+
+    @property
+    def effect(self) -> str:
+        """Return what that means, for whom (paper, §4.3, Robustness)."""
+        if self.step in BEFORE_GRAPH:
+            return (
+                "for the others as if it had never taken part: its points are not in the graph. It "
+                "gets no labels"
+            )
+        if not self.contributed:
+            return (
+                "its points are in the graph, its labels are not counted, for anybody: as if it "
+                "had none. It gets its own labels if it comes back within the session"
+            )
+        return (
+            "its labels are counted, so nothing changes for the others. It gets its own labels if "
+            "it comes back within the session"
+        )
+
+
+STEPS = ("setup", "hashing", "hamming", "propagation", "row sums", "labels")
+"""Steps of a session, in order."""
+
+BEFORE_GRAPH = STEPS[:3]
+"""Steps before all distances are known."""
+
+
+@dataclass(frozen=True, repr=False)
 class ClientData:
     """One client's own data; never leaves its role.
 
@@ -263,25 +366,64 @@ class Graph:
     Attributes:
         sizes: rows by client in the graph.
         contributors: clients whose labels entered the sums.
+        departures: clients that did not stay to the end, in the order in which they were missed.
     """
 
     sizes: dict[str, int]
     contributors: tuple[str, ...]
+    departures: tuple[Departure, ...]
 
 
-def _row_ranges(sizes: dict[str, int]) -> dict[str, NDArray[np.intp]]:
-    return {c: np.arange(s.start, s.stop) for c, s in column_ranges(sizes).items()}
+def _rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDArray[np.intp]]:
+    """Return each client's rows in the row sums: its points, and one for the class totals."""
+    rows = {c: np.arange(s.start, s.stop) for c, s in column_ranges(sizes).items()}
+    if params.class_weight is None:
+        return rows
+    n = sum(sizes.values())
+    return {c: np.append(own, n + i) for i, (c, own) in enumerate(rows.items())}
+
+
+def contribution(
+    params: Parameters, columns: NDArray[np.float64], codes: NDArray[np.int64], clients: int
+) -> NDArray[np.float64]:
+    """Return what a client adds to the row sums: S_L·Y_L, and its numbers of labels if needed.
+
+    Args:
+        params: the agreement.
+        columns: S_L, (n, l_j).
+        codes: (l_j,) classes of the labelled rows.
+        clients: number of clients in the graph.
+    """
+    y = one_hot(codes, len(params.classes))
+    scores: NDArray[np.float64] = columns @ y
+    if params.class_weight is None:
+        return scores
+    return np.concatenate([scores, np.tile(y.sum(axis=0), (clients, 1))])
+
+
+def own_scores(params: Parameters, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a client's scores from its rows of the sums: balanced by class, noise cut at zero."""
+    if params.class_weight is not None:
+        return sums[:-1] * balanced_weights(np.rint(sums[-1]).astype(np.int64))
+    return sums if params.privacy is None else np.maximum(sums, 0.0)
+
+
+def no_prediction(rows: int, n_classes: int) -> Prediction:
+    """Return what stands for rows that no label reached."""
+    return Prediction(
+        np.full(rows, UNLABELLED, dtype=np.int64),
+        np.zeros(rows),
+        np.full((rows, n_classes), 1 / n_classes),
+    )
 
 
 def _spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> Prediction:
     """Put predictions of the kept rows back among the rows that were left out."""
-    labels = np.full(len(kept), UNLABELLED, dtype=np.int64)
-    confidence = np.zeros(len(kept))
-    distribution = np.full((len(kept), n_classes), 1 / n_classes)
-    labels[kept] = prediction.labels
-    confidence[kept] = prediction.confidence
-    distribution[kept] = prediction.distribution
-    return Prediction(labels, confidence, distribution)
+    spread = no_prediction(len(kept), n_classes)
+    spread.labels[kept] = prediction.labels
+    spread.confidence[kept] = prediction.confidence
+    spread.distribution[kept] = prediction.distribution
+    return spread
 
 
 def hash_rows(
@@ -346,30 +488,31 @@ async def client_role(
         }
         if io.name not in sizes:
             raise Excluded(io.name, "hamming")
+        if len(sizes) < max(params.threshold or 0, params.fewest_clients):
+            raise FaultyPeer(SERVER, f"goes on with {len(sizes)} clients, below the threshold")
         columns = await io.recv(
             Influence, SERVER, rows=sum(sizes.values()), labelled=int(labelled.sum())
         )
-        contribution = await io.compute(
-            np.matmul, columns.columns, one_hot(codes[labelled], n_classes)
-        )
+        labels = codes[labelled]
+        added = await io.compute(contribution, params, columns.columns, labels, len(sizes))
+        del columns
     with io.step("row sums"):
-        scores = await secure_row_sums_client(
+        sums = await secure_row_sums_client(
             session,
-            contribution,
-            _row_ranges(sizes),
+            added,
+            _rows_of_sums(params, sizes),
             FixedPoint(params.fraction_bits, parties=len(sizes)),
+            params.mask_graph(tuple(sizes)),
+            rng,
         )
     with io.step("labels"):
-        return _spread(await io.compute(predict, scores), kept, n_classes)
+        scores = await io.compute(own_scores, params, sums.values)
+        prediction = _spread(await io.compute(predict, scores), kept, n_classes)
+        await io.send(SERVER, Labelled())
+        return prediction
 
 
-async def server_role(
-    io: RoleIO,
-    params: Parameters,
-    invited: Sequence[str],
-    rng: Rng,
-    at_least: int = MIN_CLIENTS,
-) -> Graph:
+async def server_role(io: RoleIO, params: Parameters, invited: Sequence[str], rng: Rng) -> Graph:
     """Run Algorithm 1 as the server.
 
     Args:
@@ -377,22 +520,29 @@ async def server_role(
         params: the agreement.
         invited: names of all clients, in the order that all parties agree on.
         rng: source of its keys.
-        at_least: fewest clients to go on with at every step.
 
     Raises:
-        TooFewParties: fewer than `at_least` clients are left.
+        TooFewParties: fewer clients than the threshold are left.
         FaultyPeer: a client has other parameters, another projection or impossible sizes.
         ParameterError: k is not smaller than the number of rows.
         DataError: no row is labelled.
     """
+    at_least = params.threshold or params.fewest_clients
+    missed: dict[str, str] = {}
+
+    def note(step: str, expected: Iterable[str], present: Collection[str]) -> None:
+        missed.update({c: step for c in expected if c not in present and c not in missed})
+
     with io.step("setup"):
         session = await key_exchange_server(io, invited, params.agreement(), 3, rng, at_least)
         sizes = _checked_sizes(session)
         params.require_rows(sum(sizes.values()))
-        await seed_agreement_server(session, at_least)
+        note("setup", invited, session.clients)
+        note("setup", session.clients, await seed_agreement_server(session, at_least))
     io = session.io
     with io.step("hashing"):
         prepared = await io.gather(Prepared, session.clients, at_least, rows=sizes)
+        note("hashing", session.clients, prepared)
         _require_same_projection(prepared)
         for client, message in prepared.items():
             if int(message.labelled.sum()) != session.numbers[client][1]:
@@ -401,6 +551,7 @@ async def server_role(
         distances = await get_backend(params.hamming).server(
             session, params.n_bits, sizes, at_least
         )
+        note("hamming", session.clients, distances.sizes)
     with io.step("propagation"):
         present = distances.sizes
         await io.send(session.clients, Participants(np.array([c in present for c in sizes])))
@@ -413,10 +564,18 @@ async def server_role(
         for client, part in zip(present, np.split(columns, ends[:-1], axis=1), strict=True):
             await io.send(client, Influence(part))
     with io.step("row sums"):
-        contributors = await secure_row_sums_server(
-            session, _row_ranges(present), len(params.classes), tuple(present), at_least
+        record = await secure_row_sums_server(
+            session,
+            _rows_of_sums(params, present),
+            len(params.classes),
+            FixedPoint(params.fraction_bits, parties=len(present)).modulus,
+            params.mask_graph(tuple(present)),
         )
-    return Graph(present, contributors)
+        note("row sums", record.lost, ())
+    with io.step("labels"):
+        note("labels", present, await io.gather(Labelled, tuple(present), 0))
+    departures = tuple(Departure(c, s, c in record.survivors) for c, s in missed.items())
+    return Graph(present, record.survivors, departures)
 
 
 def build_graph(distances: NDArray[np.uint16], params: Parameters) -> sparse.csr_array:

@@ -38,7 +38,8 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.algebra.prg import Residues, accumulate, derive_key
+from xclp_crypto.algebra.prg import accumulate, derive_key
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import (
     DecodeError,
     FaultyPeer,

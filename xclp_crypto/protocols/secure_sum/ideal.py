@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-<<<<<<< HEAD
 from xclp_crypto.algebra import ring
-from xclp_crypto.algebra.prg import Residues, residue_dtype
+from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
@@ -32,19 +31,6 @@ from xclp_crypto.wire import Message, Reader, ResidueFields, Writer
 @dataclass(frozen=True, repr=False)
 class IdealSumUpload(ResidueFields, Message):
     """One client's encoded contribution in the clear. Size: b·rows·columns bytes."""
-=======
-from xclp_crypto.algebra.ring import Residues
-from xclp_crypto.params import MIN_CLIENTS
-from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.secure_sum.row_sums import RING, Rows, check_codec, check_rows
-from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.wire import Message, ResidueFields
-
-
-@dataclass(frozen=True, repr=False)
-class IdealRows(ResidueFields, Message):
-    """One client's encoded contribution in the clear. Size: 8·n·c bytes."""
->>>>>>> codec
 
     TAG = 0x0410
     values: Residues
@@ -52,7 +38,6 @@ class IdealRows(ResidueFields, Message):
 
 
 @dataclass(frozen=True, repr=False)
-<<<<<<< HEAD
 class IdealBlock(Message):
     """Whose values are summed, and the sum of one client's rows. Size: ⌈p/8⌉ + b·n_j·c bytes."""
 
@@ -109,14 +94,6 @@ async def ideal_sum_server(
     total, survivors = await _gather(session, asked, graph, count, 1, codec.modulus)
     lost = {c: "upload" for c in graph.clients if c not in survivors}
     return SecureSum(codec.decode(total).reshape(shape), SumRecord(survivors, lost))
-=======
-class IdealBlock(ResidueFields, Message):
-    """The encoded sum of one client's rows in the clear. Size: 8·n_j·c bytes."""
-
-    TAG = 0x0411
-    values: Residues
-    modulus: int
->>>>>>> codec
 
 
 async def ideal_row_sums_client(
@@ -132,7 +109,6 @@ async def ideal_row_sums_client(
     noise: Residues | None = None,
 ) -> RowSums:
     """See `secure_row_sums_client`."""
-<<<<<<< HEAD
     io, modulus = session.io, codec.modulus
     encoded = np.ascontiguousarray(codec.encode(values, client=io.name))
     await io.send(SERVER, IdealSumUpload(encoded, modulus))
@@ -146,15 +122,6 @@ async def ideal_row_sums_client(
     )
     contributors = tuple(c for c, here in zip(rows, block.contributors, strict=True) if here)
     return RowSums(codec.decode(block.values), contributors)
-=======
-    io = session.io
-    check_codec(codec)
-    await io.send(SERVER, IdealRows(codec.encode(values, client=io.name), RING))
-    block = await io.recv(
-        IdealBlock, SERVER, rows=len(rows[io.name]), columns=values.shape[1], modulus=RING
-    )
-    return codec.decode(block.values)
->>>>>>> codec
 
 
 async def ideal_row_sums_server(
@@ -170,7 +137,6 @@ async def ideal_row_sums_server(
 ) -> SumRecord:
     """See `secure_row_sums_server`."""
     n = check_rows(rows)
-<<<<<<< HEAD
     asked = tuple(c for c in rows if clients is None or c in clients)
     total, survivors = await _gather(session, asked, graph, n, columns, modulus)
     here = np.array([c in survivors for c in rows])
@@ -203,13 +169,3 @@ async def _gather(
         modulus=modulus,
     )
     return total, survivors
-=======
-    asked = tuple(rows) if clients is None else tuple(c for c in rows if c in clients)
-    got = await io.gather(IdealRows, asked, at_least, rows=n, columns=columns, modulus=RING)
-    total = np.zeros((n, columns), dtype=np.uint64)
-    for message in got.values():
-        total += message.values
-    for client in got:
-        await io.send(client, IdealBlock(total[rows[client]], RING))
-    return tuple(got)
->>>>>>> codec

@@ -18,7 +18,7 @@ from typing import Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.prg import Residues
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import row_sums_recover, row_sums_restart
@@ -85,8 +85,10 @@ async def secure_row_sums_client(
     del values
     check_upload(encoded.size, codec.modulus)
     lab = sum_label(session, purpose, graph)
-    role = row_sums_recover if mode == "recover" else row_sums_restart
-    return await role.row_sums_client(session, encoded, rows, codec, graph, lab, rng, noise)
+    role = row_sums_recover.row_sums_client
+    if mode == "restart":
+        role = row_sums_restart.row_sums_client
+    return await role(session, encoded, rows, codec, graph, lab, rng, noise)
 
 
 async def secure_row_sums_server(
@@ -119,14 +121,17 @@ async def secure_row_sums_server(
     check_mode(mode)
     check_upload(check_rows(rows) * columns, modulus)
     lab = sum_label(session, purpose, graph)
-    role = row_sums_recover if mode == "recover" else row_sums_restart
+    role = row_sums_recover.row_sums_server
+    if mode == "restart":
+        role = row_sums_restart.row_sums_server
     asked = graph.clients if clients is None else clients
-    return await role.row_sums_server(session, rows, columns, modulus, graph, lab, asked)
+    return await role(session, rows, columns, modulus, graph, lab, asked)
 
 
 def bytes_per_link(
     rows: Rows, columns: int, graph: MaskGraph, modulus: int = 1 << 64, mode: Mode = "recover"
 ) -> dict[tuple[str, str], int]:
     """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
-    role = row_sums_recover if mode == "recover" else row_sums_restart
-    return role.bytes_per_link(rows, columns, graph, modulus)
+    if mode == "restart":
+        return row_sums_restart.bytes_per_link(rows, columns, graph, modulus)
+    return row_sums_recover.bytes_per_link(rows, columns, graph, modulus)

@@ -31,7 +31,8 @@ import numpy as np
 
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.algebra.prg import Residues, expand, residue_dtype
+from xclp_crypto.algebra.prg import expand
+from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import FaultyPeer
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import double_masks
@@ -68,10 +69,10 @@ def owner_mask(
 def add_owner_masks(
     total: Residues, session: Session, rows: Rows, lab: bytes, modulus: int
 ) -> None:
-    """Add this client's masks to the rows of every other client, in place."""
-    me = session.io.name
+    """Add this client's masks to the rows of every other client of the session, in place."""
+    me, here = session.io.name, set(session.clients)
     for owner, indices in rows.items():
-        if owner != me and len(indices):
+        if owner != me and owner in here and len(indices):
             shape = (len(indices), total.shape[1])
             masked = total[indices]
             ring.add_into(masked, owner_mask(session, me, owner, lab, modulus, shape), modulus)
@@ -129,7 +130,9 @@ async def row_sums_client(
                 ring.add_into(encoded, noise, modulus)
             at_own = await io.compute(masks.mask, encoded, modulus, own)
             await io.compute(add_owner_masks, encoded, session, rows, lab, modulus)
-            upload = encoded[rows_of_others(rows, tuple(rows), me)]
+            # Rows whose owner is not in the session would have no owner mask.
+            order = tuple(c for c in rows if c in session.clients)
+            upload = encoded[rows_of_others(rows, order, me)]
             await io.send(SERVER, RowSumsUpload(upload, modulus))
             del upload
     del encoded
@@ -162,7 +165,7 @@ async def row_sums_server(
     clients: Collection[str],
 ) -> SumRecord:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_server`."""
-    io, order = session.io, tuple(rows)
+    io, order = session.io, tuple(c for c in rows if c in session.clients)
     others = {c: rows_of_others(rows, order, c) for c in order}
     total = np.zeros((sum(map(len, rows.values())), columns), residue_dtype(modulus))
     with io.step("share"):
@@ -183,11 +186,10 @@ async def row_sums_server(
             columns=columns,
             modulus=modulus,
         )
-    informed = tuple(c for c in order if c in session.clients)
     with io.step("reveal"):
-        revealed = await close_masks(session, masks, survivors, total, modulus, informed, rows)
+        revealed = await close_masks(session, masks, survivors, total, modulus, order, rows)
     with io.step("result"):
-        for client in informed:
+        for client in order:
             await io.send(client, RowSumsBlock(total[rows[client]], modulus))
     return double_masks.record(graph, masks, survivors, revealed)
 

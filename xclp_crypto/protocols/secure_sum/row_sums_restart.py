@@ -35,7 +35,8 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.algebra.prg import Residues, expand, residue_dtype
+from xclp_crypto.algebra.prg import expand
+from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import Excluded, FaultyPeer
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord

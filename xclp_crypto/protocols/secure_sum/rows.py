@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.prg import Residues
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.wire import Message, ResidueFields
 

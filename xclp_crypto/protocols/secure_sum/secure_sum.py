@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.algebra import ring
-from xclp_crypto.algebra.prg import Residues, residue_dtype
+from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import Excluded, ParameterError
 from xclp_crypto.params import MAX_UPLOAD_BYTES
 from xclp_crypto.primitives.fixed_point import FixedPoint

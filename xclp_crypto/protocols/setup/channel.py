@@ -21,6 +21,8 @@ from xclp_crypto.errors import (
     FaultyPeerOrServer,
     ParameterError,
     ReuseError,
+    Stalled,
+    TooFewParties,
 )
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox
 from xclp_crypto.role import Dim, RoleIO, dims_for, name_of
@@ -68,6 +70,9 @@ class Sealed(Message):
 class SealedIO(RoleIO):
     """A `RoleIO` that seals what it sends and opens what it receives.
 
+    A party that missed a deadline is not waited for again, by this party: what it sends late is a
+    message of an earlier step and would be taken for the next one.
+
     Args:
         io: the `RoleIO` underneath.
         boxes: by peer, the pair (sending, receiving) of boxes.
@@ -78,6 +83,7 @@ class SealedIO(RoleIO):
         self._io = io
         self._steps = io._steps
         self._boxes = dict(boxes)
+        self._late: set[str] = set()
 
     async def send(self, to: str | Collection[str], message: Message) -> None:
         """Encode `message` once and seal it for each recipient."""
@@ -90,6 +96,7 @@ class SealedIO(RoleIO):
     async def recv(self, kind: type[M], frm: str, **dims: int) -> M:
         """See `RoleIO.recv`."""
         self._box(frm)
+        self._in_time(kind, (frm,), None)
         sealed = await self._io.recv(Sealed, frm, body=kind.size(**dims))
         return self._open(kind, frm, sealed, dims)
 
@@ -97,8 +104,10 @@ class SealedIO(RoleIO):
         self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim
     ) -> dict[str, M]:
         """See `RoleIO.gather`."""
-        bodies = {party: kind.size(**dims_for(party, dims)) for party in parties}
-        got = await self._io.gather(Sealed, parties, at_least, body=bodies)
+        asked = self._in_time(kind, parties, at_least)
+        bodies = {party: kind.size(**dims_for(party, dims)) for party in asked}
+        got = await self._io.gather(Sealed, asked, at_least, body=bodies)
+        self._late.update(party for party in asked if party not in got)
         return {
             frm: self._open(kind, frm, sealed, dims_for(frm, dims)) for frm, sealed in got.items()
         }
@@ -112,13 +121,16 @@ class SealedIO(RoleIO):
         **dims: Dim,
     ) -> tuple[str, ...]:
         """See `RoleIO.gather_each`; opening a message is part of the time of `each`."""
-        bodies = {party: kind.size(**dims_for(party, dims)) for party in parties}
+        asked = self._in_time(kind, parties, at_least)
+        bodies = {party: kind.size(**dims_for(party, dims)) for party in asked}
 
         def opened(frm: str, sealed: Sealed) -> None:
             each(frm, self._open(kind, frm, sealed, dims_for(frm, dims)))
 
         opened.__name__ = name_of(each)
-        return await self._io.gather_each(Sealed, parties, opened, at_least, body=bodies)
+        got = await self._io.gather_each(Sealed, asked, opened, at_least, body=bodies)
+        self._late.update(party for party in asked if party not in got)
+        return got
 
     async def compute(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """See `RoleIO.compute`."""
@@ -127,6 +139,18 @@ class SealedIO(RoleIO):
     def observe(self, frm: str, message: Message) -> None:
         """See `RoleIO.observe`."""
         self._io.observe(frm, message)
+
+    def _in_time(
+        self, kind: type[Message], parties: Collection[str], at_least: int | None
+    ) -> tuple[str, ...]:
+        """Return the parties that missed no deadline; an error where they are too few."""
+        asked = tuple(party for party in parties if party not in self._late)
+        if at_least is None and len(asked) < len(parties):
+            late = tuple(party for party in parties if party in self._late)
+            raise Stalled(self.name, self.current_step, late, kind.__name__)
+        if at_least is not None and len(asked) < at_least:
+            raise TooFewParties(self.current_step, len(asked), at_least)
+        return asked
 
     def _box(self, peer: str) -> tuple[SealedBox, SealedBox]:
         if peer not in self._boxes:
