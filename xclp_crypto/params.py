@@ -43,6 +43,10 @@ FRACTION_BITS: Final = 40
 STATISTICAL_BITS: Final = 40
 """Bits of statistical security, and of certainty that a computation is right: bounds ≤ 2^-40."""
 
+SHAMIR_PRIME: Final = (1 << 256) + 297
+"""Order of the field in which seeds and keys are shared: the least prime above 2^256, so that every
+32-byte secret is an element. Secrecy does not depend on its size (Shamir 1979)."""
+
 DIGEST_BYTES: Final = 8
 """Bytes of the digest of one agreement field; guards against mistakes, not against adversaries."""
 
