@@ -50,6 +50,9 @@ with an error and reveals nothing, so this is a matter of convenience."""
 MAX_UPLOAD_BYTES: Final = (1 << 31) - (1 << 16)
 """Longest upload of a secure sum, in bytes: one sealed message (AES-GCM as the library offers it)
 holds 2^31 − 17."""
+SHAMIR_PRIME: Final = (1 << 256) + 297
+"""Order of the field in which seeds and keys are shared: the least prime above 2^256, so that every
+32-byte secret is an element. Secrecy does not depend on its size (Shamir 1979)."""
 
 DIGEST_BYTES: Final = 8
 """Bytes of the digest of one agreement field; guards against mistakes, not against adversaries."""

@@ -76,6 +76,22 @@ def test_user_case_results_above_a_certain_precision_stay_within_the_documented_
         assert within_bound(codec, decoded[column], [row[column] for row in values])
 
 
+@pytest.mark.parametrize("modulus", [2**32, *WIDE])
+@pytest.mark.parametrize("fraction_bits", range(8, 41))
+def test_every_number_of_fraction_bits_from_8_to_40_up_to_the_largest_value(fraction_bits, modulus):
+    parties = 7
+    if 2**fraction_bits > (modulus - 1) // 2:
+        with pytest.raises(ParameterError, match="fraction_bits"):
+            FixedPoint(fraction_bits, parties, modulus)
+        return
+    codec = FixedPoint(fraction_bits, parties, modulus)
+    values = np.sin(np.arange(parties * 50.0) ** 2).reshape(parties, 50) * codec.max_abs
+    values[:, 0], values[:, 1], values[:, 2] = codec.max_abs, -codec.max_abs, 2.0**-60
+    decoded = codec.decode(total(codec, [codec.encode(v) for v in values]))
+    for place, column in enumerate(values.T.tolist()):
+        assert within_bound(codec, decoded[place], column)
+
+
 @pytest.mark.parametrize("fraction_bits", [8, 20, 40])
 @pytest.mark.parametrize("clients", [2, 3, 10, 50])
 def test_user_case_decoding_is_right_for_2_to_50_clients_and_after_a_drop(clients, fraction_bits):
