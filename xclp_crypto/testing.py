@@ -1,4 +1,4 @@
-"""Helpers to test protocols with: views, every dropout, every corruption, uniformity, digests.
+"""Helpers to test protocols with: views, dropouts, corruptions, random faults, uniformity, digests.
 
 Each helper takes a *factory*: a function without arguments that returns fresh roles by party name,
 the server last. Give the roles their randomness from `SeededRng(seed)` inside the factory. Then
@@ -10,14 +10,18 @@ every run of it is the same, and "operation 3" or "message 7" means the same thi
 
     for case in every_dropout(make):
         assert case.outcome.errors or case.outcome.results["server"] == expected, case
+
+No run with faults hangs: the simulation ends every wait, and a run with more than
+`ENDLESS` times the operations of the run without faults raises `Endless`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +29,7 @@ from scipy import stats
 
 from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError, XclpError
 from xclp_crypto.protocols.setup.channel import SERVER, Sealed
+from xclp_crypto.rng import Rng, SeededRng
 from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Role, Simulation
 from xclp_crypto.wire import TAG_BYTES, Message, encode
 
@@ -60,9 +65,42 @@ class Corruption:
         return f"message {d.index}, {d.message} {d.sender} → {d.receiver}: {self.tamper}"
 
 
-def run(make: Factory, faults: Faults | None = None, *, record: bool = False) -> Outcome:
+ENDLESS = 100
+"""How many times the operations of the run without faults a run with faults may have."""
+
+
+def run(
+    make: Factory,
+    faults: Faults | None = None,
+    *,
+    record: bool = False,
+    max_operations: int | None = None,
+) -> Outcome:
     """Run fresh roles once; see `Simulation`."""
-    return Simulation(faults=faults, record=record).run(make())
+    return Simulation(faults=faults, record=record, max_operations=max_operations).run(make())
+
+
+@dataclass(frozen=True)
+class _Original:
+    """The run without faults: what later runs are compared with."""
+
+    operations: Mapping[str, int]
+    sent: list[Delivery]
+
+    @property
+    def limit(self) -> int:
+        """Return the operations after which another run counts as endless."""
+        return ENDLESS * max(1, sum(self.operations.values()))
+
+
+def _original(make: Factory) -> _Original:
+    seen: list[Delivery] = []
+
+    def watch(delivery: Delivery) -> bytes:
+        seen.append(delivery)
+        return delivery.payload
+
+    return _Original(run(make, Faults(on_message=watch)).raise_errors().operations, seen)
 
 
 def views(make: Factory) -> dict[str, list[tuple[str, Message]]]:
@@ -80,14 +118,7 @@ def deliveries(make: Factory) -> list[Delivery]:
     Raises:
         XclpError: the first error of any party.
     """
-    seen: list[Delivery] = []
-
-    def watch(delivery: Delivery) -> bytes:
-        seen.append(delivery)
-        return delivery.payload
-
-    run(make, Faults(on_message=watch)).raise_errors()
-    return seen
+    return _original(make).sent
 
 
 def every_dropout(make: Factory, parties: Sequence[str] | None = None) -> Iterator[Dropout]:
@@ -103,13 +134,16 @@ def every_dropout(make: Factory, parties: Sequence[str] | None = None) -> Iterat
     Raises:
         XclpError: the run without faults failed.
         ParameterError: no such party.
+        Endless: a run does not end.
     """
-    operations = run(make).raise_errors().operations
+    original = _original(make)
+    operations = original.operations
     for party in operations if parties is None else parties:
         if party not in operations:
             raise ParameterError(f"{party!r} is none of the parties {', '.join(operations)}")
         for after in range(operations[party]):
-            yield Dropout(party, after, run(make, Faults(vanish={party: after})))
+            faults = Faults(vanish={party: after})
+            yield Dropout(party, after, run(make, faults, max_operations=original.limit))
 
 
 def _flip(position: Callable[[int], int], mask: int = 0xFF) -> Tamper:
@@ -170,18 +204,248 @@ def every_corruption(
 
     Raises:
         XclpError: the run without faults failed.
+        Endless: a run does not end.
     """
-    original = deliveries(make)
-    for target in filter(which, original):
+    original = _original(make)
+    for target in filter(which, original.sent):
         for name, tamper in tampers.items():
-            altered = tamper(target.payload, original[: target.index + 1])
+            altered = tamper(target.payload, original.sent[: target.index + 1])
             if altered != target.payload:
-                outcome = run(make, Faults(on_message=_replace(target.index, altered)))
+                faults = Faults(on_message=_replace(target.index, altered))
+                outcome = run(make, faults, max_operations=original.limit)
                 yield Corruption(target, name, outcome)
 
 
 def _replace(index: int, altered: bytes | None) -> Callable[[Delivery], bytes | None]:
     return lambda delivery: altered if delivery.index == index else delivery.payload
+
+
+PARTY_FAULTS = ("drop", "away")
+MESSAGE_FAULTS = ("lose", "delay", "duplicate", "corrupt", "replay")
+
+FAULT_KINDS = PARTY_FAULTS + MESSAGE_FAULTS
+"""What a random schedule is made of.
+
+``drop``, ``away``: a party vanishes, or is cut off and comes back, at a random operation.
+``lose``, ``delay``, ``duplicate``: a message never arrives, arrives after a random number of later
+messages (and is lost when there are not so many), or arrives twice.
+``corrupt``: one of `TAMPERS`. ``replay``: a message arrives, and once more after later ones.
+"""
+
+MAX_FAULTS = 3
+"""Most faults of one random schedule."""
+
+
+@dataclass(frozen=True)
+class MessageFault:
+    """What happens to one message.
+
+    Attributes:
+        sender: who sends it.
+        receiver: to whom.
+        number: which message of this link it is, from 0.
+        message: the type that it has in the run without faults.
+        kind: one of `MESSAGE_FAULTS`.
+        tamper: for ``corrupt``, the name in `TAMPERS`.
+        later: for ``delay`` and ``replay``, after how many later messages of all links it arrives.
+    """
+
+    sender: str
+    receiver: str
+    number: int
+    message: str
+    kind: str
+    tamper: str = ""
+    later: int = 0
+
+    def __str__(self) -> str:
+        what = {
+            "lose": "lost",
+            "delay": f"delayed by {self.later} messages",
+            "duplicate": "duplicated",
+            "corrupt": self.tamper,
+            "replay": f"replayed after {self.later} messages",
+        }[self.kind]
+        return f"message {self.number}, {self.message} {self.sender} → {self.receiver}: {what}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A few faults of one run.
+
+    Attributes:
+        vanish: by party, after how many operations it vanishes.
+        away: by party, after how many operations it is cut off.
+        messages: what happens to messages.
+    """
+
+    vanish: Mapping[str, int]
+    away: Mapping[str, int]
+    messages: Sequence[MessageFault]
+
+    def faults(self) -> Faults:
+        """Return the faults, which serve for one run: they count messages."""
+        return Faults(self.vanish, self.away, _Disturber(self.messages) if self.messages else None)
+
+    def __str__(self) -> str:
+        parts = [f"{p} vanishes after {k} operations" for p, k in self.vanish.items()]
+        parts += [f"{p} is away after {k} operations" for p, k in self.away.items()]
+        return "; ".join([*parts, *map(str, self.messages)])
+
+
+class _Disturber:
+    """Does to messages what a schedule says; for one run."""
+
+    def __init__(self, faults: Iterable[MessageFault]) -> None:
+        self._faults = {(f.sender, f.receiver, f.number): f for f in faults}
+        self._seen: list[Delivery] = []
+        self._on_link: Counter[tuple[str, str]] = Counter()
+        self._late: list[tuple[int, Delivery]] = []
+
+    def __call__(self, now: Delivery) -> list[Delivery]:
+        self._seen.append(now)
+        link = now.sender, now.receiver
+        fault = self._faults.get((*link, self._on_link[link]))
+        self._on_link[link] += 1
+        arriving = [now] if fault is None else self._disturb(fault, now)
+        arriving += [d for due, d in self._late if due <= len(self._seen)]
+        self._late = [(due, d) for due, d in self._late if due > len(self._seen)]
+        return arriving
+
+    def _disturb(self, fault: MessageFault, now: Delivery) -> list[Delivery]:
+        match fault.kind:
+            case "duplicate":
+                return [now, now]
+            case "corrupt":
+                altered = TAMPERS[fault.tamper](now.payload, self._seen)
+                return [] if altered is None else [replace(now, payload=altered)]
+            case "delay" | "replay":
+                self._late.append((len(self._seen) + fault.later, now))
+        return [now] if fault.kind == "replay" else []
+
+
+def random_schedule(
+    rng: Rng,
+    operations: Mapping[str, int],
+    sent: Sequence[Delivery],
+    kinds: Collection[str] = FAULT_KINDS,
+) -> Schedule:
+    """Draw 1 to `MAX_FAULTS` faults, of kinds, parties and messages that are equally likely.
+
+    Args:
+        rng: decides everything.
+        operations: by party, its operations in the run without faults.
+        sent: the messages of the run without faults.
+        kinds: some of `FAULT_KINDS`.
+
+    Raises:
+        ParameterError: an unknown kind, or nothing that these kinds could disturb.
+    """
+
+    def below(n: int) -> int:
+        return int(rng.residues(n, 1)[0])
+
+    if not set(kinds) <= set(FAULT_KINDS):
+        raise ParameterError(f"the kinds of faults are {', '.join(FAULT_KINDS)}, got {kinds}")
+    busy = [party for party, count in operations.items() if count]
+    possible = [k for k in FAULT_KINDS if k in kinds and (busy if k in PARTY_FAULTS else sent)]
+    if not possible:
+        raise ParameterError(f"no faults of the kinds {', '.join(kinds)} are possible in this run")
+    points: dict[str, dict[str, int]] = {"drop": {}, "away": {}}
+    links: list[tuple[str, str]] = [(d.sender, d.receiver) for d in sent]
+    tampers = [name for name in TAMPERS if name != "lost"]
+    messages = {}
+    for _ in range(1 + below(MAX_FAULTS)):
+        kind = possible[below(len(possible))]
+        if kind in PARTY_FAULTS:
+            party = busy[below(len(busy))]
+            points[kind][party] = below(operations[party])
+            continue
+        at = below(len(sent))
+        # Near and far delays are about equally likely.
+        later = 1 + below(1 << below(len(sent).bit_length() + 1))
+        messages[at] = MessageFault(
+            *links[at],
+            number=links[:at].count(links[at]),
+            message=sent[at].message,
+            kind=kind,
+            tamper=tampers[below(len(tampers))] if kind == "corrupt" else "",
+            later=later if kind in ("delay", "replay") else 0,
+        )
+    return Schedule(points["drop"], points["away"], tuple(messages.values()))
+
+
+@dataclass(frozen=True)
+class Disturbed:
+    """A run under a random schedule of faults."""
+
+    seed: int
+    number: int
+    schedule: Schedule
+    outcome: Outcome
+
+    def __str__(self) -> str:
+        return _describe(self.seed, self.number, self.schedule)
+
+
+def _describe(seed: int, number: int, schedule: Schedule) -> str:
+    return f"seed {seed}, schedule {number}: {schedule}"
+
+
+class _Naming:
+    """Adds what was run to any error that leaves the block."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            error.add_note(self._what)
+
+
+def every_schedule(
+    make: Callable[[int], Factory],
+    seeds: Iterable[int],
+    *,
+    per_seed: int = 1,
+    kinds: Collection[str] = FAULT_KINDS,
+) -> Iterator[Disturbed]:
+    """Run under random faults; a seed and a number fix the roles, the faults and so the whole run.
+
+    ``str(case)`` names both and says what was disturbed. To repeat schedule 7 of seed 123, take
+    case number 7 of ``every_schedule(make, [123], per_seed=8)``: the schedules before it do not
+    matter. An error that is raised here carries the same text as a note.
+
+    Args:
+        make: takes a seed and returns the factory for it; may choose sizes by the seed as well.
+        seeds: the seeds to run.
+        per_seed: schedules for each seed; they share one run without faults, which must finish
+            without errors.
+        kinds: some of `FAULT_KINDS`.
+
+    Raises:
+        XclpError: a run without faults failed.
+        ParameterError: an unknown kind, or nothing that these kinds could disturb.
+        Endless: a run does not end.
+    """
+    for seed in seeds:
+        factory = make(seed)
+        with _Naming(f"seed {seed}, without faults"):
+            original = _original(factory)
+        for number in range(per_seed):
+            rng = SeededRng(seed).child("schedule", number)
+            schedule = random_schedule(rng, original.operations, original.sent, kinds)
+            with _Naming(_describe(seed, number, schedule)):
+                outcome = run(factory, schedule.faults(), max_operations=original.limit)
+            yield Disturbed(seed, number, schedule, outcome)
 
 
 def blamed(error: XclpError) -> frozenset[str]:

@@ -1,5 +1,8 @@
 """SecureRowSums: exact sums, restarts, what the server sees, and a server that cheats."""
 
+from collections import Counter
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,7 +41,15 @@ from xclp_crypto.protocols.secure_sum.row_sums import (
     unmask_block,
 )
 from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.testing import blamed, every_corruption, every_dropout, run, uniformity, views
+from xclp_crypto.testing import (
+    blamed,
+    every_corruption,
+    every_dropout,
+    every_schedule,
+    run,
+    uniformity,
+    views,
+)
 from xclp_crypto.transport.simulate import Faults
 
 BITS = 20
@@ -222,8 +233,7 @@ def right_or_typed(outcome, values, rows, context):
 
 
 def survivors(values):
-    names = tuple(values)
-    return [names] + [tuple(c for c in names if c != gone) for gone in names]
+    return [s for k in range(2, len(values) + 1) for s in combinations(values, k)]
 
 
 @pytest.mark.parametrize("p", [2, 3, 4, 5, 6])
@@ -298,6 +308,22 @@ def test_every_corruption_gives_the_right_sum_or_names_whom_to_blame():
         if case.tamper != "lost":
             assert any(blamed(e) & ends for e in case.outcome.errors.values()), case
     assert cases > 150
+
+
+@pytest.mark.parametrize("p", [3, 4, 5, 8])
+def test_random_faults_give_the_right_sum_or_a_typed_error(p):
+    seen = Counter()
+    for case in every_schedule(
+        lambda seed: row_sums(*problem(p, 7, seed=seed), seed=seed), range(12), per_seed=3
+    ):
+        outcome = case.outcome
+        right_or_typed(outcome, *problem(p, 7, seed=case.seed), case)
+        assert {*outcome.results, *outcome.errors, *outcome.vanished} == set(outcome.operations)
+        seen["complete"] += SERVER in outcome.results
+        seen["excluded"] += any(isinstance(e, Excluded) for e in outcome.errors.values())
+        seen["blamed"] += any(blamed(e) for e in outcome.errors.values())
+        seen["returned"] += bool(outcome.returned)
+    assert min(seen[what] for what in ("complete", "excluded", "blamed", "returned")) > 0
 
 
 # A server that cheats
