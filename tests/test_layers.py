@@ -16,6 +16,7 @@ LAYERS = [
     ["rng"],
     ["algebra.group"],
     ["primitives"],
+    ["privacy"],
     ["wire"],
     ["role"],
     ["protocols.setup", "protocols.ot"],
@@ -228,4 +229,5 @@ def test_importing_the_cryptography_loads_no_application_and_no_heavy_library():
     assert "xclp_crypto" in loaded
     assert "numpy" in loaded
     heavy = {"xclp_lp", "sklearn", "typer", "rich", "asyncio", "pytest", "matplotlib"}
+    heavy |= {"dp_accounting", "phe"}
     assert not heavy & set(loaded)
