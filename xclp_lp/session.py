@@ -50,6 +50,7 @@ from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
 from xclp_crypto.protocols.setup import (
     SERVER,
+    Identities,
     Session,
     key_exchange_client,
     key_exchange_server,
@@ -288,6 +289,7 @@ async def client_role(
     invited: Sequence[str],
     rng: Rng,
     projection_seed: bytes | None = None,
+    identities: Identities | None = None,
 ) -> Prediction:
     """Run Algorithm 1 as a client.
 
@@ -299,6 +301,7 @@ async def client_role(
         rng: source of keys and masks.
         projection_seed: 32 bytes that fix the projection instead of the secret that the clients
             agree on; the same for all clients.
+        identities: own key and pinned identities; all parties use the same, or none.
 
     Returns:
         Class indices, confidences and distributions of this client's rows.
@@ -318,6 +321,7 @@ async def client_role(
             params.agreement(),
             [len(codes), int(labelled.sum()), vectors.shape[1]],
             rng,
+            identities,
         )
         secret = await seed_agreement_client(session, rng)
     io = session.io
@@ -358,6 +362,7 @@ async def server_role(
     invited: Sequence[str],
     rng: Rng,
     at_least: int = MIN_CLIENTS,
+    identities: Identities | None = None,
 ) -> Graph:
     """Run Algorithm 1 as the server.
 
@@ -367,6 +372,7 @@ async def server_role(
         invited: names of all clients, in the order that all parties agree on.
         rng: source of its keys.
         at_least: fewest clients to go on with at every step.
+        identities: own key and pinned identities; all parties use the same, or none.
 
     Raises:
         TooFewParties: fewer than `at_least` clients are left.
@@ -375,7 +381,9 @@ async def server_role(
         DataError: no row is labelled.
     """
     with io.step("setup"):
-        session = await key_exchange_server(io, invited, params.agreement(), 3, rng, at_least)
+        session = await key_exchange_server(
+            io, invited, params.agreement(), 3, rng, at_least, identities
+        )
         sizes = _checked_sizes(session)
         params.require_rows(sum(sizes.values()))
         await seed_agreement_server(session, at_least)
