@@ -37,10 +37,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import EncodingOverflow, ParameterError
 from xclp_crypto.params import STATISTICAL_BITS
 from xclp_crypto.primitives.discrete_gaussian import MAX_VARIANCE, MIN_VARIANCE, sample
-from xclp_crypto.primitives.fixed_point import FixedPoint, Ring
+from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.rng import Rng
 
 MAX_EPSILON = 700.0
@@ -212,14 +213,14 @@ def encode_label_sums(
     codec: FixedPoint,
     *,
     client: str | None = None,
-) -> Ring:
+) -> Residues:
     """Return ⌊2^f·S⌉·Y, exact in the ring: no rounding depends on a label.
 
     Args:
         columns: (n, l) finite, ≥ 0: the columns of S of a client's labelled rows.
         codes: (l,) their classes, in 0 … n_classes − 1.
         n_classes: C.
-        codec: the fixed-point code.
+        codec: the fixed-point code, modulo 2^32 or 2^64.
         client: whose labels these are, for the errors.
 
     Returns:
@@ -238,6 +239,8 @@ def encode_label_sums(
         raise ParameterError(f"classes must be in 0 … {n_classes - 1}")
     if (columns < 0).any():
         raise ParameterError("columns have a negative value")
+    if codec.modulus != 1 << 8 * codec.dtype.itemsize:
+        raise ParameterError(f"the modulus must be 2^32 or 2^64, got {codec.modulus}")
     # What a class may get at most. If this can be encoded, so can every value.
     codec.encode(columns.sum(axis=1), client=client)
     sums = np.zeros((len(columns), n_classes), codec.dtype)
@@ -246,7 +249,7 @@ def encode_label_sums(
     return sums
 
 
-def add_noise(encoded: Ring, variance: float, rng: Rng) -> Ring:
+def add_noise(encoded: Residues, variance: float, rng: Rng) -> Residues:
     """Return the residues plus fresh discrete Gaussian noise.
 
     Noise serves one sum: a second sum of the same values with the same noise, or with some of its
@@ -312,11 +315,12 @@ def require_room(codec: FixedPoint, largest: float, variance: float, entries: in
     noise = noise_bound(variance, codec.parties, entries)
     # One bit is for the rounding of every label's column.
     needed = 2 * (math.ceil(math.ldexp(largest, codec.fraction_bits)) + noise)
+    bits = codec.modulus.bit_length() - 1
     if needed >= codec.modulus // 2:
         raise EncodingOverflow(
             f"scores up to {largest:g} and noise up to {math.ldexp(noise, -codec.fraction_bits):g} "
             f"with {codec.fraction_bits} fraction bits need {needed.bit_length() + 1} ring bits, "
-            f"there are {codec.ring_bits}. Use fewer fraction bits or a larger epsilon"
+            f"there are {bits}. Use fewer fraction bits or a larger epsilon"
         )
 
 

@@ -13,12 +13,25 @@ from numpy.typing import ArrayLike, NDArray
 from xclp_crypto.errors import ParameterError, PrivacyWarning
 from xclp_crypto.params import Agreement, residue_width
 from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, check_bits, get_backend
-from xclp_crypto.protocols.setup import SERVER, key_exchange_client, key_exchange_server
+from xclp_crypto.protocols.setup import (
+    SERVER,
+    Identities,
+    key_exchange_client,
+    key_exchange_server,
+)
 from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress, Role
 from xclp_crypto.transport.stream import SocketDriver
+
+CLIENTS = ("receiver", "sender")
+
+
+def _with_server(identities: Identities) -> Identities:
+    """Pin the receiver's identity for the server too, which runs in the same program."""
+    pinned = {name: identities.of(name) for name in CLIENTS}
+    return Identities(identities.own, pinned | {SERVER: pinned["receiver"]})
 
 
 def solvable_rows(n_bits: int) -> int:
@@ -37,6 +50,7 @@ def cross_distances(
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
     at_most_rows: int | None = None,
+    identities: Identities | None = None,
     timeout: float = 60.0,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[NDArray[np.uint16] | None, Cost]:
@@ -53,11 +67,15 @@ def cross_distances(
 
     Args:
         bits: this program's rows, (n, L) of 0/1.
-        sock: a connected stream socket, wrapped by `ssl` where the network is not trusted.
+        sock: a connected stream socket; where the network is not trusted, wrap it by `ssl` or give
+            `identities`.
         receives: whether this program gets the distances; exactly one of the two must.
         backend: name of a back end with trust ``2pc``, the same for both.
         rng: randomness; the operating system's by default.
         at_most_rows: refuse to take part if the other program has more rows.
+        identities: this program's key, and the identities pinned for ``receiver`` and ``sender``;
+            both programs give the same two, or none. Without them nothing says who is at the other
+            end of the connection.
         timeout: seconds without a byte from or to the other program before it counts as gone;
             longer than its longest computation.
         progress: called before each computation.
@@ -68,8 +86,11 @@ def cross_distances(
 
     Raises:
         DataError: `bits` is not a 0/1 matrix.
-        ParameterError: the back end is not safe for two parties, L is out of range, or the other
-            program has more rows than `at_most_rows`.
+        ParameterError: the back end is not safe for two parties, L is out of range, the other
+            program has more rows than `at_most_rows`, an identity is missing, or the own key is not
+            the one that is pinned.
+        FaultyPeer: with identities, somebody else answers or sits between. It names ``sender``
+            or, for the receiving program, ``receiver`` or ``server``.
         ProtocolError: the other program failed; the children say how.
     """
     me = "receiver" if receives else "sender"
@@ -82,14 +103,14 @@ def cross_distances(
             f"back end {method.name!r} is not private between two programs; use one of "
             f"{', '.join(sorted(b.name for b in BACKENDS.values() if b.trust == '2pc'))}"
         )
-    clients = ("receiver", "sender")
+    pinned = None if identities is None else _with_server(identities)
     agreement = Agreement(n_bits=n_bits, hamming=method.name, cross_only=True)
     source = rng or SystemRng()
 
     async def client_role(io: RoleIO) -> None:
         own = source.child(io.name)
         with io.step("setup"):
-            session = await key_exchange_client(io, clients, agreement, [len(array)], own)
+            session = await key_exchange_client(io, CLIENTS, agreement, [len(array)], own, pinned)
         session.cross_only = True
         sizes = session.sizes
         rows = sum(sizes.values()) - len(array)
@@ -109,7 +130,9 @@ def cross_distances(
 
     async def server_role(io: RoleIO) -> NDArray[np.uint16]:
         with io.step("setup"):
-            session = await key_exchange_server(io, clients, agreement, 1, source.child(SERVER))
+            session = await key_exchange_server(
+                io, CLIENTS, agreement, 1, source.child(SERVER), identities=pinned
+            )
         sizes = session.sizes
         with io.step("hamming"):
             found = await method.server(session, n_bits, sizes)
@@ -118,6 +141,6 @@ def cross_distances(
     roles: dict[str, Role] = {me: client_role}
     if receives:
         roles[SERVER] = server_role
-    driver = SocketDriver(sock, (*clients, SERVER), timeout=timeout, progress=progress)
+    driver = SocketDriver(sock, (*CLIENTS, SERVER), timeout=timeout, progress=progress)
     outcome = driver.run(roles).raise_errors()
     return outcome.results.get(SERVER), outcome.cost

@@ -46,9 +46,11 @@ from scipy import sparse
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import (
     DataError,
     DecodeError,
+    EncodingOverflow,
     Excluded,
     FaultyPeer,
     ParameterError,
@@ -56,7 +58,13 @@ from xclp_crypto.errors import (
 )
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.privacy import LabelPrivacy
+from xclp_crypto.privacy import (
+    LabelPrivacy,
+    add_noise,
+    encode_label_sums,
+    label_sensitivity,
+    require_room,
+)
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum import (
@@ -66,6 +74,7 @@ from xclp_crypto.protocols.secure_sum import (
 )
 from xclp_crypto.protocols.setup import (
     SERVER,
+    Identities,
     Session,
     key_exchange_client,
     key_exchange_server,
@@ -305,6 +314,31 @@ class Labelled(Message):
         return cls()
 
 
+@dataclass(frozen=True, repr=False)
+class Sensitivity(Message):
+    """How far the label of one row can move the sums: see `label_sensitivity`. Size: 8 bytes."""
+
+    TAG = 0x1005
+    value: float
+
+    @staticmethod
+    def size() -> int:
+        """Return 8."""
+        return 8
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.floats(np.array([self.value]))
+
+    @classmethod
+    def read(cls, data: Reader) -> Sensitivity:
+        """See `Message.read`."""
+        value = float(data.floats((1,))[0])
+        if value <= 0:
+            raise DecodeError("a sensitivity is not positive")
+        return cls(value)
+
+
 @dataclass(frozen=True)
 class Departure:
     """A client that did not stay to the end.
@@ -394,11 +428,63 @@ def contribution(
         codes: (l_j,) classes of the labelled rows.
         clients: number of clients in the graph.
     """
+    if params.privacy is not None:  # no rounding may depend on a label
+        codec = FixedPoint(params.fraction_bits, clients)
+        encoded = encode_label_sums(columns, codes, len(params.classes), codec)
+        exact = codec.decode(encoded)
+        if not np.array_equal(codec.encode(exact), encoded):
+            raise EncodingOverflow(
+                f"scores with {params.fraction_bits} fraction bits are too fine for float64; use "
+                "fewer fraction bits"
+            )
+        return exact
     y = one_hot(codes, len(params.classes))
     scores: NDArray[np.float64] = columns @ y
     if params.class_weight is None:
         return scores
     return np.concatenate([scores, np.tile(y.sum(axis=0), (clients, 1))])
+
+
+def noise_of_client(
+    params: Parameters,
+    columns: NDArray[np.float64],
+    sensitivity: float,
+    clients: int,
+    rng: Rng,
+) -> Residues:
+    """Return the noise that a client adds to its upload, (n, C) residues.
+
+    Args:
+        params: the agreement, with `privacy`.
+        columns: S_L, (n, l_j).
+        sensitivity: of all clients' columns, as the server says.
+        clients: number of clients in the graph.
+        rng: source of the noise.
+
+    Raises:
+        FaultyPeer: the server names a sensitivity below that of this client's own columns.
+    """
+    codec = FixedPoint(params.fraction_bits, clients)
+    if params.privacy is None or label_sensitivity(columns, codec) > sensitivity:
+        raise FaultyPeer(SERVER, "names a sensitivity below that of the columns that it sent")
+    nothing = np.zeros((len(columns), len(params.classes)), codec.dtype)
+    return add_noise(nothing, params.privacy.client_variance(sensitivity, len(columns)), rng)
+
+
+def sensitivity_of_all(params: Parameters, columns: NDArray[np.float64], clients: int) -> float:
+    """Return the sensitivity of all clients' labels, after checking that the noise fits.
+
+    Raises:
+        EncodingOverflow: sums with noise could wrap.
+    """
+    codec = FixedPoint(params.fraction_bits, clients)
+    sensitivity = label_sensitivity(columns, codec)
+    if params.privacy is not None:
+        n = len(columns)
+        variance = params.privacy.client_variance(sensitivity, n)
+        largest = float(columns.sum(axis=1).max())
+        require_room(codec, largest, variance, n * len(params.classes))
+    return sensitivity
 
 
 def own_scores(params: Parameters, sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -441,6 +527,7 @@ async def client_role(
     invited: Sequence[str],
     rng: Rng,
     projection_seed: bytes | None = None,
+    identities: Identities | None = None,
 ) -> Prediction:
     """Run Algorithm 1 as a client.
 
@@ -452,6 +539,7 @@ async def client_role(
         rng: source of keys and masks.
         projection_seed: 32 bytes that fix the projection instead of the secret that the clients
             agree on; the same for all clients.
+        identities: own key and pinned identities; all parties use the same, or none.
 
     Returns:
         Class indices, confidences and distributions of this client's rows.
@@ -471,6 +559,7 @@ async def client_role(
             params.agreement(),
             [len(codes), int(labelled.sum()), vectors.shape[1]],
             rng,
+            identities,
         )
         secret = await seed_agreement_client(session, rng)
     io = session.io
@@ -493,6 +582,12 @@ async def client_role(
         columns = await io.recv(
             Influence, SERVER, rows=sum(sizes.values()), labelled=int(labelled.sum())
         )
+        noise = None
+        if params.privacy is not None:
+            told = await io.recv(Sensitivity, SERVER)
+            noise = await io.compute(
+                noise_of_client, params, columns.columns, told.value, len(sizes), rng
+            )
         labels = codes[labelled]
         added = await io.compute(contribution, params, columns.columns, labels, len(sizes))
         del columns
@@ -504,6 +599,7 @@ async def client_role(
             FixedPoint(params.fraction_bits, parties=len(sizes)),
             params.mask_graph(tuple(sizes)),
             rng,
+            noise=noise,
         )
     with io.step("labels"):
         scores = await io.compute(own_scores, params, sums.values)
@@ -512,7 +608,13 @@ async def client_role(
         return prediction
 
 
-async def server_role(io: RoleIO, params: Parameters, invited: Sequence[str], rng: Rng) -> Graph:
+async def server_role(
+    io: RoleIO,
+    params: Parameters,
+    invited: Sequence[str],
+    rng: Rng,
+    identities: Identities | None = None,
+) -> Graph:
     """Run Algorithm 1 as the server.
 
     Args:
@@ -520,6 +622,7 @@ async def server_role(io: RoleIO, params: Parameters, invited: Sequence[str], rn
         params: the agreement.
         invited: names of all clients, in the order that all parties agree on.
         rng: source of its keys.
+        identities: own key and pinned identities; all parties use the same, or none.
 
     Raises:
         TooFewParties: fewer clients than the threshold are left.
@@ -534,7 +637,9 @@ async def server_role(io: RoleIO, params: Parameters, invited: Sequence[str], rn
         missed.update({c: step for c in expected if c not in present and c not in missed})
 
     with io.step("setup"):
-        session = await key_exchange_server(io, invited, params.agreement(), 3, rng, at_least)
+        session = await key_exchange_server(
+            io, invited, params.agreement(), 3, rng, at_least, identities
+        )
         sizes = _checked_sizes(session)
         params.require_rows(sum(sizes.values()))
         note("setup", invited, session.clients)
@@ -560,9 +665,15 @@ async def server_role(io: RoleIO, params: Parameters, invited: Sequence[str], rn
             raise ProtocolError("no client that is left has a labelled row, so nothing can spread")
         graph = await io.compute(build_graph, distances.matrix, params)
         columns = await io.compute(influence, graph, np.flatnonzero(labelled), params.alpha)
+        if params.privacy is not None:
+            sensitivity = Sensitivity(
+                await io.compute(sensitivity_of_all, params, columns, len(present))
+            )
         ends = np.cumsum([prepared[c].labelled.sum() for c in present])
         for client, part in zip(present, np.split(columns, ends[:-1], axis=1), strict=True):
             await io.send(client, Influence(part))
+        if params.privacy is not None:
+            await io.send(tuple(present), sensitivity)
     with io.step("row sums"):
         record = await secure_row_sums_server(
             session,

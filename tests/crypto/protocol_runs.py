@@ -4,10 +4,12 @@ import numpy as np
 
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
 from xclp_crypto.protocols.setup import (
     SERVER,
+    Identities,
     key_exchange_client,
     key_exchange_server,
     seed_agreement_client,
@@ -16,15 +18,24 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.rng import SeededRng
 
 
-def with_session(clients, client, server, *, seed=0, numbers=None, agreement=None):
+def identities(parties, seed=0):
+    """Return `Identities` by party, in which everybody pins everybody."""
+    keys = {p: IdentityKey.generate(SeededRng(seed).child("identity", p)) for p in parties}
+    pinned = {p: key.public for p, key in keys.items()}
+    return {p: Identities(key, pinned) for p, key in keys.items()}
+
+
+def with_session(clients, client, server, *, seed=0, numbers=None, agreement=None, identities=None):
     """Return a factory of roles that exchange keys and go on as `client` and `server`.
 
-    `client(session, rng)` and `server(session, rng)` are coroutine functions.
+    `client(session, rng)` and `server(session, rng)` are coroutine functions; `agreement` and
+    `identities` are by party.
     """
     clients = tuple(clients)
     numbers = numbers or {c: [] for c in clients}
     count = len(numbers[clients[0]])
     agreement = agreement or {}
+    pins = identities or {}
 
     def make():
         rng = SeededRng(seed)
@@ -33,14 +44,18 @@ def with_session(clients, client, server, *, seed=0, numbers=None, agreement=Non
             own = rng.child(io.name)
             agreed = Agreement(**{"version": 1, **agreement.get(io.name, {})})
             with io.step("setup"):
-                session = await key_exchange_client(io, clients, agreed, numbers[io.name], own)
+                session = await key_exchange_client(
+                    io, clients, agreed, numbers[io.name], own, pins.get(io.name)
+                )
             return await client(session, own)
 
         async def server_role(io):
             own = rng.child(SERVER)
             agreed = Agreement(**{"version": 1, **agreement.get(SERVER, {})})
             with io.step("setup"):
-                session = await key_exchange_server(io, clients, agreed, count, own)
+                session = await key_exchange_server(
+                    io, clients, agreed, count, own, identities=pins.get(SERVER)
+                )
             return await server(session, own)
 
         return {**dict.fromkeys(clients, client_role), SERVER: server_role}
@@ -61,7 +76,7 @@ def sizes_of(session):
     return {c: numbers[0] for c, numbers in session.numbers.items()}
 
 
-def hamming(backend, bits, seed=0):
+def hamming(backend, bits, seed=0, **options):
     """SecureHamming over `bits`, an array by client; the server returns `Distances`."""
     method = get_backend(backend)
     arrays = {c: np.asarray(b, dtype=np.uint8) for c, b in bits.items()}
@@ -83,7 +98,12 @@ def hamming(backend, bits, seed=0):
             return await method.server(session, n_bits, sizes_of(session))
 
     return with_session(
-        bits, client, server, seed=seed, numbers={c: [len(b)] for c, b in arrays.items()}
+        bits,
+        client,
+        server,
+        seed=seed,
+        numbers={c: [len(b)] for c, b in arrays.items()},
+        **options,
     )
 
 

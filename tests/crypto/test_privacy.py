@@ -86,7 +86,7 @@ def test_sums_of_floats_would_move_by_more():
 
 @pytest.mark.parametrize("ring_bits", [64, 32])
 def test_label_sums_are_the_scores_within_the_rounding_of_every_label(ring_bits):
-    codec = FixedPoint(12, 4, ring_bits)
+    codec = FixedPoint(12, 4, 1 << ring_bits)
     columns, codes = columns_of(1, 20, 30), np.arange(30) % 5
     sums = codec.decode(encode_label_sums(columns, codes, 6, codec))
     assert sums.shape == (20, 6)
@@ -241,7 +241,7 @@ def test_what_an_observer_sees_of_one_label_is_blurred_by_the_noise_multiplier()
 
 @pytest.mark.parametrize("ring_bits", [64, 32])
 def test_noise_is_added_in_the_ring(ring_bits):
-    codec = FixedPoint(8, 2, ring_bits)
+    codec = FixedPoint(8, 2, 1 << ring_bits)
     encoded = codec.encode(np.linspace(-50, 50, 35).reshape(5, 7))
     noisy = add_noise(encoded, 400.0, SeededRng(3))
     assert noisy.dtype == codec.dtype

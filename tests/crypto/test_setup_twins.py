@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from protocol_runs import identities
 
 from xclp_crypto.errors import FaultyPeer
 from xclp_crypto.params import Agreement
@@ -15,7 +16,7 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols import setup
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
-from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.simulate import Faults, Outcome, Role, Simulation
 
@@ -50,9 +51,14 @@ IDEAL = Setup(
 )
 
 
-def run(kind: Setup, agreements: dict[str, Agreement] | None = None, **faults: Any) -> Outcome:
+def run(
+    kind: Setup,
+    agreements: dict[str, Agreement] | None = None,
+    pins: dict[str, Identities] | None = None,
+    **faults: Any,
+) -> Outcome:
     """Set up, compute distances and sums; clients return (secret, numbers, block)."""
-    agreed = agreements or {}
+    agreed, held = agreements or {}, pins or {}
     default = Agreement(n_bits=9)
     rng = SeededRng(7)
     method = get_backend("masked")
@@ -60,7 +66,7 @@ def run(kind: Setup, agreements: dict[str, Agreement] | None = None, **faults: A
     async def client(io):
         own = rng.child(io.name)
         session = await kind.exchange_client(
-            io, CLIENTS, agreed.get(io.name, default), [SIZES[io.name]], own
+            io, CLIENTS, agreed.get(io.name, default), [SIZES[io.name]], own, held.get(io.name)
         )
         secret = await kind.seed_client(session, own)
         sizes = {c: SIZES[c] for c in session.clients}
@@ -68,10 +74,12 @@ def run(kind: Setup, agreements: dict[str, Agreement] | None = None, **faults: A
         block = await secure_row_sums_client(
             session, VALUES[io.name], ROWS, FixedPoint(40, parties=3)
         )
-        return secret, session.numbers, block
+        return secret, session.numbers, block, session.authenticated
 
     async def server(io):
-        session = await kind.exchange_server(io, CLIENTS, default, 1, rng.child(SERVER))
+        session = await kind.exchange_server(
+            io, CLIENTS, default, 1, rng.child(SERVER), identities=held.get(SERVER)
+        )
         members = await kind.seed_server(session)
         distances = await method.server(session, 9, {c: SIZES[c] for c in session.clients})
         await secure_row_sums_server(session, ROWS, 2, session.clients)
@@ -115,3 +123,20 @@ def test_a_client_that_never_shows_up_is_left_out_by_either_setup(kind):
     for client in ("anna", "ben"):
         assert outcome.results[client][1] == {"anna": (1,), "ben": (2,)}
         assert (outcome.results[client][2] == 1.5).all()
+
+
+@pytest.mark.parametrize("kind", [REAL, IDEAL], ids=["real", "ideal"])
+def test_either_setup_takes_identities_and_names_who_pins_others(kind):
+    pins = identities((*CLIENTS, SERVER))
+    outcome = run(kind, pins=pins).raise_errors()
+    plain = run(kind).raise_errors()
+    assert (outcome.results[SERVER][2] == plain.results[SERVER][2]).all()
+    for client in CLIENTS:
+        assert (outcome.results[client][2] == 3.75).all()
+        assert outcome.results[client][3]
+        assert not plain.results[client][3]
+    others = Identities(pins["ben"].own, {**pins["ben"].pinned, "anna": pins["ben"].own.public})
+    error = run(kind, pins={**pins, "ben": others}).errors[SERVER]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == ("ben",)
+    assert "must agree on identities" in str(error)

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import warnings
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from xclp_crypto import cross_distances
+from xclp_crypto import Identities, IdentityKey, cross_distances, wire
 from xclp_crypto.errors import (
     FaultyPeer,
     ParameterError,
@@ -28,8 +30,10 @@ from xclp_crypto.errors import (
     Stalled,
     XclpError,
 )
+from xclp_crypto.primitives.key_agreement import KeyPair
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.protocols.hamming.interface import DistanceShares
+from xclp_crypto.protocols.setup.key_exchange import Directory, Hello, _signed_hello
 from xclp_crypto.protocols.setup.seed_agreement import SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.stream import FRAME, SocketDriver
@@ -298,6 +302,179 @@ def test_a_byte_altered_on_the_connection_is_noticed(at):
         assert isinstance(received, XclpError)
 
 
+KEYS = {name: IdentityKey.generate(SeededRng(9).child(name)) for name in ("receiver", "sender")}
+PINNED = {name: key.public for name, key in KEYS.items()}
+
+
+def pins(name, **others):
+    return Identities(KEYS[name], {**PINNED, **others})
+
+
+def with_pins(receiver, sender):
+    return both(
+        lambda s: cross_distances(MINE, s, receives=True, identities=receiver),
+        lambda s: cross_distances(THEIRS, s, receives=False, identities=sender),
+    )
+
+
+def test_two_programs_that_pin_each_other_get_the_same_distances():
+    received, sent = with_pins(pins("receiver"), pins("sender"))
+    assert (received[0] == expected(MINE, THEIRS)).all()
+    assert sent[0] is None
+
+
+def test_two_programs_that_pin_other_keys_do_not_get_to_the_distances():
+    stranger = IdentityKey(bytes(32))
+    received, sent = with_pins(pins("receiver"), pins("sender", receiver=stranger.public))
+    assert isinstance(received, FaultyPeer)
+    assert received.parties == ("sender",)
+    assert "must agree on identities" in str(received)
+    assert isinstance(sent, ProtocolError)
+    own = Identities(stranger, PINNED)
+    received, sent = with_pins(own, pins("sender"))
+    assert isinstance(received, ParameterError)
+    assert "own key of receiver" in str(received)
+    assert isinstance(sent, ProtocolError)
+    received, sent = with_pins(Identities(KEYS["receiver"], {}), pins("sender"))
+    assert isinstance(received, ParameterError)
+    assert "no identity is pinned for 'receiver'" in str(received)
+    for held in ((pins("receiver"), None), (None, pins("sender"))):
+        assert all(isinstance(r, ProtocolError) for r in with_pins(*held))
+
+
+def in_the_middle(change, receiver, sender):
+    """Run both ends with a program between, which may change the payload of each frame."""
+
+    def forward(source, target):
+        """Pass on what `source` sends until it stops or `target` has gone."""
+        buffer = bytearray()
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                buffer += data
+                while len(buffer) >= FRAME.size:
+                    size, *rest = FRAME.unpack_from(buffer)
+                    if len(buffer) < FRAME.size + size:
+                        break
+                    payload = change(bytes(buffer[FRAME.size : FRAME.size + size]))
+                    del buffer[: FRAME.size + size]
+                    target.sendall(FRAME.pack(len(payload), *rest) + payload)
+            target.shutdown(socket.SHUT_WR)
+
+    def sender_behind_relay(sock):
+        ours, theirs = socket.socketpair()
+        relays = [
+            threading.Thread(target=forward, args=ends) for ends in ((sock, theirs), (theirs, sock))
+        ]
+        for relay in relays:
+            relay.start()
+        try:
+            with ours:
+                return cross_distances(THEIRS, ours, receives=False, identities=sender)
+        finally:
+            for relay in relays:
+                relay.join()
+            theirs.close()
+
+    return both(
+        lambda s: cross_distances(MINE, s, receives=True, identities=receiver), sender_behind_relay
+    )
+
+
+SIGNED = {"receiver": pins("receiver"), "sender": pins("sender")}
+HELLO, DIRECTORY = (kind.TAG.to_bytes(2, "big") for kind in (Hello, Directory))
+MALLORY = KeyPair(bytes([5]) * 32).public.encode()
+
+
+def test_a_relay_between_two_programs_that_changes_nothing_is_harmless():
+    received, _ = in_the_middle(lambda payload: payload, **SIGNED)
+    assert (received[0] == expected(MINE, THEIRS)).all()
+
+
+def test_who_sits_between_and_swaps_the_senders_key_is_noticed_by_the_receiver():
+    def change(payload):
+        return payload[:2] + MALLORY + payload[34:] if payload[:2] == HELLO else payload
+
+    received, sent = in_the_middle(change, **SIGNED)
+    assert isinstance(received, FaultyPeer)
+    assert received.parties == ("sender",)
+    assert "pinned identity" in str(received)
+    assert isinstance(sent, ProtocolError)
+
+
+@pytest.mark.parametrize(
+    ("keys", "server_key", "words"),
+    [
+        (True, False, "swapped the key of receiver"),
+        (False, True, "pinned identity"),
+        (True, True, "swapped the key of receiver"),
+    ],
+)
+def test_who_sits_between_and_swaps_the_receivers_keys_is_noticed_by_the_sender(
+    keys, server_key, words
+):
+    def change(payload):
+        if payload[:2] != DIRECTORY:
+            return payload
+        found = wire.decode(Directory, payload, invited=2, numbers=1, signature=64)
+        if keys:
+            found = replace(found, keys=(MALLORY, found.keys[1]))
+        if server_key:
+            found = replace(found, server_key=MALLORY)
+        return wire.encode(found)
+
+    _, sent = in_the_middle(change, **SIGNED)
+    assert isinstance(sent, FaultyPeer)
+    assert sent.parties == ("server",)
+    assert words in str(sent)
+
+
+def test_limit_without_identities_whoever_answers_gets_the_distances():
+    """The sender means to reach another program; nothing tells it that this one is Mallory's."""
+    probes = np.vstack([np.zeros((1, 70), dtype=int), np.eye(70, dtype=int)])
+    stolen, sent = both(
+        lambda s: cross_distances(probes, s, receives=True),
+        lambda s: cross_distances(THEIRS, s, receives=False),
+    )
+    distances = stolen[0].astype(int)
+    assert ((distances[0] - distances[1:] + 1) // 2 == THEIRS.T).all()
+    assert sent[0] is None
+
+
+def test_with_identities_a_program_that_answers_in_the_receivers_place_is_noticed():
+    """Mallory knows all pins, which are public, and signs everything with a key of its own."""
+    key, parties = IdentityKey(bytes(32)), ("receiver", "sender")
+
+    async def server(io):
+        hello = await io.recv(Hello, "sender", agreement=32, numbers=1, signature=64)
+        own = replace(hello, key=MALLORY)
+        signature = key.sign(_signed_hello("receiver", own, parties))
+        await io.send(
+            "sender",
+            Directory(
+                bytes(16),
+                MALLORY,
+                np.ones(2, bool),
+                (MALLORY, hello.key),
+                np.array([hello.values, hello.values]),
+                (signature, hello.signature),
+                key.sign(b"the directory"),
+            ),
+        )
+
+    async def receiver(io):
+        return None
+
+    _, sent = both(
+        lambda s: SocketDriver(s, (*parties, "server")).run(
+            {"receiver": receiver, "server": server}
+        ),
+        lambda s: cross_distances(THEIRS, s, receives=False, identities=pins("sender")),
+    )
+    assert isinstance(sent, FaultyPeer)
+    assert sent.parties == ("server",)
+    assert "swapped the key of receiver" in str(sent)
+
+
 def test_a_sockets_own_timeout_does_not_matter():
     def slow(sock):
         sock.settimeout(0.01)
@@ -411,6 +588,16 @@ def test_the_example_of_the_documentation_runs_as_two_processes():
     theirs = np.random.default_rng(2).integers(0, 2, (3, 256))
     assert server.returncode == 0
     assert printed.startswith(str(expected(mine, theirs)))
+
+
+def test_the_identity_keys_of_the_documentation_work(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "crypto.md").read_text("utf-8"), re.DOTALL)
+    names = {}
+    for block in blocks[2:4]:
+        exec(block, names)  # noqa: S102  # the documentation's own example
+    assert capsys.readouterr().out == names["key"].public.to_text() + "\n"
+    assert names["mine"].own.public == names["mine"].of("receiver") == names["key"].public
+    assert names["mine"].own.export_private() == names["secret"]
 
 
 def test_the_back_end_of_the_documentation_works():

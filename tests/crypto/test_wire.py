@@ -158,7 +158,10 @@ def _sealed(rng):
 def _hello(rng):
     dims = {"agreement": 8 * int(rng.integers(0, 5)), "numbers": int(rng.integers(0, 4))}
     values = rng.integers(0, 1 << 32, dims["numbers"], dtype=np.uint32)
-    return dims, Hello(rng.bytes(32), rng.bytes(dims["agreement"]), values)
+    dims["signature"] = int(rng.choice([0, 64]))
+    return dims, Hello(
+        rng.bytes(32), rng.bytes(dims["agreement"]), values, rng.bytes(dims["signature"])
+    )
 
 
 def _ideal_hello(rng):
@@ -178,8 +181,10 @@ def _directory(rng):
     p, n = int(rng.integers(2, 20)), int(rng.integers(0, 4))
     keys = tuple(rng.bytes(32) for _ in range(p))
     values = rng.integers(0, 1 << 32, (p, n), dtype=np.uint32)
-    return {"invited": p, "numbers": n}, Directory(
-        rng.bytes(16), rng.bytes(32), _bits(rng, p), keys, values
+    signature = int(rng.choice([0, 64]))
+    signatures = tuple(rng.bytes(signature) for _ in range(p))
+    return {"invited": p, "numbers": n, "signature": signature}, Directory(
+        rng.bytes(16), rng.bytes(32), _bits(rng, p), keys, values, signatures, rng.bytes(signature)
     )
 
 

@@ -23,6 +23,7 @@ from xclp_crypto.errors import (
     TooFewParties,
     XclpError,
 )
+from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.secure_sum import (
     ideal_row_sums_client,
@@ -31,6 +32,7 @@ from xclp_crypto.protocols.secure_sum import (
 )
 from xclp_crypto.protocols.setup import (
     SERVER,
+    Identities,
     key_exchange_client,
     seed_agreement_client,
 )
@@ -75,8 +77,10 @@ def federation(
     projection_seed: bytes | Mapping[str, bytes] | None = SEED,
     at_least: int = 2,
     others: Mapping[str, Role] | None = None,
+    identities: Mapping[str, Identities] | None = None,
 ) -> Callable[[], dict[str, Role]]:
     """A factory of one session's roles; `params` and `projection_seed` may differ by party."""
+    pins = identities or {}
 
     def make() -> dict[str, Role]:
         rng = SeededRng(seed)
@@ -93,6 +97,7 @@ def federation(
                 invited=invited,
                 rng=rng.child(name),
                 projection_seed=own(projection_seed, name),
+                identities=pins.get(name),
             )
             for name in data
         }
@@ -103,6 +108,7 @@ def federation(
             invited=invited,
             rng=rng.child(SERVER),
             at_least=at_least,
+            identities=pins.get(SERVER),
         )
         return roles
 
@@ -450,6 +456,30 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
         key = (traffic.sender, traffic.receiver)
         metered[key] = metered.get(key, 0) + size
     assert metered == links
+
+
+def test_identities_change_no_prediction_and_a_swapped_key_names_the_server() -> None:
+    data = blobs({"a": 4, "b": 3, "c": 2})
+    parties = (*data, SERVER)
+    keys = {p: IdentityKey.generate(SeededRng(3).child(p)) for p in parties}
+    pinned = {p: key.public for p, key in keys.items()}
+    identities = {p: Identities(key, pinned) for p, key in keys.items()}
+    make = federation(data, SMALL, identities=identities)
+    without = predictions(federation(data, SMALL))
+    for name, prediction in predictions(make).items():
+        assert (prediction.labels == without[name].labels).all()
+        assert (prediction.distribution == without[name].distribution).all()
+
+    def swap(delivery: Delivery) -> bytes:
+        start = wire.TAG_BYTES + 16 + 32 + 1 + 32  # nonce, key, who is present, key of a
+        if (delivery.message, delivery.receiver) != ("Directory", "a"):
+            return delivery.payload
+        return delivery.payload[:start] + bytes([9] * 32) + delivery.payload[start + 32 :]
+
+    error = run(make, Faults(on_message=swap)).errors["a"]
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == (SERVER,)
+    assert "swapped the key of b" in str(error)
 
 
 def test_steps_are_named() -> None:

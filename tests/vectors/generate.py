@@ -15,6 +15,7 @@ from xclp_crypto.algebra.group import hash_to_point
 from xclp_crypto.algebra.labels import Context, label
 from xclp_crypto.algebra.prg import derive_key, expand, stream
 from xclp_crypto.algebra.ring import Residues
+from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.rng import SeededRng
 
@@ -87,6 +88,10 @@ def vectors() -> dict[str, Any]:
             "child_alice_3": child.bytes(16).hex(),
         },
         "hash_to_point": hash_to_point(lab, b"data").encode().hex(),
+        "identity": {
+            "text": IdentityKey(key).public.to_text(),
+            "signature_of_label": IdentityKey(key).sign(lab).hex(),
+        },
         "sealed": [seal.seal(b"message").hex(), seal.seal(b"message", b"associated").hex()],
     }
 

@@ -56,6 +56,7 @@ def _transfer(construction: object) -> Factory:
 
 PROTOCOLS: dict[str, Callable[[], Factory]] = {
     "setup": runs.setup,
+    "setup, signed": lambda: runs.setup(identities=runs.identities(("a", "b", "c", "server"))),
     "hamming plain": lambda: runs.hamming("plain", BITS),
     "hamming masked": lambda: runs.hamming("masked", BITS),
     "hamming rlwe": lambda: runs.hamming("rlwe", BITS),

@@ -8,8 +8,9 @@ Parties are numbered in the order that both ends agree on. The driver is that of
 when nobody here can move it waits for a frame. It reads whenever it cannot write, so that two
 programs that send a lot at once do not block each other, and it does so in one thread, because a
 TLS connection must not be used by two. The caller connects the socket, and wraps it with `ssl`
-where the network is not trusted: messages are sealed, but key exchange is not authenticated, and
-who talks to whom and how much is visible. One connection serves one run; the caller closes it.
+where the network is not trusted: messages are sealed, but without identities key exchange is not
+authenticated, and who talks to whom and how much is visible. One connection serves one run; the
+caller closes it.
 """
 
 from __future__ import annotations

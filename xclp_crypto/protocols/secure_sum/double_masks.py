@@ -30,7 +30,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -549,6 +550,17 @@ def _recovered(client: str, shares: list[Share]) -> bytes:
         raise FaultyPeer(client, f"its shares do not belong together: {error}") from None
 
 
+NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+
+
+@contextmanager
+def _sparing(total: Residues, rows: NDArray[np.intp]) -> Iterator[None]:
+    """Leave these rows as they are, whatever happens to all of `total` inside."""
+    before = total[rows]
+    yield
+    total[rows] = before
+
+
 def strip_self_mask(
     masks: ServerMasks,
     client: str,
@@ -560,11 +572,8 @@ def strip_self_mask(
 ) -> None:
     """Take a survivor's self mask from the sum, in place."""
     lab = _self_label(masks.lab, client)
-    kept = own.get(client)
-    before = None if kept is None else total[kept]
-    accumulate(total, _recovered(client, shares), lab, modulus, subtract=True)
-    if kept is not None:
-        total[kept] = before
+    with _sparing(total, own.get(client, NO_ROWS)):
+        accumulate(total, _recovered(client, shares), lab, modulus, subtract=True)
 
 
 def strip_pair_masks(
@@ -582,12 +591,9 @@ def strip_pair_masks(
         raise FaultyPeer(client, "its shares give another mask key than the one that it announced")
     for peer in masks.neighbours[client]:
         if peer in survivors:
-            kept = own.get(peer)
-            before = None if kept is None else total[kept]
             secret = pair.shared_secret(PublicKey(masks.keys[peer]), peer)
-            _add_pair_mask(total, modulus, secret, masks.lab, peer, client, True)
-            if kept is not None:
-                total[kept] = before
+            with _sparing(total, own.get(peer, NO_ROWS)):
+                _add_pair_mask(total, modulus, secret, masks.lab, peer, client, True)
 
 
 def record(

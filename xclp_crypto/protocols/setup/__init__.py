@@ -7,6 +7,7 @@ from xclp_crypto.protocols.setup.ideal import (
     ideal_seed_agreement_client,
     ideal_seed_agreement_server,
 )
+from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.protocols.setup.key_exchange import key_exchange_client, key_exchange_server
 from xclp_crypto.protocols.setup.seed_agreement import (
     seed_agreement_client,
@@ -15,6 +16,7 @@ from xclp_crypto.protocols.setup.seed_agreement import (
 
 __all__ = [
     "SERVER",
+    "Identities",
     "SealedIO",
     "Session",
     "ideal_key_exchange_client",

@@ -182,9 +182,11 @@ class Session:
         clients: names of the clients that take part, in the agreed order.
         numbers: by client, the public numbers that it announced.
         cross_only: whether this client hides the distances between its own rows.
+        authenticated: whether everybody's keys were signed by the identities that this party pins.
     """
 
     cross_only = False
+    authenticated = False
 
     def __init__(
         self,

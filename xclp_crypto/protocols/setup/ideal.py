@@ -23,6 +23,7 @@ from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES, Agreement
 from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
+from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, Reader, SeedFields, Writer
@@ -118,13 +119,22 @@ def _session(
 
 
 async def ideal_key_exchange_client(
-    io: RoleIO, invited: Sequence[str], agreement: Agreement, numbers: Sequence[int], rng: Rng
+    io: RoleIO,
+    invited: Sequence[str],
+    agreement: Agreement,
+    numbers: Sequence[int],
+    rng: Rng,
+    identities: Identities | None = None,
 ) -> Session:
-    """See `key_exchange_client`."""
+    """See `key_exchange_client`; nothing is signed, because no key can be swapped."""
+    if identities is not None:
+        agreement = identities.bind(agreement, io.name, invited)
     values = np.array(numbers, dtype=np.uint32)
     await io.send(SERVER, IdealHello(agreement.encode(), values))
     keys = await io.recv(IdealKeys, SERVER, invited=len(invited), numbers=len(values))
-    return _session(io, keys, invited)
+    session = _session(io, keys, invited)
+    session.authenticated = identities is not None
+    return session
 
 
 async def ideal_key_exchange_server(
@@ -134,8 +144,11 @@ async def ideal_key_exchange_server(
     numbers: int,
     rng: Rng,
     at_least: int = MIN_CLIENTS,
+    identities: Identities | None = None,
 ) -> Session:
     """See `key_exchange_server`."""
+    if identities is not None:
+        agreement = identities.bind(agreement, io.name, invited)
     hellos = await io.gather(
         IdealHello, invited, at_least, agreement=agreement.size, numbers=numbers
     )
@@ -154,7 +167,9 @@ async def ideal_key_exchange_server(
 
     for client in hellos:
         await io.send(client, keys_of(client))
-    return _session(io, keys_of(SERVER), invited)
+    session = _session(io, keys_of(SERVER), invited)
+    session.authenticated = identities is not None
+    return session
 
 
 async def ideal_seed_agreement_client(session: Session, rng: Rng) -> bytes:

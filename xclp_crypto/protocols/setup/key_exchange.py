@@ -3,21 +3,38 @@
 ::
 
     client j                          server
-    Hello(key, agreement, numbers) ─▶
-                                   ◀─ Directory(nonce, key, present, keys, numbers)
+    Hello(key, agreement, numbers
+          [, signature])           ─▶
+                                   ◀─ Directory(nonce, key, present, keys, numbers
+                                                [, signatures, signature])
 
 Everybody then shares an X25519 secret with everybody. The server learns public keys and the
-announced numbers; clients learn the same of each other. Keys are ephemeral and unauthenticated: a
-server that replaces keys can read what clients send to each other (there are no identity keys).
-All later keys depend on a hash of the whole directory, so parties that saw different directories
-cannot talk to each other.
+announced numbers; clients learn the same of each other. All later keys depend on a hash of the
+whole directory, so parties that saw different directories cannot talk to each other.
+
+**Without identities** the ephemeral keys are not authenticated: a server, or whoever sits between,
+that replaces keys reads what clients send to each other.
+
+**With identities** (`Identities`: every party pins the identity of every other) each client signs
+its key, its numbers, its name, the agreement and the list of those invited. The server verifies
+that before it forwards it, and signs the whole directory. So an entry that does not verify at a
+client is the server's doing, and `FaultyPeer` names the server.
+
+- *Protected*: nobody without a party's identity key can stand in for it, not even the server.
+- *Forward secrecy*: identity keys only sign. Who obtains one can stand in for its owner in later
+  sessions, but cannot read earlier ones. There is no revocation: pin another identity.
+- *Replay*: the first message cannot be fresh. A server that replays a client's Hello of an earlier
+  session with the same agreement makes that client seem present and silent, like one that vanished.
+  It cannot speak for it, unless that session's ephemeral key leaked: every session key needs it. A
+  replayed directory is noticed, because it does not contain the client's fresh key.
+- *Not protected*: the server may still leave clients out, or stop.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +43,11 @@ from xclp_crypto import wire
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
+from xclp_crypto.primitives.identity import SIGNATURE_BYTES
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
 from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
+from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, Reader, Writer
@@ -38,37 +57,45 @@ from xclp_crypto.wire import Message, Reader, Writer
 class Hello(Message):
     """A client's ephemeral key, digests of what must be agreed, and its public numbers.
 
-    Size: 32 + agreement + 4·numbers bytes.
+    Size: 32 + agreement + 4·numbers + signature bytes; a signature has 64 bytes, or 0 without
+    identities.
     """
 
     TAG = 0x0101
     key: bytes
     agreement: bytes
     values: NDArray[np.uint32]
+    signature: bytes
 
     @staticmethod
-    def size(*, agreement: int, numbers: int) -> int:
-        """Return 32 + agreement + 4·numbers."""
-        return KEY_BYTES + agreement + 4 * numbers
+    def size(*, agreement: int, numbers: int, signature: int = 0) -> int:
+        """Return 32 + agreement + 4·numbers + signature."""
+        return KEY_BYTES + agreement + 4 * numbers + signature
 
     def write(self, out: Writer) -> None:
         """See `Message.write`."""
         out.raw(self.key)
         out.raw(self.agreement)
         out.uints(self.values, 4)
+        out.raw(self.signature)
 
     @classmethod
-    def read(cls, data: Reader, *, agreement: int, numbers: int) -> Hello:
+    def read(cls, data: Reader, *, agreement: int, numbers: int, signature: int = 0) -> Hello:
         """See `Message.read`."""
-        return cls(data.raw(KEY_BYTES), data.raw(agreement), data.uints((numbers,), 4))
+        return cls(
+            key=data.raw(KEY_BYTES),
+            agreement=data.raw(agreement),
+            values=data.uints((numbers,), 4),
+            signature=data.raw(signature),
+        )
 
 
 @dataclass(frozen=True, repr=False)
 class Directory(Message):
     """The server's nonce and key, and who takes part with which key and numbers.
 
-    Absent clients have zero entries. Size: 16 + 32 + ⌈p/8⌉ + p·(32 + 4·numbers) bytes for p
-    invited clients.
+    Absent clients have zero entries. Size: 16 + 32 + ⌈p/8⌉ + p·(32 + 4·numbers) + (p + 1)·signature
+    bytes for p invited clients; a signature has 64 bytes, or 0 without identities.
     """
 
     TAG = 0x0102
@@ -77,11 +104,14 @@ class Directory(Message):
     present: NDArray[np.bool_]
     keys: tuple[bytes, ...]
     values: NDArray[np.uint32]
+    signatures: tuple[bytes, ...]
+    signature: bytes
 
     @staticmethod
-    def size(*, invited: int, numbers: int) -> int:
-        """Return 16 + 32 + ⌈p/8⌉ + p·(32 + 4·numbers)."""
-        return NONCE_BYTES + KEY_BYTES + (invited + 7) // 8 + invited * (KEY_BYTES + 4 * numbers)
+    def size(*, invited: int, numbers: int, signature: int = 0) -> int:
+        """Return 16 + 32 + ⌈p/8⌉ + p·(32 + 4·numbers) + (p + 1)·signature."""
+        entry = KEY_BYTES + 4 * numbers + signature
+        return NONCE_BYTES + KEY_BYTES + (invited + 7) // 8 + invited * entry + signature
 
     def write(self, out: Writer) -> None:
         """See `Message.write`."""
@@ -90,9 +120,11 @@ class Directory(Message):
         out.bits(self.present)
         out.raw(b"".join(self.keys))
         out.uints(self.values, 4)
+        out.raw(b"".join(self.signatures))
+        out.raw(self.signature)
 
     @classmethod
-    def read(cls, data: Reader, *, invited: int, numbers: int) -> Directory:
+    def read(cls, data: Reader, *, invited: int, numbers: int, signature: int = 0) -> Directory:
         """See `Message.read`."""
         return cls(
             nonce=data.raw(NONCE_BYTES),
@@ -100,16 +132,67 @@ class Directory(Message):
             present=data.bits(invited),
             keys=tuple(data.raw(KEY_BYTES) for _ in range(invited)),
             values=data.uints((invited, numbers), 4),
+            signatures=tuple(data.raw(signature) for _ in range(invited)),
+            signature=data.raw(signature),
         )
 
 
-def _blame(io: RoleIO, party: str) -> type[FaultyPeer]:
+def _signed_hello(client: str, hello: Hello, invited: Sequence[str]) -> bytes:
+    """Return what a client signs."""
+    values = hello.values.astype("<u4").tobytes()
+    return label("signed hello", client, hello.key, hello.agreement, values, *invited)
+
+
+def _signed_directory(directory: Directory, invited: Sequence[str], agreement: Agreement) -> bytes:
+    """Return what the server signs: everything but its signature."""
+    unsigned = wire.body(replace(directory, signature=b""))
+    return label(
+        "signed directory", unsigned, agreement.encode(), directory.values.shape[1], *invited
+    )
+
+
+def _verify_hellos(
+    identities: Identities, hellos: Mapping[str, Hello], invited: Sequence[str]
+) -> None:
+    """Verify what the clients signed."""
+    for client, hello in hellos.items():
+        statement = _signed_hello(client, hello, invited)
+        identities.of(client).verify(hello.signature, statement, client)
+
+
+def _verify_directory(
+    identities: Identities, directory: Directory, invited: Sequence[str], agreement: Agreement
+) -> None:
+    """Verify all signatures; whatever is wrong is the server's fault, which verifies first."""
+    digests = agreement.encode()
+    for i in [i for i, here in enumerate(directory.present) if here]:
+        client, signature = invited[i], directory.signatures[i]
+        hello = Hello(directory.keys[i], digests, directory.values[i], signature)
+        try:
+            identities.of(client).verify(signature, _signed_hello(client, hello, invited), client)
+        except FaultyPeer:
+            raise FaultyPeer(
+                SERVER,
+                f"it swapped the key of {client}, or its numbers: what the directory lists is not "
+                f"signed by the identity that is pinned for {client}",
+            ) from None
+    identities.of(SERVER).verify(
+        directory.signature, _signed_directory(directory, invited, agreement), SERVER
+    )
+
+
+def _blame(io: RoleIO, party: str, signed: bool) -> type[FaultyPeer]:
     """Return the error for a bad entry: clients hear of each other from the server only."""
-    return FaultyPeer if SERVER in (io.name, party) else FaultyPeerOrServer
+    return FaultyPeer if signed or SERVER in (io.name, party) else FaultyPeerOrServer
 
 
 def _open_session(
-    io: RoleIO, own: KeyPair, directory: Directory, invited: Sequence[str], agreement: Agreement
+    io: RoleIO,
+    own: KeyPair,
+    directory: Directory,
+    invited: Sequence[str],
+    agreement: Agreement,
+    signed: bool,
 ) -> Session:
     """Derive all keys of one party from its key pair and the directory."""
     session_id = hashlib.sha256(
@@ -119,7 +202,7 @@ def _open_session(
     for i in present:
         largest = int(directory.values[i].max(initial=0))
         if largest > MAX_ANNOUNCED:
-            raise _blame(io, invited[i])(
+            raise _blame(io, invited[i], signed)(
                 invited[i], f"announces {largest}, and at most {MAX_ANNOUNCED} is allowed"
             )
     keys = {SERVER: directory.server_key} | {invited[i]: directory.keys[i] for i in present}
@@ -129,12 +212,14 @@ def _open_session(
             try:
                 secrets[party] = own.shared_secret(PublicKey(key), party)
             except FaultyPeer as error:
-                raise _blame(io, party)(party, error.reason) from None
+                raise _blame(io, party, signed)(party, error.reason) from None
     boxes = {
         party: channel_pair(secret, io.name, party, session_id) for party, secret in secrets.items()
     }
     numbers = {invited[i]: tuple(int(v) for v in directory.values[i]) for i in present}
-    return Session(SealedIO(io, boxes), session_id, numbers, secrets)
+    session = Session(SealedIO(io, boxes), session_id, numbers, secrets)
+    session.authenticated = signed
+    return session
 
 
 async def key_exchange_client(
@@ -143,6 +228,7 @@ async def key_exchange_client(
     agreement: Agreement,
     numbers: Sequence[int],
     rng: Rng,
+    identities: Identities | None = None,
 ) -> Session:
     """Join a session.
 
@@ -152,29 +238,50 @@ async def key_exchange_client(
         agreement: parameters that all parties must have in common.
         numbers: public numbers to announce, such as the number of rows; 0 … `MAX_ANNOUNCED`.
         rng: source of the ephemeral key.
+        identities: own key and pinned identities; all parties use the same, or none.
 
     Raises:
-        ParameterError: this client is not invited, or a number is out of range.
-        FaultyPeerOrServer: another client's entry has a weak key or an excessive number.
-        FaultyPeer: the server's directory does not list this client as it announced itself.
+        ParameterError: this client is not invited, a number is out of range, an identity is
+            missing, or the own key is not the one that is pinned.
+        FaultyPeerOrServer: another client's entry has a weak key or an excessive number; with
+            identities `FaultyPeer`, because that client has signed it.
+        FaultyPeer: the server's directory does not list this client as it announced itself, or is
+            not signed by the server; or the server swapped the key of a client.
     """
     if io.name not in invited:
         raise ParameterError(f"{io.name!r} is none of the invited clients {', '.join(invited)}")
     for number in numbers:
         if not 0 <= number <= MAX_ANNOUNCED:
             raise ParameterError(f"announced numbers are 0 … {MAX_ANNOUNCED}, got {number}")
+    if identities is not None:
+        agreement = identities.bind(agreement, io.name, invited)
     own = await io.compute(KeyPair.generate, rng)
     values = np.array(numbers, dtype=np.uint32)
-    await io.send(SERVER, Hello(own.public.encode(), agreement.encode(), values))
-    directory = await io.recv(Directory, SERVER, invited=len(invited), numbers=len(values))
+    hello = Hello(own.public.encode(), agreement.encode(), values, b"")
+    if identities is not None:
+        signature = identities.own.sign(_signed_hello(io.name, hello, invited))
+        hello = replace(hello, signature=signature)
+    await io.send(SERVER, hello)
+    directory = await io.recv(
+        Directory,
+        SERVER,
+        invited=len(invited),
+        numbers=len(values),
+        signature=len(hello.signature),
+    )
     me = list(invited).index(io.name)
     if (
         not directory.present[me]
-        or directory.keys[me] != own.public.encode()
+        or directory.keys[me] != hello.key
         or not np.array_equal(directory.values[me], values)
+        or directory.signatures[me] != hello.signature
     ):
         raise FaultyPeer(SERVER, f"its directory does not list {io.name} as it announced itself")
-    return await io.compute(_open_session, io, own, directory, invited, agreement)
+    if identities is not None:
+        await io.compute(_verify_directory, identities, directory, invited, agreement)
+    return await io.compute(
+        _open_session, io, own, directory, invited, agreement, identities is not None
+    )
 
 
 async def key_exchange_server(
@@ -184,6 +291,7 @@ async def key_exchange_server(
     numbers: int,
     rng: Rng,
     at_least: int = MIN_CLIENTS,
+    identities: Identities | None = None,
 ) -> Session:
     """Open a session with those invited clients that answer.
 
@@ -194,28 +302,51 @@ async def key_exchange_server(
         numbers: how many public numbers each client announces.
         rng: source of the ephemeral key and the session nonce.
         at_least: fewest clients to go on with.
+        identities: own key and pinned identities; all parties use the same, or none.
 
     Raises:
-        FaultyPeer: a client has other agreement parameters (which are named), a weak key, or
-            announces a number above `MAX_ANNOUNCED`.
+        ParameterError: names collide, an identity is missing, or the own key is not the one that
+            is pinned.
+        FaultyPeer: a client has other agreement parameters (which are named), a weak key, announces
+            a number above `MAX_ANNOUNCED`, or has not signed with the identity pinned for it.
         TooFewParties: fewer than `at_least` answered.
     """
     if len(set(invited)) != len(invited) or SERVER in invited:
         raise ParameterError("client names must differ from each other and from 'server'")
+    if identities is not None:
+        agreement = identities.bind(agreement, io.name, invited)
+    signature_bytes = 0 if identities is None else SIGNATURE_BYTES
     own = await io.compute(KeyPair.generate, rng)
-    hellos = await io.gather(Hello, invited, at_least, agreement=agreement.size, numbers=numbers)
+    hellos = await io.gather(
+        Hello,
+        invited,
+        at_least,
+        agreement=agreement.size,
+        numbers=numbers,
+        signature=signature_bytes,
+    )
     for client, hello in hellos.items():
         agreement.require_same(hello.agreement, client)
-    nothing = np.zeros(numbers, dtype=np.uint32)
+    if identities is not None:
+        await io.compute(_verify_hellos, identities, hellos, invited)
+    absent = Hello(
+        bytes(KEY_BYTES), b"", np.zeros(numbers, dtype=np.uint32), bytes(signature_bytes)
+    )
+    entries = [hellos.get(client, absent) for client in invited]
     directory = Directory(
         nonce=rng.bytes(NONCE_BYTES),
         server_key=own.public.encode(),
         present=np.array([c in hellos for c in invited]),
-        keys=tuple(hellos[c].key if c in hellos else bytes(KEY_BYTES) for c in invited),
-        values=np.array([hellos[c].values if c in hellos else nothing for c in invited]).reshape(
-            len(invited), numbers
-        ),
+        keys=tuple(entry.key for entry in entries),
+        values=np.array([entry.values for entry in entries]).reshape(len(invited), numbers),
+        signatures=tuple(entry.signature for entry in entries),
+        signature=b"",
     )
-    session = await io.compute(_open_session, io, own, directory, invited, agreement)
+    if identities is not None:
+        signature = identities.own.sign(_signed_directory(directory, invited, agreement))
+        directory = replace(directory, signature=signature)
+    session = await io.compute(
+        _open_session, io, own, directory, invited, agreement, identities is not None
+    )
     await io.send(tuple(hellos), directory)
     return session

@@ -1,0 +1,738 @@
+"""Identity keys: published vectors, keys that are refused, and what a swapped key leads to."""
+
+import copy
+import hashlib
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from Crypto.PublicKey import ECC
+from Crypto.Signature import eddsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_runs import hamming, identities, setup, with_session
+
+from xclp_crypto import wire
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.errors import DecodeError, FaultyPeer, FaultyPeerOrServer, ParameterError
+from xclp_crypto.params import MAX_ANNOUNCED, Agreement
+from xclp_crypto.primitives.identity import Identity, IdentityKey
+from xclp_crypto.primitives.key_agreement import KeyPair, PublicKey
+from xclp_crypto.primitives.sealed_box import channel_pair
+from xclp_crypto.protocols.setup import SERVER, Identities
+from xclp_crypto.protocols.setup.channel import Sealed
+from xclp_crypto.protocols.setup.key_exchange import (
+    Directory,
+    Hello,
+    _signed_directory,
+    _signed_hello,
+)
+from xclp_crypto.protocols.setup.seed_agreement import SeedShare
+from xclp_crypto.rng import SeededRng, SystemRng
+from xclp_crypto.testing import blamed, deliveries, every_corruption, run
+from xclp_crypto.transport.simulate import Faults
+
+VECTORS = Path(__file__).parents[1] / "vectors"
+ED25519 = json.loads((VECTORS / "rfc8032_ed25519.json").read_text(encoding="utf-8"))
+OWN = json.loads((VECTORS / "own.json").read_text(encoding="utf-8"))
+REFUSED = [(why, key) for why, keys in ED25519["refused"].items() for key in keys]
+KEY = IdentityKey(bytes(range(32)))
+
+CLIENTS = ("a", "b", "c")
+PARTIES = (*CLIENTS, SERVER)
+NUMBERS = {"a": [1], "b": [2], "c": [3]}
+PINS = identities(PARTIES)
+
+
+# Signatures.
+
+
+@pytest.mark.parametrize("vector", ED25519["signatures"], ids=lambda v: v["name"])
+def test_rfc_8032_signatures(vector):
+    v = {k: bytes.fromhex(x) for k, x in vector.items() if k != "name"}
+    key = IdentityKey(v["secret"])
+    assert key.public == Identity(v["public"])
+    assert key.sign(v["message"]) == v["signature"]
+    key.public.verify(v["signature"], v["message"], "anna")
+
+
+def test_rfc_8032_has_five_vectors():
+    assert [v["name"] for v in ED25519["signatures"]] == ["1", "2", "3", "1024", "SHA(abc)"]
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(max_size=200))
+@settings(max_examples=30, deadline=None)
+def test_signatures_are_those_of_a_second_implementation(seed, message):
+    key = IdentityKey(seed)
+    other = ECC.construct(curve="ed25519", seed=seed)
+    assert other.public_key().export_key(format="raw") == key.public.encode()
+    assert eddsa.new(other, "rfc8032").sign(message) == key.sign(message)
+
+
+def test_own_vectors():
+    key, lab = IdentityKey(bytes.fromhex(OWN["key"])), bytes.fromhex(OWN["label"])
+    assert key.public.to_text() == OWN["identity"]["text"]
+    other = ECC.construct(curve="ed25519", seed=bytes.fromhex(OWN["key"]))
+    signature = bytes.fromhex(OWN["identity"]["signature_of_label"])
+    eddsa.new(other.public_key(), "rfc8032").verify(lab, signature)
+    key.public.verify(signature, lab, "anna")
+
+
+ORDER = 2**252 + 27742317777372353535851937790883648493
+
+
+def plus_order(signature):
+    s = int.from_bytes(signature[32:], "little") + ORDER
+    return signature[:32] + s.to_bytes(32, "little")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s[:-1],
+        lambda s: s + b"\0",
+        lambda s: b"",
+        lambda s: bytes(64),
+        lambda s: bytes([s[0] ^ 1]) + s[1:],
+        lambda s: s[:63] + bytes([s[63] ^ 1]),
+        plus_order,
+    ],
+    ids=["short", "long", "empty", "zero", "R", "S", "S + order"],
+)
+def test_any_other_signature_names_the_party(change):
+    signature = KEY.sign(b"message")
+    KEY.public.verify(signature, b"message", "anna")
+    with pytest.raises(FaultyPeer, match="does not verify under its pinned identity") as error:
+        KEY.public.verify(change(signature), b"message", "anna")
+    assert (type(error.value), error.value.parties) == (FaultyPeer, ("anna",))
+
+
+def test_another_message_or_another_key_names_the_party():
+    signature = KEY.sign(b"message")
+    for identity, message in [
+        (KEY.public, b"massage"),
+        (IdentityKey(bytes(32)).public, b"message"),
+    ]:
+        with pytest.raises(FaultyPeer, match="anna"):
+            identity.verify(signature, message, "anna")
+
+
+# Identities that are refused, and their text.
+
+
+@pytest.mark.parametrize(("why", "key"), REFUSED)
+def test_keys_of_small_order_or_with_a_second_encoding_are_refused(why, key):
+    words = "small order|canonical" if why.startswith("small order") else "canonical"
+    with pytest.raises(DecodeError, match=words):
+        Identity(bytes.fromhex(key))
+
+
+def test_the_library_alone_would_take_a_key_under_which_anybody_can_sign():
+    """Why `Identity` checks: with A = 0 the signature (R, S) = (B, 1) fits every message."""
+    neutral = bytes([1]) + bytes(31)
+    base_point = bytes.fromhex("58" + "66" * 31)
+    forged = base_point + (1).to_bytes(32, "little")
+    for message in (b"one", b"two"):
+        Ed25519PublicKey.from_public_bytes(neutral).verify(forged, message)
+    with pytest.raises(DecodeError, match="anybody can sign"):
+        Identity(neutral)
+
+
+P = 2**255 - 19
+D = -121665 * pow(121666, -1, P) % P
+
+
+def ref_point(data):
+    """RFC 8032, section 5.1.3: the point of 32 bytes, or None."""
+    number = int.from_bytes(data, "little")
+    sign, y = number >> 255, number & ((1 << 255) - 1)
+    if y >= P:
+        return None
+    x2 = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(x2, (P + 3) // 8, P)
+    if (x * x - x2) % P:
+        x = x * pow(2, (P - 1) // 4, P) % P
+    if (x * x - x2) % P or (x == 0 and sign):
+        return None
+    return (x if x & 1 == sign else P - x, y)
+
+
+def ref_double(point):
+    x, y = point
+    k = D * x * x * y * y
+    return 2 * x * y * pow(1 + k, -1, P) % P, (y * y + x * x) * pow(1 - k, -1, P) % P
+
+
+def ref_accepted(data):
+    point = ref_point(data)
+    if point is None:
+        return False
+    for _ in range(3):
+        point = ref_double(point)
+    return point != (0, 1)
+
+
+def accepted(data):
+    try:
+        Identity(data)
+    except DecodeError:
+        return False
+    return True
+
+
+def test_what_is_taken_is_what_the_rfc_decodes_and_is_not_of_small_order():
+    assert not any(ref_accepted(bytes.fromhex(key)) for _, key in REFUSED)
+    rng = SeededRng(5)
+    drawn = [rng.bytes(32) for _ in range(100)]
+    taken = [accepted(data) for data in drawn]
+    assert taken == [ref_accepted(data) for data in drawn]
+    assert 20 < sum(taken) < 80  # half of all y have a point
+
+
+@pytest.mark.parametrize("data", [b"", bytes(31), bytes(33), "x" * 32, bytearray(32), None])
+def test_identities_of_another_length_or_type_are_refused(data):
+    with pytest.raises(DecodeError, match="32 bytes"):
+        Identity(data)
+
+
+def test_the_text_of_an_identity_is_read_back():
+    text = KEY.public.to_text()
+    assert text == "xclp-ed25519:" + KEY.public.encode().hex()
+    assert Identity.from_text(text) == KEY.public
+    assert {Identity.from_text(text): 1}[KEY.public] == 1
+    assert text in repr(KEY.public)
+
+
+TEXT = KEY.public.to_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        TEXT.removeprefix("xclp-ed25519:"),
+        TEXT[:-1],
+        TEXT + "0",
+        TEXT + "\n",
+        " " + TEXT,
+        TEXT.upper(),
+        TEXT[:13] + TEXT[13:].upper(),
+        TEXT[:15] + " " + TEXT[15:],
+        TEXT.replace("ed25519", "ed448"),
+        TEXT[:-1] + "g",
+        None,
+        TEXT.encode(),
+    ],
+)
+def test_any_other_text_is_refused_and_not_repeated(text):
+    with pytest.raises(DecodeError, match="64 lower-case hexadecimal digits") as error:
+        Identity.from_text(text)
+    assert not text or str(text) not in str(error.value)
+
+
+def test_text_of_a_refused_key_is_refused():
+    with pytest.raises(DecodeError, match="small order"):
+        Identity.from_text("xclp-ed25519:" + "00" * 32)
+
+
+# Keys.
+
+
+@pytest.mark.parametrize("seed", [b"", bytes(31), bytes(33), "x" * 32, bytearray(32), None])
+def test_identity_keys_of_another_length_or_type_are_refused(seed):
+    with pytest.raises(ParameterError, match="32 bytes"):
+        IdentityKey(seed)
+
+
+def test_an_identity_key_comes_from_the_generator_and_can_be_exported_on_purpose():
+    key = IdentityKey.generate(SeededRng(1))
+    assert key.export_private() == SeededRng(1).bytes(32)
+    assert IdentityKey(key.export_private()).public == key.public
+    assert len({IdentityKey.generate(SystemRng()).public for _ in range(5)}) == 5
+
+
+@pytest.mark.parametrize("secret", [KEY, PINS["a"]], ids=["key", "identities"])
+def test_keys_show_nothing_and_are_not_pickled_or_copied(secret):
+    assert repr(secret) == str(secret) == f"<{type(secret).__name__}>"
+    for action in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="holds a secret"):
+            action(secret)
+
+
+def test_what_is_pinned_is_checked_and_does_not_change_later():
+    pinned = {"a": KEY.public}
+    held = Identities(KEY, pinned)
+    pinned["a"] = IdentityKey(bytes(32)).public
+    assert held.of("a") == KEY.public
+    with pytest.raises(TypeError):
+        held.pinned["a"] = pinned["a"]
+    with pytest.raises(ParameterError, match=r"'a' must be an Identity .*from_text.*, got str"):
+        Identities(KEY, {"a": TEXT})
+    with pytest.raises(ParameterError, match="own must be an IdentityKey, got bytes"):
+        Identities(bytes(32), {})
+
+
+# Runs with identities.
+
+
+async def give_session(session, rng):
+    return session
+
+
+def signed(**options):
+    return setup(numbers=NUMBERS, **{"identities": PINS, **options})
+
+
+BITS = {c: np.eye(4, 9, k, dtype=np.uint8)[: k + 1] for k, c in enumerate(CLIENTS)}
+
+
+@pytest.mark.parametrize("backend", ["masked", "rlwe"])
+def test_with_identities_everything_on_top_is_as_without(backend):
+    with_pins = run(hamming(backend, BITS, identities=PINS)).raise_errors()
+    without = run(hamming(backend, BITS)).raise_errors()
+    assert (with_pins.results[SERVER].matrix == without.results[SERVER].matrix).all()
+    assert not with_pins.unread
+    assert with_pins.cost.messages == without.cost.messages
+
+
+def test_a_session_knows_whether_it_is_authenticated():
+    for pins in (PINS, None):
+        outcome = run(with_session(CLIENTS, give_session, give_session, identities=pins))
+        sessions = outcome.raise_errors().results
+        assert {p: s.authenticated for p, s in sessions.items()} == dict.fromkeys(
+            PARTIES, pins is not None
+        )
+        assert len({s.id for s in sessions.values()}) == 1
+
+
+@pytest.mark.parametrize("p", [2, 3, 9])
+def test_bytes_are_those_of_the_formulas(p):
+    clients = tuple(f"c{i}" for i in range(p))
+    numbers = {c: [4, 7] for c in clients}
+    pins = identities((*clients, SERVER))
+    for held, fields, signature in ((None, 1, 0), (pins, 2, 64)):
+        sent = deliveries(setup(clients, numbers=numbers, identities=held))
+        sizes = {d.message: len(d.payload) - wire.TAG_BYTES for d in sent}
+        # 32 + agreement + 4·numbers + signature; 16 + 32 + ⌈p/8⌉ + p·(32 + 4·numbers + s) + s
+        assert sizes["Hello"] == 32 + 8 * fields + 8 + signature
+        assert sizes["Directory"] == 48 + -(-p // 8) + p * (32 + 8 + signature) + signature
+        dims = {"numbers": 2, "signature": signature}
+        assert sizes["Hello"] == Hello.size(agreement=8 * fields, **dims)
+        assert sizes["Directory"] == Directory.size(invited=p, **dims)
+
+
+def test_an_absent_client_is_left_out_of_a_signed_session():
+    make = with_session(CLIENTS, give_session, give_session, identities=PINS)
+    outcome = run(make, Faults(vanish={"b": 0})).raise_errors()
+    assert {outcome.results[p].clients for p in ("a", "c", SERVER)} == {("a", "c")}
+
+
+def test_an_address_book_may_hold_others_too():
+    stranger = IdentityKey(bytes(32)).public
+    pins = {p: Identities(h.own, {**h.pinned, f"known to {p}": stranger}) for p, h in PINS.items()}
+    run(signed(identities=pins)).raise_errors()
+
+
+# Pins that do not fit.
+
+
+def other_pin(held, party, key=None):
+    """`held`, with another identity pinned for `party`."""
+    return Identities(key or held.own, {**held.pinned, party: IdentityKey(bytes(32)).public})
+
+
+@pytest.mark.parametrize("party", PARTIES)
+@pytest.mark.parametrize("missing", PARTIES)
+def test_a_missing_pin_is_named_before_anything_is_sent(party, missing):
+    held = PINS[party]
+    fewer = Identities(held.own, {p: i for p, i in held.pinned.items() if p != missing})
+    outcome = run(signed(identities={**PINS, party: fewer}))
+    assert isinstance(outcome.errors[party], ParameterError)
+    assert f"no identity is pinned for '{missing}'" in str(outcome.errors[party])
+    assert outcome.operations[party] == 0
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_an_own_key_that_is_not_the_pinned_one_is_refused_before_anything_is_sent(party):
+    wrong = Identities(IdentityKey(bytes(32)), PINS[party].pinned)
+    outcome = run(signed(identities={**PINS, party: wrong}))
+    error = outcome.errors[party]
+    assert isinstance(error, ParameterError)
+    assert IdentityKey(bytes(32)).public.to_text() in str(error)
+    assert PINS[party].of(party).to_text() in str(error)
+    assert outcome.operations[party] == 0
+
+
+@pytest.mark.parametrize("of", PARTIES)
+def test_a_client_with_another_pin_is_named_by_the_agreement(of):
+    key = IdentityKey(bytes(32)) if of == "b" else None  # a key that the others do not know
+    outcome = run(signed(identities={**PINS, "b": other_pin(PINS["b"], of, key)}))
+    error = outcome.errors[SERVER]
+    assert (type(error), error.parties) == (FaultyPeer, ("b",))
+    assert "must agree on identities (here " in str(error)
+    assert set(outcome.errors) == set(PARTIES)
+
+
+def test_a_client_with_or_without_identities_among_others_is_named():
+    without = {p: h for p, h in PINS.items() if p != "b"}
+    for pins in (without, {"b": PINS["b"]}):
+        outcome = run(signed(identities=pins))
+        error = outcome.errors[SERVER]
+        assert (type(error), error.parties) == (FaultyPeer, ("b",))
+        assert not outcome.results
+
+
+# Messages altered on the way.
+
+DIMS = {"numbers": 1, "signature": 64}
+
+
+def edit(payload, **changes):
+    """Change fields of a Directory or Hello by functions of their values."""
+    if payload.startswith(Hello.TAG.to_bytes(2, "big")):
+        message = wire.decode(Hello, payload, agreement=16, **DIMS)
+    else:
+        message = wire.decode(Directory, payload, invited=3, **DIMS)
+    return wire.encode(
+        replace(message, **{k: change(getattr(message, k)) for k, change in changes.items()})
+    )
+
+
+def on(which, change):
+    return Faults(on_message=lambda d: change(d.payload) if which(d) else d.payload)
+
+
+def hello_of(client):
+    return lambda d: d.message == "Hello" and d.sender == client
+
+
+def directory_to(*clients):
+    return lambda d: d.message == "Directory" and d.receiver in clients
+
+
+FRESH = KeyPair(bytes([7]) * 32).public.encode()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": lambda k: FRESH},
+        {"values": lambda v: v + 1},
+        {"signature": lambda s: bytes(64)},
+        {"signature": lambda s: PINS["a"].own.sign(b"another message")},
+        {"signature": lambda s: s[:-1]},
+        {"signature": lambda s: b""},
+    ],
+    ids=["key", "numbers", "zero", "other message", "short", "stripped"],
+)
+def test_an_altered_hello_is_refused_by_the_server_and_names_the_client(changes):
+    outcome = run(signed(), on(hello_of("b"), lambda p: edit(p, **changes)))
+    error = outcome.errors[SERVER]
+    assert (type(error), error.parties) == (FaultyPeer, ("b",))
+    assert not outcome.results
+    assert {t.message for t in outcome.cost.messages} == {"Hello"}
+
+
+def at(position, value):
+    return lambda items: tuple(value if i == position else x for i, x in enumerate(items))
+
+
+def row(position):
+    def change(values):
+        changed = values.copy()
+        changed[position] += 1
+        return changed
+
+    return change
+
+
+SWAPS = {
+    "key of b": {"keys": at(1, FRESH)},
+    "numbers of b": {"values": row(1)},
+    "signature of b": {"signatures": at(1, bytes(64))},
+    "signature of b is that of c": {"signatures": lambda s: (s[0], s[2], s[2])},
+    "b has key and signature of c": {
+        "keys": lambda k: (k[0], k[2], k[2]),
+        "signatures": lambda s: (s[0], s[2], s[2]),
+    },
+}
+"""What a server, or a relay, may do to the entry of client b."""
+
+
+@pytest.mark.parametrize("victims", [("a",), ("a", "c")], ids=["one", "all"])
+@pytest.mark.parametrize("signs", [True, False], ids=["the server", "a relay"])
+@pytest.mark.parametrize("swap", SWAPS)
+def test_a_swapped_entry_names_the_server_and_whose_key_it_swapped(swap, signs, victims):
+    agreement = PINS[SERVER].bind(Agreement(version=1), SERVER, CLIENTS)
+
+    def change(payload):
+        changed = edit(payload, **SWAPS[swap])
+        if not signs:
+            return changed
+        directory = wire.decode(Directory, changed, invited=3, **DIMS)
+        statement = _signed_directory(directory, CLIENTS, agreement)
+        return wire.encode(replace(directory, signature=PINS[SERVER].own.sign(statement)))
+
+    outcome = run(signed(), on(directory_to(*victims), change))
+    for victim in victims:
+        error = outcome.errors[victim]
+        assert (type(error), error.parties) == (FaultyPeer, (SERVER,))
+        assert "swapped the key of b" in str(error)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"server_key": lambda k: FRESH},
+        {"nonce": lambda n: bytes(16)},
+        {"present": lambda p: np.array([True, False, True])},
+        {"signature": lambda s: bytes(64)},
+        {"signature": lambda s: s[:-1]},
+        {"signature": lambda s: b""},
+        {"signature": lambda s: PINS["c"].own.sign(b"")},
+        {"signatures": lambda s: (b"",) * 3},
+        {"signatures": lambda s: (b"",) * 3, "signature": lambda s: b""},
+        {"signatures": lambda s: (s[1], s[1], s[2])},
+    ],
+    ids=[
+        *("server key", "nonce", "b absent", "zero", "short", "stripped", "other", "clients'"),
+        *("all stripped", "own"),
+    ],
+)
+def test_what_a_relay_does_to_the_directory_blames_the_server(changes):
+    outcome = run(signed(), on(directory_to("a"), lambda p: edit(p, **changes)))
+    error = outcome.errors["a"]
+    assert (type(error), error.parties) == (FaultyPeer, (SERVER,))
+
+
+def test_a_signature_from_a_session_with_other_numbers_does_not_serve():
+    """The same key and the same identities; only what was announced differs."""
+    earlier = next(
+        d.payload for d in deliveries(signed()) if d.message == "Hello" and d.sender == "b"
+    )
+    make = setup(numbers={**NUMBERS, "b": [9]}, identities=PINS)
+    later = next(d.payload for d in deliveries(make) if d.message == "Hello" and d.sender == "b")
+    assert earlier[:50] == later[:50]  # tag, key, agreement
+    outcome = run(make, on(hello_of("b"), lambda p: p[:-64] + earlier[-64:]))
+    assert outcome.errors[SERVER].parties == ("b",)
+    swapped = on(directory_to("a"), lambda p: edit(p, signatures=at(1, earlier[-64:])))
+    assert "swapped the key of b" in str(run(make, swapped).errors["a"])
+
+
+def test_a_signature_serves_for_one_name_one_list_and_one_agreement():
+    hello = Hello(FRESH, bytes(16), np.array([1, 2], dtype=np.uint32), b"")
+    statements = {
+        _signed_hello("a", hello, ("a", "b")),
+        _signed_hello("b", hello, ("a", "b")),
+        _signed_hello("a", hello, ("b", "a")),
+        _signed_hello("a", hello, ("a", "b", "c")),
+        _signed_hello("a", replace(hello, agreement=bytes(24)), ("a", "b")),
+        _signed_hello("a", replace(hello, key=bytes(32)), ("a", "b")),
+        _signed_hello("a", replace(hello, values=hello.values[:1]), ("a", "b")),
+    }
+    assert len(statements) == 7
+
+
+def test_a_replayed_directory_is_noticed_because_it_lacks_the_fresh_key():
+    earlier = {d.receiver: d.payload for d in deliveries(signed(seed=1)) if "Dir" in d.message}
+    replay = Faults(
+        on_message=lambda d: earlier[d.receiver] if d.message == "Directory" else d.payload
+    )
+    errors = run(signed(seed=2), replay).errors
+    for client in CLIENTS:
+        assert errors[client].parties == (SERVER,)
+        assert "as it announced itself" in str(errors[client])
+
+
+def test_limit_a_replayed_hello_makes_a_client_seem_present_and_silent():
+    """The first message cannot be fresh; but nobody can speak for the client that it shows."""
+    earlier = next(
+        d.payload for d in deliveries(signed(seed=1)) if d.message == "Hello" and d.sender == "b"
+    )
+    sessions = {}
+
+    async def client(session, rng):
+        from xclp_crypto.protocols.setup import seed_agreement_client
+
+        sessions[session.io.name] = session.clients
+        return await seed_agreement_client(session, rng)
+
+    async def server(session, rng):
+        from xclp_crypto.protocols.setup import seed_agreement_server
+
+        return await seed_agreement_server(session)
+
+    make = with_session(CLIENTS, client, server, seed=2, numbers=NUMBERS, identities=PINS)
+    outcome = run(make, on(hello_of("b"), lambda p: earlier))
+    assert set(outcome.errors) == {"b"}  # where b is there itself, it notices
+    assert outcome.errors["b"].parties == (SERVER,)
+    assert sessions == {"a": CLIENTS, "c": CLIENTS}
+    assert outcome.results[SERVER] == ("a", "c")
+    assert outcome.results["a"] == outcome.results["c"]
+
+
+def test_every_corruption_of_signed_messages_names_the_server_or_the_client():
+    cases = 0
+    for case in every_corruption(signed(), which=lambda d: d.message in ("Hello", "Directory")):
+        if case.tamper == "lost":
+            continue
+        cases += 1
+        sender, receiver = case.delivery.sender, case.delivery.receiver
+        error = case.outcome.errors[receiver]
+        assert (type(error), error.parties) == (FaultyPeer, (sender,)), case
+        assert receiver not in case.outcome.results, case
+    assert cases > 60
+
+
+# A server that cheats.
+
+
+def cheating(entries_for, pins=None, forge=None):
+    """A server that checks nothing and shows `entries_for(victim, hellos)` to each client.
+
+    `forge(victim, key, session_id)` learns what it sent.
+    """
+    numbers = 0
+
+    async def role(io):
+        agreement = Agreement(version=1)
+        if pins is not None:
+            agreement = pins.bind(agreement, SERVER, CLIENTS)
+        signature = 0 if pins is None else 64
+        hellos = await io.gather(
+            Hello, CLIENTS, agreement=agreement.size, numbers=numbers, signature=signature
+        )
+        for victim in CLIENTS:
+            keys, signatures = entries_for(victim, hellos)
+            directory = Directory(
+                bytes(16),
+                KeyPair(bytes(32)).public.encode(),
+                np.ones(3, bool),
+                keys,
+                np.zeros((3, numbers), np.uint32),
+                signatures,
+                b"",
+            )
+            if pins is not None:
+                statement = _signed_directory(directory, CLIENTS, agreement)
+                directory = replace(directory, signature=pins.own.sign(statement))
+            if forge is not None:
+                session_id = hashlib.sha256(
+                    label("session", agreement.encode(), wire.body(directory), *CLIENTS)
+                ).digest()
+                forge(victim, PublicKey(hellos[victim].key), session_id)
+            await io.send(victim, directory)
+
+    return role
+
+
+SECRETS = {c: hashlib.sha256(c.encode()).digest() for c in CLIENTS}
+
+
+def eavesdropped(pins):
+    """Clients tell each other their secrets; the server puts its keys in place of theirs.
+
+    Returns the outcome and what the server read, by sender and receiver.
+    """
+    mine = KeyPair(bytes([5]) * 32)
+    links, read = {}, {}
+
+    def own_keys(victim, hellos):
+        keys = tuple(hellos[c].key if c == victim else mine.public.encode() for c in CLIENTS)
+        return keys, tuple(hellos[c].signature for c in CLIENTS)
+
+    def forge(victim, key, session_id):
+        for other in CLIENTS:  # plays each other client to the victim
+            if other != victim:
+                secret = mine.shared_secret(key, victim)
+                links[victim, other] = channel_pair(secret, other, victim, session_id)
+
+    def relay(delivery):
+        pair = delivery.sender, delivery.receiver
+        if not delivery.message.startswith("Sealed") or SERVER in pair:
+            return delivery.payload
+        sealed = wire.decode(Sealed, delivery.payload, body=32)
+        tag = sealed.inner_tag.to_bytes(2, "big")
+        read[pair] = links[pair][1].open(sealed.box, tag)
+        return wire.encode(Sealed(sealed.inner_tag, links[pair[::-1]][0].seal(read[pair], tag)))
+
+    async def client(session, rng):
+        await session.io.send(session.peers, SeedShare(SECRETS[session.io.name]))
+        got = await session.io.gather(SeedShare, session.peers)
+        return {c: m.value for c, m in got.items()}
+
+    make = with_session(CLIENTS, client, give_session, identities=pins)
+    roles = {**make(), SERVER: cheating(own_keys, pins and pins[SERVER], forge)}
+    return run(lambda: roles, Faults(on_message=relay)), read
+
+
+def test_limit_without_identities_a_server_that_swaps_keys_reads_everything_unnoticed():
+    outcome, read = eavesdropped(None)
+    assert not outcome.errors
+    for client in CLIENTS:
+        assert outcome.results[client] == {c: SECRETS[c] for c in CLIENTS if c != client}
+    assert read == {(c, d): SECRETS[c] for c in CLIENTS for d in CLIENTS if c != d}
+
+
+def test_with_identities_every_client_names_the_server_that_swaps_keys():
+    outcome, read = eavesdropped(PINS)
+    assert not read
+    assert set(outcome.errors) == set(CLIENTS)
+    for client, error in outcome.errors.items():
+        assert (type(error), error.parties) == (FaultyPeer, (SERVER,))
+        other = next(c for c in CLIENTS if c != client)
+        assert f"swapped the key of {other}" in str(error)
+
+
+def test_a_server_that_shows_the_clients_their_own_entries_is_not_noticed():
+    """The cheating server of these tests is one that works, as long as it does not cheat."""
+
+    def honest(victim, hellos):
+        return tuple(hellos[c].key for c in CLIENTS), tuple(hellos[c].signature for c in CLIENTS)
+
+    make = with_session(CLIENTS, give_session, give_session, identities=PINS)
+    roles = {**make(), SERVER: cheating(honest, PINS[SERVER])}
+    sessions = run(lambda: roles).raise_errors().results
+    assert sessions["a"].id == sessions["b"].id
+
+
+@pytest.mark.parametrize("pins", [PINS, None], ids=["signed", "unsigned"])
+def test_a_weak_key_that_a_client_signed_is_certainly_its_own_fault(pins):
+    """The server does not refuse it; with identities it cannot have made it up either."""
+    weak = bytes(32)
+
+    async def b(io):
+        agreement = Agreement(version=1)
+        hello = Hello(weak, agreement.encode(), np.zeros(0, np.uint32), b"")
+        if pins is not None:
+            agreed = pins["b"].bind(agreement, "b", CLIENTS).encode()
+            hello = replace(hello, agreement=agreed)
+            statement = _signed_hello("b", hello, CLIENTS)
+            hello = replace(hello, signature=pins["b"].own.sign(statement))
+        await io.send(SERVER, hello)
+
+    def honest(victim, hellos):
+        return tuple(hellos[c].key for c in CLIENTS), tuple(hellos[c].signature for c in CLIENTS)
+
+    make = with_session(CLIENTS, give_session, give_session, identities=pins)
+    roles = {**make(), "b": b, SERVER: cheating(honest, pins and pins[SERVER])}
+    error = run(lambda: roles).errors["a"]
+    assert type(error) is (FaultyPeer if pins else FaultyPeerOrServer)
+    assert blamed(error) == ({"b"} if pins else {"b", SERVER})
+    assert "small order" in str(error)
+
+
+def test_an_excessive_number_that_a_client_signed_names_it_at_the_server():
+    def too_many(payload):
+        hello = wire.decode(Hello, payload, agreement=16, **DIMS)
+        hello = replace(hello, values=np.array([MAX_ANNOUNCED + 1], np.uint32))
+        statement = _signed_hello("b", hello, CLIENTS)
+        return wire.encode(replace(hello, signature=PINS["b"].own.sign(statement)))
+
+    error = run(signed(), on(hello_of("b"), too_many)).errors[SERVER]
+    assert (type(error), error.parties) == (FaultyPeer, ("b",))
+    assert str(MAX_ANNOUNCED) in str(error)

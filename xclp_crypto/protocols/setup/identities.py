@@ -1,0 +1,79 @@
+"""What a party that checks identities brings to the key exchange."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import Agreement
+from xclp_crypto.primitives.identity import Identity, IdentityKey
+from xclp_crypto.protocols.setup.channel import SERVER
+from xclp_crypto.secret import Secret
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Identities(Secret):
+    """A party's own identity key, and the identities that it pins for everybody.
+
+    Attributes:
+        own: the key to sign with.
+        pinned: by party, the identity that this party must have: of all invited clients, of the
+            server, and of the party itself. Identities of others are ignored, so one address book
+            serves many sessions.
+
+    Raises:
+        ParameterError: `own` or a pinned identity is of another type.
+    """
+
+    own: IdentityKey
+    pinned: Mapping[str, Identity]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.own, IdentityKey):
+            raise ParameterError(f"own must be an IdentityKey, got {type(self.own).__name__}")
+        for party, identity in self.pinned.items():
+            if not isinstance(identity, Identity):
+                raise ParameterError(
+                    f"the identity pinned for {party!r} must be an Identity (text becomes one by "
+                    f"Identity.from_text), got {type(identity).__name__}"
+                )
+        object.__setattr__(self, "pinned", MappingProxyType(dict(self.pinned)))
+
+    def of(self, party: str) -> Identity:
+        """Return the identity that is pinned for `party`.
+
+        Raises:
+            ParameterError: there is none.
+        """
+        if party not in self.pinned:
+            raise ParameterError(
+                f"no identity is pinned for {party!r}; pin those of all invited clients and of "
+                "the server, or use none at all"
+            )
+        return self.pinned[party]
+
+    def bind(self, agreement: Agreement, me: str, invited: Sequence[str]) -> Agreement:
+        """Return the agreement with a field more, the digest of the identities in this session.
+
+        Args:
+            agreement: what the parties agree on beside their identities.
+            me: the party whose own key this is.
+            invited: names of all clients that may take part, in the agreed order.
+
+        Raises:
+            ParameterError: an identity is missing, or that of `me` is not that of the own key.
+        """
+        parties = (*invited, SERVER)
+        digest = hashlib.sha256(
+            label("identities", *(x for p in parties for x in (p, self.of(p).encode())))
+        ).hexdigest()
+        if self.own.public != self.of(me):
+            raise ParameterError(
+                f"the own key of {me} is {self.own.public.to_text()}, but "
+                f"{self.of(me).to_text()} is pinned for it"
+            )
+        return Agreement(**agreement.fields, identities=digest)
