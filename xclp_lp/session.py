@@ -588,19 +588,19 @@ async def client_role(
             noise = await io.compute(
                 noise_of_client, params, columns.columns, told.value, len(sizes), rng
             )
-        labels = codes[labelled]
-        added = await io.compute(contribution, params, columns.columns, labels, len(sizes))
-        del columns
-    with io.step("row sums"):
-        sums = await secure_row_sums_client(
+        # Not bound to names, so that these large arrays go as soon as they are used.
+        row_sums = secure_row_sums_client(
             session,
-            added,
+            await io.compute(contribution, params, columns.columns, codes[labelled], len(sizes)),
             _rows_of_sums(params, sizes),
             FixedPoint(params.fraction_bits, parties=len(sizes)),
             params.mask_graph(tuple(sizes)),
             rng,
             noise=noise,
         )
+        del columns, noise
+    with io.step("row sums"):
+        sums = await row_sums
     with io.step("labels"):
         scores = await io.compute(own_scores, params, sums.values)
         prediction = _spread(await io.compute(predict, scores), kept, n_classes)

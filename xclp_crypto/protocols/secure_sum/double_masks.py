@@ -8,7 +8,7 @@
                       ◀──────────────────────────────────────────── SumClients(who takes part)
     upload of x_u + PRG(b_u) + Σ_v ±PRG(s_uv) ────────────────────▶
                       ◀──────────────────────────────────────────── SumSurvivors(who uploaded)
-    SumSeen(digest of the survivors) ───────────────────────────────────────────▶ every neighbour v
+    SumSeen(digest of both sets) ───────────────────────────────────────────────▶ every neighbour v
     SumReveal(of each v: share of b_v if it uploaded, of its secret if not) ──▶
                                                      recovers these, strips all masks from the sum
 
@@ -155,7 +155,7 @@ class SumSurvivors(_ClientSet, Message):
 
 @dataclass(frozen=True, repr=False)
 class SumSeen(SeedFields, Message):
-    """Digest of the survivors that the server named to the sender. Size: 32 bytes."""
+    """Digest of who takes part and survives, as the server told the sender. Size: 32 bytes."""
 
     TAG = 0x0425
     value: bytes
@@ -397,19 +397,20 @@ async def reveal_shares(
 
     Raises:
         FaultyPeer: the server names survivors that did not take part.
-        FaultyPeerOrServer: a neighbour was told of other survivors.
+        FaultyPeerOrServer: a neighbour was told of other participants or survivors.
         TooFewParties: too few neighbours answered to be sure; nothing is revealed.
     """
     io = session.io
     if not set(survivors) <= set(masks.clients):
         raise FaultyPeer(SERVER, "names survivors that did not take part")
     peers = tuple(c for c in masks.partners if c in survivors)
-    digest = hashlib.sha256(label("sum survivors", lab, *survivors)).digest()
+    told = label("sum survivors", lab, len(masks.clients), *masks.clients, *survivors)
+    digest = hashlib.sha256(told).digest()
     await io.send(peers, SumSeen(digest))
     seen = await io.gather(SumSeen, peers, graph.share_threshold - 1)
     for peer, message in seen.items():
         if not hmac.compare_digest(message.value, digest):
-            raise FaultyPeerOrServer(peer, "was told of other survivors, or says so")
+            raise FaultyPeerOrServer(peer, "was told of other survivors than this client")
     await io.send(SERVER, SumReveal(masks.reveal(survivors)))
 
 

@@ -12,8 +12,8 @@ Client k contributes a matrix Z_k with a row for every row of the federation; cl
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, Literal, get_args
+from collections.abc import Collection, Coroutine
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def check_mode(mode: str) -> None:
         raise ParameterError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
 
 
-async def secure_row_sums_client(
+def secure_row_sums_client(
     session: Session,
     values: NDArray[np.float64],
     rows: Rows,
@@ -55,8 +55,11 @@ async def secure_row_sums_client(
     *,
     mode: Mode = "recover",
     noise: Residues | None = None,
-) -> RowSums:
-    """Return this client's rows of the sum over all clients that contributed.
+) -> Coroutine[Any, Any, RowSums]:
+    """Return this client's rows of the sum over all clients that contributed, when awaited.
+
+    Data are checked and encoded at once. No array of this size is kept after the upload, unless the
+    caller keeps its `values`.
 
     Args:
         session: the session.
@@ -82,13 +85,12 @@ async def secure_row_sums_client(
             f"client {session.io.name!r}: values of shape {values.shape} for {n} rows in all"
         )
     encoded = np.ascontiguousarray(codec.encode(values, client=session.io.name))
-    del values
     check_upload(encoded.size, codec.modulus)
     lab = sum_label(session, purpose, graph)
     role = row_sums_recover.row_sums_client
     if mode == "restart":
         role = row_sums_restart.row_sums_client
-    return await role(session, encoded, rows, codec, graph, lab, rng, noise)
+    return role(session, encoded, rows, codec, graph, lab, rng, noise)
 
 
 async def secure_row_sums_server(
