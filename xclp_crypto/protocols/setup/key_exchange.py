@@ -45,7 +45,6 @@ from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
 from xclp_crypto.primitives.identity import SIGNATURE_BYTES
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
-from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
@@ -213,11 +212,8 @@ def _open_session(
                 secrets[party] = own.shared_secret(PublicKey(key), party)
             except FaultyPeer as error:
                 raise _blame(io, party, signed)(party, error.reason) from None
-    boxes = {
-        party: channel_pair(secret, io.name, party, session_id) for party, secret in secrets.items()
-    }
     numbers = {invited[i]: tuple(int(v) for v in directory.values[i]) for i in present}
-    session = Session(SealedIO(io, boxes), session_id, numbers, secrets)
+    session = Session(SealedIO(io, secrets, session_id), session_id, numbers, secrets)
     session.authenticated = signed
     return session
 
