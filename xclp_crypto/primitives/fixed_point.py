@@ -126,7 +126,8 @@ class FixedPoint:
         if self.modulus < _WORD:
             # −|X| is 2^64 − |X| here, and adding m to it gives m − |X|.
             scaled += (scaled >> np.uint64(63)) * np.uint64(self.modulus)
-        return scaled.astype(self.dtype, copy=False)
+        residues: Residues = scaled.astype(self.dtype, copy=False)
+        return residues
 
     def check(self, values: ArrayLike, *, client: str | None = None) -> None:
         """Refuse what `encode` refuses, without encoding it.
