@@ -159,21 +159,23 @@ class Parameters:
             raise ParameterError(f"hamming must be the name of a back end, got {self.hamming!r}")
         get_backend(self.hamming)
         FixedPoint(self.fraction_bits)
+        if self.class_weight not in (None, "balanced"):
+            raise ParameterError(
+                f"class_weight must be None or 'balanced', got {self.class_weight!r}"
+            )
+        if self.privacy is not None and not isinstance(self.privacy, LabelPrivacy):
+            raise ParameterError(f"privacy must be a LabelPrivacy, got {self.privacy!r}")
+        if self.privacy is not None and self.class_weight is not None:
+            raise ParameterError(
+                "class_weight and privacy exclude each other: the exact totals of the classes "
+                "would tell what the noise hides"
+            )
         if self.threshold is not None:
             object.__setattr__(self, "threshold", _integer("threshold", self.threshold))
             if self.threshold < self.fewest_clients:
                 raise ParameterError(
                     f"threshold must be at least {self.fewest_clients}, got {self.threshold}"
                 )
-        if self.class_weight not in (None, "balanced"):
-            raise ParameterError(
-                f"class_weight must be None or 'balanced', got {self.class_weight!r}"
-            )
-        if self.privacy is not None and self.class_weight is not None:
-            raise ParameterError(
-                "class_weight and privacy exclude each other: the exact totals of the classes "
-                "would tell what the noise hides"
-            )
 
     @property
     def fewest_clients(self) -> int:
