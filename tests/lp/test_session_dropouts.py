@@ -182,17 +182,17 @@ def test_so_it_does_with_rlwe_when_it_comes_back(gone: str) -> None:
 
 
 def test_a_server_that_is_away_holds_everybody_up() -> None:
-    """All wait for it, except who heard alone of the survivors: no other client confirms them."""
+    """All wait for it, except who heard something first: no other client answers it in time."""
     make = federation(THREE, SMALL)
-    errors = []
+    whole = []
     for after in everywhere(make, SERVER):
         outcome, _ = run_and_watch(make, away={SERVER: after})
         check_outcome(outcome, THREE, SMALL)
         assert outcome.returned == (SERVER,)
-        assert outcome.results[SERVER].contributors == tuple(THREE)
-        errors += outcome.errors.values()
-    (error,) = errors
-    assert isinstance(error, TooFewParties)
+        assert SERVER in outcome.results
+        whole.append(not outcome.errors and not outcome.results[SERVER].departures)
+    # It had sent their columns to one or two of the three, or the survivors to one.
+    assert whole.count(False) == 3
 
 
 @pytest.mark.parametrize("hamming", ["plain", "masked"])
