@@ -1,4 +1,4 @@
-"""The graph of masks: the bounds that its parameters must meet, in exact fractions, and its shape."""
+"""The graph of masks: the bounds of its parameters, in exact fractions, and its shape."""
 
 from fractions import Fraction
 from itertools import combinations
