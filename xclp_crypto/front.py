@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning
+from xclp_crypto.errors import DataError, Excluded, ParameterError, PrivacyWarning, Stalled
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.hamming import HammingBackend, check_bits, get_backend
@@ -340,7 +340,7 @@ def secure_row_sums(
 
 def _lost(record: SumRecord, outcome: Outcome) -> dict[str, str]:
     """Return by client the stage in which it was missing; the server cannot know of the last."""
-    after = {c: "result" for c in outcome.vanished if c not in record.lost}
+    after = {c: "result" for c in (*outcome.vanished, *outcome.errors) if c not in record.lost}
     return {**record.lost, **after}
 
 
@@ -389,7 +389,11 @@ def _run_sum(
     outcome = Simulation(faults=faults, progress=progress).run(roles)
     if SERVER in outcome.errors:  # it knows best why all stopped
         raise outcome.errors[SERVER]
-    return outcome.raise_errors()
+    for error in outcome.errors.values():
+        late = SERVER in outcome.results and isinstance(error, Excluded | Stalled)
+        if not late:  # one that came too late is among the lost
+            raise error
+    return outcome
 
 
 def _dropped(drop: Drop, clients: Sequence[str], possible: Sequence[str]) -> dict[str, str]:

@@ -100,7 +100,9 @@ def test_user_case_drop_each_client_at_each_stage_of_a_sum(stage, who):
 
 @pytest.mark.parametrize("mode", ["recover", "restart"])
 @pytest.mark.parametrize("stage", STAGES)
-def test_clients_that_vanish_from_row_sums_are_named_with_the_stage(mode, stage):
+def test_user_case_drop_each_client_at_each_stage_of_row_sums_the_result_names_it_and_when(
+    mode, stage
+):
     if mode == "restart" and stage in ("share", "reveal"):
         with pytest.raises(ParameterError, match=r"can vanish in setup, upload, result, not"):
             secure_row_sums(VALUES, ROWS, mode=mode, drop={1: stage})
@@ -115,6 +117,43 @@ def test_clients_that_vanish_from_row_sums_are_named_with_the_stage(mode, stage)
     total = sum(VALUES[k] for k in range(3) if kept or k != 1)
     for k in (0, 2):
         assert np.allclose(result.blocks[k], total[ROWS[k]], rtol=0, atol=3 * 2.0**-41)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_user_case_nobody_waits_for_a_straggler_and_the_result_names_it_and_when(stage):
+    """It comes back after all deadlines; of row sums it then gets what is its own."""
+    values = [np.array([[k], [0], [k * k]]) for k in range(3)]
+    faults = Faults(away={"client-1": stage})
+    summed = stage in ("reveal", "result")
+    missed = {"client-1": "share" if stage == "setup" else stage}
+    if stage != "result":
+        found = secure_sum(values, faults=faults)
+        assert ("client-1" in found.survivors) == summed
+        assert found.lost == missed
+        assert np.array_equal(found.total, values[2] + (values[1] if summed else 0))
+    sums = secure_row_sums(values, ROWS, faults=faults)
+    assert ("client-1" in sums.survivors) == summed
+    assert sums.lost == (missed if stage != "result" else {})
+    total = values[2] + (values[1] if summed else 0)
+    for block, rows in zip(sums.blocks, ROWS, strict=True):
+        assert block is None or np.array_equal(block, total[rows])
+    assert [b is None for b in sums.blocks] == [False, stage == "setup", False]
+    if stage not in ("share", "reveal"):
+        again = secure_row_sums(values, ROWS, faults=faults, mode="restart")
+        assert ("client-1" in again.survivors) == (stage == "result")
+        assert (again.blocks[1] is None) == (stage != "result")
+
+
+def test_a_client_whose_block_is_lost_is_lost_in_the_result():
+    def lose(d):
+        lost = d.message == "Sealed[RowSumsBlock]" and d.receiver == "client-2"
+        return None if lost else d.payload
+
+    for mode in ("recover", "restart"):
+        sums = secure_row_sums(VALUES, ROWS, faults=Faults(on_message=lose), mode=mode)
+        assert sums.survivors == ("client-0", "client-1", "client-2")
+        assert sums.lost == {"client-2": "result"}
+        assert [b is None for b in sums.blocks] == [False, False, True]
 
 
 def test_user_case_a_threshold_is_enforced_and_nothing_is_revealed_below_it():
