@@ -382,14 +382,27 @@ def _pair_secrets(own: KeyPair, keys: Mapping[str, bytes]) -> dict[str, bytes]:
     return {peer: own.shared_secret(PublicKey(key), peer) for peer, key in keys.items()}
 
 
-async def receive_survivors(session: Session, graph: MaskGraph) -> tuple[str, ...]:
-    """Return the clients that uploaded, as the server says."""
+async def receive_survivors(
+    session: Session, graph: MaskGraph, clients: Collection[str]
+) -> tuple[str, ...]:
+    """Return the clients that uploaded, as the server says.
+
+    Args:
+        session: the session.
+        graph: who shares with whom, and the threshold.
+        clients: those that may have uploaded, as far as this client knows.
+
+    Raises:
+        FaultyPeer: the server names too few, or one that did not take part.
+    """
     message = await session.io.recv(SumSurvivors, SERVER, clients=len(graph.clients))
     survivors = members(graph, message.clients)
     if len(survivors) < graph.threshold:
         raise FaultyPeer(
             SERVER, f"sums over {len(survivors)} clients, below the threshold of {graph.threshold}"
         )
+    if not set(survivors) <= set(clients):
+        raise FaultyPeer(SERVER, "names survivors that did not take part")
     return survivors
 
 
@@ -399,13 +412,10 @@ async def reveal_shares(
     """Compare the survivors with the neighbours, then send the server its shares.
 
     Raises:
-        FaultyPeer: the server names survivors that did not take part.
         FaultyPeerOrServer: a neighbour was told of other survivors.
         TooFewParties: too few neighbours answered to be sure; nothing is revealed.
     """
     io = session.io
-    if not set(survivors) <= set(masks.clients):
-        raise FaultyPeer(SERVER, "names survivors that did not take part")
     peers = tuple(c for c in masks.partners if c in survivors)
     digest = hashlib.sha256(label("sum survivors", lab, *survivors)).digest()
     await io.send(peers, SumSeen(digest))

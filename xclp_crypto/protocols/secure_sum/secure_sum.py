@@ -125,7 +125,7 @@ async def secure_sum_client(
         await io.send(SERVER, SumUpload(total, modulus))
         del total
     with io.step("reveal"):
-        survivors = await receive_survivors(session, graph)
+        survivors = await receive_survivors(session, graph, masks.clients)
         if io.name not in survivors:
             raise Excluded(io.name, io.current_step)
         await reveal_shares(session, graph, masks, survivors, lab)
