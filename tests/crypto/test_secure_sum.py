@@ -473,6 +473,7 @@ def test_a_server_that_counts_a_client_whose_shares_did_not_arrive_is_named():
     outcome = run(secure_sum(values), lost)
     graph = MaskGraph.complete(names(4))
     assert len(right_sum(outcome, values, codec_for(values), graph, "lost")) == 3
+    assert [type(e) for e in outcome.errors.values()] == [Excluded]  # it is told, and blames nobody
 
 
 @pytest.mark.parametrize("chosen", [["c0"], ["c0", "c1"], []])
