@@ -245,7 +245,7 @@ def secure_sum(
             )
     codec = FixedPoint(fraction_bits, parties=len(clients), modulus=modulus)
     for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
-        codec.encode(array, client=name)
+        codec.check(array, client=name)
     warn_if_two(len(clients))
     graph = MaskGraph.choose(clients, threshold, sparse=sparse)
     agreement = _sum_agreement(graph, codec, shape=shape)
@@ -315,7 +315,7 @@ def secure_row_sums(
             )
     codec = FixedPoint(fraction_bits, parties=len(clients))
     for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
-        codec.encode(array, client=name)
+        codec.check(array, client=name)
     warn_if_two(len(clients))
     graph = MaskGraph.choose(clients, threshold, sparse=sparse)
     agreement = _sum_agreement(graph, codec, shape=(n, columns), mode=mode)

@@ -8,7 +8,7 @@
                       ◀──────────────────────────────────────────── SumClients(who takes part)
     upload of x_u + PRG(b_u) + Σ_v ±PRG(s_uv) ────────────────────▶
                       ◀──────────────────────────────────────────── SumSurvivors(who uploaded)
-    SumSeen(digest of the survivors) ───────────────────────────────────────────▶ every neighbour v
+    SumSeen(digest of both sets) ───────────────────────────────────────────────▶ every neighbour v
     SumReveal(of each v: share of b_v if it uploaded, of its secret if not) ──▶
                                                      recovers these, strips all masks from the sum
 
@@ -156,7 +156,7 @@ class SumSurvivors(_ClientSet, Message):
 
 @dataclass(frozen=True, repr=False)
 class SumSeen(SeedFields, Message):
-    """Digest of the survivors that the server named to the sender. Size: 32 bytes."""
+    """Digest of who takes part and survives, as the server told the sender. Size: 32 bytes."""
 
     TAG = 0x0425
     value: bytes
@@ -317,26 +317,27 @@ async def agree_on_masks(
             whose shares did not arrive here.
     """
     io, me = session.io, session.io.name
-    near = {c: n for c, n in graph.neighbours(lab).items() if c in session.clients}
-    peers = tuple(c for c in near[me] if c in near)
+    near = graph.neighbours(lab)[me]
+    peers = tuple(c for c in near if c in session.numbers)
     own, seed = await io.compute(KeyPair.generate, rng), rng.bytes(SEED_BYTES)
-    dealt = await io.compute(_deal, graph, (*near[me], me), own, seed, rng)
+    dealt = await io.compute(_deal, graph, (*near, me), own, seed, rng)
     for peer in peers:
         await io.send(peer, SumShares(own.public.encode(), *dealt[peer]))
     got = await io.gather(SumShares, peers, 0)
-    index = graph.clients.index(me) + 1
+    index = graph.indices[me]
     for peer, message in got.items():
         for data in (message.key_share, message.seed_share):
             _checked_share(graph, data, index, peer)
-    have = np.array([c in got for c in near[me]], dtype=np.bool_)
+    have = np.array([c in got for c in near], dtype=np.bool_)
     await io.send(SERVER, SumReady(own.public.encode(), have))
     chosen = await io.recv(SumClients, SERVER, clients=len(graph.clients))
     clients = members(graph, chosen.clients)
     if me not in clients:
         return None
-    if len(clients) < graph.threshold or not set(clients) <= set(session.clients):
+    here = set(clients)
+    if len(clients) < graph.threshold or not here <= session.numbers.keys():
         raise FaultyPeer(SERVER, f"starts a sum of {len(clients)} clients")
-    partners = tuple(c for c in near[me] if c in clients)
+    partners = tuple(c for c in near if c in here)
     missing = [c for c in partners if c not in got]
     if missing:
         raise FaultyPeer(SERVER, f"counts {missing[0]}, whose shares did not arrive at {me}")
@@ -351,7 +352,7 @@ def _deal(
     graph: MaskGraph, to: tuple[str, ...], own: KeyPair, seed: bytes, rng: Rng
 ) -> dict[str, tuple[bytes, bytes]]:
     """Return, by holder, its shares of the mask key and of the seed."""
-    indices = [graph.clients.index(c) + 1 for c in to]
+    indices = [graph.indices[c] for c in to]
     t = graph.share_threshold
     keys = share_secret(own.export_private(), t, indices, rng)
     seeds = share_secret(seed, t, indices, rng)
@@ -412,17 +413,18 @@ async def reveal_shares(
     """Compare the survivors with the neighbours, then send the server its shares.
 
     Raises:
-        FaultyPeerOrServer: a neighbour was told of other survivors.
+        FaultyPeerOrServer: a neighbour was told of other participants or survivors.
         TooFewParties: too few neighbours answered to be sure; nothing is revealed.
     """
     io = session.io
     peers = tuple(c for c in masks.partners if c in survivors)
-    digest = hashlib.sha256(label("sum survivors", lab, *survivors)).digest()
+    told = label("sum survivors", lab, len(masks.clients), *masks.clients, *survivors)
+    digest = hashlib.sha256(told).digest()
     await io.send(peers, SumSeen(digest))
     seen = await io.gather(SumSeen, peers, graph.share_threshold - 1)
     for peer, message in seen.items():
         if not hmac.compare_digest(message.value, digest):
-            raise FaultyPeerOrServer(peer, "was told of other survivors, or says so")
+            raise FaultyPeerOrServer(peer, "was told of other survivors than this client")
     await io.send(SERVER, SumReveal(masks.reveal(survivors)))
 
 
@@ -449,8 +451,9 @@ class ServerMasks:
         Raises:
             TooFewParties: a client has too few surviving holders of its shares.
         """
+        here = set(survivors)
         for client in self.clients:
-            left = sum(c in survivors for c in holders(self.neighbours, client))
+            left = sum(c in here for c in holders(self.neighbours, client))
             if left < self.graph.share_threshold:
                 raise TooFewParties(step, left, self.graph.share_threshold)
 
@@ -470,8 +473,9 @@ async def open_masks(
         TooFewParties: fewer than the threshold take part, or too few neighbours of one of them.
     """
     io = session.io
-    near = {c: graph.neighbours(lab)[c] for c in graph.clients if c in session.clients}
-    asked = tuple(c for c in near if c in clients)
+    near = {c: n for c, n in graph.neighbours(lab).items() if c in session.numbers}
+    wanted = set(clients)
+    asked = tuple(c for c in near if c in wanted)
     ready = await io.gather(
         SumReady, asked, graph.threshold, neighbours={c: len(near[c]) for c in asked}
     )
@@ -490,16 +494,16 @@ async def open_masks(
 
 def _mutual(near: Mapping[str, tuple[str, ...]], held: Mapping[str, set[str]]) -> tuple[str, ...]:
     """Leave out clients, those with most missing shares first, until no share is missing."""
-    present = dict.fromkeys(held)
+    missing = {
+        c: {n for n in near[c] if n in held and (n not in held[c] or c not in held[n])}
+        for c in held
+    }
     while True:
-        missing = {
-            c: sum(n not in held[c] or c not in held[n] for n in near[c] if n in present)
-            for c in present
-        }
-        worst = max(missing, key=lambda c: missing[c], default=None)
-        if worst is None or missing[worst] == 0:
-            return tuple(present)
-        del present[worst]
+        worst = max(missing, key=lambda c: len(missing[c]), default=None)
+        if worst is None or not missing[worst]:
+            return tuple(missing)
+        for neighbour in missing.pop(worst):
+            missing[neighbour].discard(worst)
 
 
 async def close_masks(
@@ -541,15 +545,16 @@ async def close_masks(
     )
     shares: dict[str, list[Share]] = {c: [] for c in masks.clients}
     for holder, message in reveals.items():
-        index = graph.clients.index(holder) + 1
+        index = graph.indices[holder]
         for client, data in zip(holders(masks.neighbours, holder), message.shares, strict=True):
             shares[client].append(_checked_share(graph, data, index, holder))
     for held in shares.values():
         if len(held) < graph.share_threshold:
             raise TooFewParties(io.current_step, len(held), graph.share_threshold)
+    left = set(survivors)
     for client, held in shares.items():
-        strip = strip_self_mask if client in survivors else strip_pair_masks
-        await io.compute(strip, masks, client, held, survivors, total, modulus, own or {})
+        strip = strip_self_mask if client in left else strip_pair_masks
+        await io.compute(strip, masks, client, held, left, total, modulus, own or {})
     return tuple(reveals)
 
 
@@ -586,7 +591,7 @@ def strip_self_mask(
     masks: ServerMasks,
     client: str,
     shares: list[Share],
-    survivors: tuple[str, ...],
+    survivors: Collection[str],
     total: Residues,
     modulus: int,
     own: Mapping[str, NDArray[np.intp]],
@@ -601,7 +606,7 @@ def strip_pair_masks(
     masks: ServerMasks,
     client: str,
     shares: list[Share],
-    survivors: tuple[str, ...],
+    survivors: Collection[str],
     total: Residues,
     modulus: int,
     own: Mapping[str, NDArray[np.intp]],
@@ -625,13 +630,14 @@ def record(
     revealed: Collection[str],
 ) -> SumRecord:
     """Return who survived, and in which stage each of the others was lost."""
-    stages = (("share", masks.clients), ("upload", survivors), ("reveal", revealed))
+    left = set(survivors)
+    stages = (("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
     lost = {}
     for client in graph.clients:
         stage = next((name for name, present in stages if client not in present), None)
         if stage is not None:
             lost[client] = stage
-    return SumRecord(tuple(c for c in graph.clients if c in survivors), lost)
+    return SumRecord(tuple(c for c in graph.clients if c in left), lost)
 
 
 def bytes_per_link(graph: MaskGraph, lab: bytes = bytes(32)) -> dict[tuple[str, str], int]:

@@ -12,8 +12,8 @@ Client k contributes a matrix Z_k with a row for every row of the federation; cl
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, Literal, get_args
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +44,9 @@ def check_mode(mode: str) -> None:
         raise ParameterError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
 
 
-async def secure_row_sums_client(
+def secure_row_sums_client(
     session: Session,
-    values: NDArray[np.float64],
+    values: NDArray[np.float64] | Callable[[], NDArray[np.float64]],
     rows: Rows,
     codec: FixedPoint,
     graph: MaskGraph,
@@ -55,12 +55,17 @@ async def secure_row_sums_client(
     *,
     mode: Mode = "recover",
     noise: Residues | None = None,
-) -> RowSums:
-    """Return this client's rows of the sum over all clients that contributed.
+) -> Coroutine[Any, Any, RowSums]:
+    """Return this client's rows of the sum over all clients that contributed, when awaited.
+
+    Data are checked and encoded at once. No array of this size is kept after the upload, unless the
+    caller keeps its `values`.
 
     Args:
         session: the session.
-        values: (n, c), this client's contribution to every row.
+        values: (n, c), this client's contribution to every row; or a function that returns it,
+            called when it is to be masked, so that where hundreds of clients run in one process
+            their arrays need not exist at once.
         rows: by client of the graph, its rows; a partition of 0 … n−1.
         codec: the fixed-point code, for as many parties as there are clients.
         graph: who shares masks with whom, and the threshold.
@@ -70,25 +75,32 @@ async def secure_row_sums_client(
         noise: (n, c) residues to add to what is uploaded, for differential privacy.
 
     Raises:
-        DataError, EncodingOverflow: a value cannot be encoded; nothing was sent.
+        DataError, EncodingOverflow: a value cannot be encoded; nothing was sent, or with a function
+            nothing that depends on a value.
         Excluded: the others went on without this client (``restart``).
         TooFewParties: too few are left; nothing was revealed.
         FaultyPeer: another party does not follow the protocol.
     """
     check_mode(mode)
     n = check_rows(rows)
-    if values.ndim != 2 or len(values) != n:
-        raise DataError(
-            f"client {session.io.name!r}: values of shape {values.shape} for {n} rows in all"
-        )
-    encoded = np.ascontiguousarray(codec.encode(values, client=session.io.name))
-    del values
-    check_upload(encoded.size, codec.modulus)
+    make, held = (values, []) if callable(values) else (None, [_encode(values, n, codec, session)])
+
+    def encode() -> Residues:  # the caller has the only reference
+        return held.pop() if make is None else _encode(make(), n, codec, session)
+
     lab = sum_label(session, purpose, graph)
     role = row_sums_recover.row_sums_client
     if mode == "restart":
         role = row_sums_restart.row_sums_client
-    return await role(session, encoded, rows, codec, graph, lab, rng, noise)
+    return role(session, encode, rows, codec, graph, lab, rng, noise)
+
+
+def _encode(values: NDArray[np.float64], n: int, codec: FixedPoint, session: Session) -> Residues:
+    client = session.io.name
+    if values.ndim != 2 or len(values) != n:
+        raise DataError(f"client {client!r}: values of shape {values.shape} for {n} rows in all")
+    check_upload(values.size, codec.modulus)
+    return np.ascontiguousarray(codec.encode(values, client=client))
 
 
 async def secure_row_sums_server(

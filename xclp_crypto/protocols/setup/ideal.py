@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
+from xclp_crypto.errors import Excluded
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES, Agreement
-from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
@@ -109,13 +109,12 @@ def _session(
     secrets = dict(zip((*invited, SERVER), keys.secrets, strict=True))
     here = [c for c, present in zip(invited, keys.present, strict=True) if present]
     secrets = {p: secrets[p] for p in (*here, SERVER) if p != io.name}
-    boxes = {p: channel_pair(s, io.name, p, keys.session_id) for p, s in secrets.items()}
     numbers = {
         c: tuple(int(v) for v in row)
         for c, row in zip(invited, keys.values, strict=True)
         if c in here
     }
-    return Session(SealedIO(io, boxes), keys.session_id, numbers, secrets)
+    return Session(SealedIO(io, secrets, keys.session_id), keys.session_id, numbers, secrets)
 
 
 async def ideal_key_exchange_client(
@@ -132,6 +131,8 @@ async def ideal_key_exchange_client(
     values = np.array(numbers, dtype=np.uint32)
     await io.send(SERVER, IdealHello(agreement.encode(), values))
     keys = await io.recv(IdealKeys, SERVER, invited=len(invited), numbers=len(values))
+    if not keys.present[list(invited).index(io.name)]:
+        raise Excluded(io.name, io.current_step)
     session = _session(io, keys, invited)
     session.authenticated = identities is not None
     return session
@@ -165,7 +166,7 @@ async def ideal_key_exchange_server(
         secrets = tuple(_pair_secret(master, party, other) for other in (*invited, SERVER))
         return IdealKeys(session_id, present, values, secrets)
 
-    for client in hellos:
+    for client in invited:
         await io.send(client, keys_of(client))
     session = _session(io, keys_of(SERVER), invited)
     session.authenticated = identities is not None

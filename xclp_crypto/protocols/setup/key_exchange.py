@@ -41,11 +41,10 @@ from numpy.typing import NDArray
 
 from xclp_crypto import wire
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError
+from xclp_crypto.errors import Excluded, FaultyPeer, FaultyPeerOrServer, ParameterError
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
 from xclp_crypto.primitives.identity import SIGNATURE_BYTES
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
-from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
@@ -213,11 +212,8 @@ def _open_session(
                 secrets[party] = own.shared_secret(PublicKey(key), party)
             except FaultyPeer as error:
                 raise _blame(io, party, signed)(party, error.reason) from None
-    boxes = {
-        party: channel_pair(secret, io.name, party, session_id) for party, secret in secrets.items()
-    }
     numbers = {invited[i]: tuple(int(v) for v in directory.values[i]) for i in present}
-    session = Session(SealedIO(io, boxes), session_id, numbers, secrets)
+    session = Session(SealedIO(io, secrets, session_id), session_id, numbers, secrets)
     session.authenticated = signed
     return session
 
@@ -243,6 +239,7 @@ async def key_exchange_client(
     Raises:
         ParameterError: this client is not invited, a number is out of range, an identity is
             missing, or the own key is not the one that is pinned.
+        Excluded: the others went on without this client.
         FaultyPeerOrServer: another client's entry has a weak key or an excessive number; with
             identities `FaultyPeer`, because that client has signed it.
         FaultyPeer: the server's directory does not list this client as it announced itself, or is
@@ -270,11 +267,14 @@ async def key_exchange_client(
         signature=len(hello.signature),
     )
     me = list(invited).index(io.name)
+    if directory.present.any() and not directory.present[me] and not any(directory.keys[me]):
+        if identities is not None:
+            await io.compute(_verify_directory, identities, directory, invited, agreement)
+        raise Excluded(io.name, io.current_step)
     if (
         not directory.present[me]
         or directory.keys[me] != hello.key
         or not np.array_equal(directory.values[me], values)
-        or directory.signatures[me] != hello.signature
     ):
         raise FaultyPeer(SERVER, f"its directory does not list {io.name} as it announced itself")
     if identities is not None:
@@ -348,5 +348,5 @@ async def key_exchange_server(
     session = await io.compute(
         _open_session, io, own, directory, invited, agreement, identities is not None
     )
-    await io.send(tuple(hellos), directory)
+    await io.send(tuple(invited), directory)  # those who come later see that they are not in it
     return session
