@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 
 from xclp_crypto.params import FRACTION_BITS
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.privacy import LabelPrivacy, add_noise, encode_label_sums, label_sensitivity
+from xclp_crypto.privacy import (
+    LabelPrivacy,
+    RandomizedResponse,
+    add_noise,
+    encode_label_sums,
+    label_sensitivity,
+)
 from xclp_crypto.rng import SeededRng
 from xclp_lp.data import LOADERS, label_mask, load
 from xclp_lp.estimator import projection_seed
@@ -29,15 +35,6 @@ from xclp_lp.session import hash_rows
 N_BITS, NEIGHBOURS, LABELLED, DELTA = 4096, 3, 0.1, 1e-5
 ALPHAS = (0.99, 0.9, 0.5)
 EPSILONS = (1, 3, 10, 30, 100, 700)
-
-
-def randomised(
-    codes: NDArray[np.int64], n_classes: int, epsilon: float, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Keep each label with odds of e^ε against every other class (Warner 1965, for C classes)."""
-    keep = rng.random(len(codes)) < 1 / (1 + (n_classes - 1) * math.exp(-epsilon))
-    others = (codes + rng.integers(1, n_classes, len(codes))) % n_classes
-    return np.where(keep, codes, others)
 
 
 def accuracy(
@@ -66,7 +63,6 @@ def measure(name: str, seeds: int) -> None:
         bits = np.concatenate([hash_rows(secret, v, N_BITS)[0] for v in federation.features])
         graph = neighbour_graph(hamming_distances(bits), N_BITS, NEIGHBOURS)
         codes = truth[shown]
-        rng = np.random.default_rng(seed)
         for alpha in ALPHAS:
             columns = influence(graph, np.flatnonzero(shown), alpha)
 
@@ -84,7 +80,9 @@ def measure(name: str, seeds: int) -> None:
                     source = SeededRng(seed).child("noise", int(1000 * alpha), epsilon, client)
                     noisy = add_noise(noisy, variance, source)
                 note(alpha, f"sums {epsilon}", accuracy(codec.decode(noisy), truth, shown))
-                other = columns @ one_hot[randomised(codes, len(classes), epsilon, rng)]
+                source = SeededRng(seed).child("labels", int(1000 * alpha), epsilon)
+                randomized = RandomizedResponse(epsilon).randomize(codes, len(classes), source)
+                other = columns @ one_hot[randomized]
                 note(alpha, f"labels {epsilon}", accuracy(other, truth, shown))
 
     print(f"\n{name}: {len(truth)} rows, {round(LABELLED * len(truth))} labelled, seeds < {seeds}")

@@ -12,11 +12,11 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from rich.console import Console
@@ -31,7 +31,16 @@ from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import Comparison, compare, summary
 from xclp_lp.estimator import Plan
 from xclp_lp.federation_file import load_federation, require_writable, write_results
-from xclp_lp.report import StepReporter, cost_table, estimate_line, plan_lines, size, sum_line
+from xclp_lp.report import (
+    StepReporter,
+    cost_table,
+    departure_lines,
+    estimate_line,
+    plan_lines,
+    size,
+    sum_line,
+)
+from xclp_lp.session import STEPS, ClassWeight
 
 app = typer.Typer(
     add_completion=False,
@@ -44,6 +53,15 @@ bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measu
 app.add_typer(bench_app, name="bench")
 console = Console()
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CLIENT:STEP",
+        help=f"Let this client vanish before a step ({', '.join(STEPS)}). May be repeated.",
+    ),
+]
 
 
 def _version(wanted: bool) -> None:
@@ -82,6 +100,15 @@ def demo(
     seed: Annotated[
         int, typer.Option(help="Chooses the labelled rows and the projection; keys stay random.")
     ] = 0,
+    class_weight: Annotated[
+        str | None,
+        typer.Option(help="balanced: weigh each label by 1/(labels of its class)."),
+    ] = None,
+    imbalance: Annotated[
+        float,
+        typer.Option(help="Thin the classes, the first one not and the last one so many times."),
+    ] = 1.0,
+    drop: DropOption = None,
     rows: Annotated[
         int | None,
         typer.Option(help="Use only so many rows of each client, for the slow back ends."),
@@ -100,8 +127,11 @@ def demo(
         _require_writable(json_file)
     with console.status(f"reading {dataset}"):
         federation = load(dataset)
+    if imbalance != 1:
+        federation = federation.imbalanced(imbalance)
     if rows is not None:
         federation = federation.thinned(rows)
+    vanishing = _parsed_drop(drop)
     console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
     runs: list[Comparison] = []
 
@@ -122,20 +152,28 @@ def demo(
                     k=k,
                     alpha=alpha,
                     hamming=hamming,
+                    class_weight=cast(ClassWeight, class_weight),
+                    drop=vanishing,
                     progress=progress,
                     announce=announce,
                 )
             )
     result = summary(runs)
-    accuracy = result["accuracy"]
     table = Table(title="Accuracy on the unlabelled rows", title_justify="left")
     table.add_column("method")
     table.add_column("who sees what")
     table.add_column("accuracy", justify="right")
-    table.add_row("each client alone", "nobody anything", f"{accuracy['per_client']:.1%}")
-    table.add_row(f"XCLP, {hamming}", _who_sees(hamming), f"{accuracy['xclp']:.1%}")
-    table.add_row("pooled data, plain", "one party all data", f"{accuracy['plain']:.1%}")
+    table.add_column("mean of classes", justify="right")
+    shown = {
+        "per_client": ("each client alone", "nobody anything"),
+        "xclp": (f"XCLP, {hamming}", _who_sees(hamming)),
+        "plain": ("pooled data, plain", "one party all data"),
+    }
+    for method, words in shown.items():
+        by_row, by_class = result["accuracy"][method], result["balanced_accuracy"][method]
+        table.add_row(*words, f"{by_row:.1%}", f"{by_class:.1%}")
     console.print(table)
+    _print_lines(departure_lines(runs[0].departures))
     console.print(
         f"{runs[0].labelled:,} of {runs[0].rows:,} rows were labelled. Secure and plain labels are "
         + ("[green]identical[/]." if result["identical_labels"] else "[red]DIFFERENT[/].")
@@ -149,6 +187,9 @@ def demo(
             "alpha": alpha,
             "n_bits": bits,
             "hamming": hamming,
+            "class_weight": class_weight,
+            "imbalance": imbalance,
+            "drop": vanishing,
             "rows_per_client": rows,
             "seeds": list(range(seed, seed + repeat)),
         }
@@ -168,6 +209,7 @@ def run(
         str | None,
         typer.Option(metavar="FOLDER", help="Folder for the results instead of the file's."),
     ] = None,
+    drop: DropOption = None,
 ) -> None:
     """Label your own data: one section per client in a federation file.
 
@@ -175,12 +217,14 @@ def run(
     labels: a column of the same file (label_column) or a file of their own (labels). Empty cells,
     and -1 where all labels are integers, mean unlabelled. Columns of tables are matched by name,
     and labels in a table of their own by id_column where both tables have it. The section
-    [parameters] takes n_bits, k, alpha, hamming, classes and the other arguments of
-    CrossClientLabelPropagation.
+    [parameters] takes n_bits, k, alpha, hamming, classes, class_weight, threshold and the other
+    arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon, delta and
+    noise_contributors.
 
     Writes NAME.csv for each client (id, label, confidence, probability of every class) and
-    cost.json. All parties run in this one process, with real encrypted messages: it shows what a
-    federation computes and costs, and is for data that this machine may hold.
+    cost.json, which also says whose labels were counted. All parties run in this one process, with
+    real encrypted messages: it shows what a federation computes and costs, and is for data that
+    this machine may hold.
     """
     if output == "":
         raise ParameterError("--output must be the name of a folder, got ''")
@@ -198,11 +242,13 @@ def run(
         estimator.fit(
             [c.features for c in loaded.clients],
             [c.labels for c in loaded.clients],
+            drop=_parsed_drop(drop),
             progress=progress,
             announce=announce,
         )
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
+    _print_lines(departure_lines(estimator.departures_))
     console.print(f"{len(written)} files written to {loaded.output}", markup=False, emoji=False)
 
 
@@ -308,6 +354,19 @@ def bench_sum_command(
 def _print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         console.print(line, style="dim", highlight=False, markup=False, emoji=False, soft_wrap=True)
+
+
+def _parsed_drop(options: Sequence[str] | None) -> dict[str, str]:
+    """Return client and step of each option."""
+    parsed = {}
+    for option in options or ():
+        client, colon, step = option.rpartition(":")
+        if not colon:
+            raise ParameterError(f"--drop must be CLIENT:STEP, got {option!r}")
+        if client in parsed:
+            raise ParameterError(f"--drop {option}: {client!r} vanishes only once")
+        parsed[client] = step
+    return parsed
 
 
 def _who_sees(hamming: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,32 +15,55 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
 from xclp_lp.data import Federation, label_mask
-from xclp_lp.estimator import CrossClientLabelPropagation, Plan, projection_seed
-from xclp_lp.labels import UNLABELLED, decode, encode, one_hot
+from xclp_lp.estimator import (
+    CrossClientLabelPropagation,
+    Plan,
+    checked_drop,
+    projection_seed,
+)
+from xclp_lp.labels import UNLABELLED, balanced_weights, decode, encode, one_hot
 from xclp_lp.propagation import per_client, pooled
-from xclp_lp.session import hash_rows
+from xclp_lp.report import participation
+from xclp_lp.session import ClassWeight, Departure, hash_rows
+
+METHODS = ("per_client", "xclp", "plain")
+"""Each client alone; the secure run; label propagation over the pooled data, nothing encrypted."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """How many labels are right on the unlabelled rows.
+
+    Attributes:
+        overall: the fraction of the rows.
+        balanced: the mean over the classes that occur of the fraction of their rows.
+    """
+
+    overall: float
+    balanced: float
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Accuracy on the unlabelled rows, and what the secure run cost.
+    """Accuracies on the unlabelled rows of clients that stayed, and what the secure run cost.
 
     Attributes:
-        per_client: accuracy of label propagation within each client alone.
-        xclp: accuracy of the secure run.
-        plain: accuracy of label propagation over the pooled data, nothing encrypted.
-        identical: whether the secure and the plain labels agree in every row.
-        rows: number of rows.
-        labelled: number of labelled rows.
+        accuracy: by method, see `METHODS`. ``plain`` has the points and labels that the secure run
+            had: without those of clients that vanished, as far as they were not counted.
+        identical: whether the secure and the plain labels agree in every row of these clients.
+        rows: number of rows of all clients.
+        labelled: number of labelled rows of all clients.
+        participation: whose labels were counted and who vanished, for a file.
+        departures: who vanished.
         cost: cost of the secure run.
     """
 
-    per_client: float
-    xclp: float
-    plain: float
+    accuracy: dict[str, Accuracy]
     identical: bool
     rows: int
     labelled: int
+    participation: dict[str, Any]
+    departures: tuple[Departure, ...]
     cost: Cost
 
 
@@ -53,6 +76,8 @@ def compare(
     k: int,
     alpha: float,
     hamming: str | HammingBackend,
+    class_weight: ClassWeight = None,
+    drop: Mapping[str, str] | None = None,
     rng: Rng | None = None,
     progress: Callable[[Progress], None] | None = None,
     announce: Callable[[Plan], None] | None = None,
@@ -67,16 +92,20 @@ def compare(
         k: neighbours per point.
         alpha: α in (0, 1).
         hamming: SecureHamming back end.
+        class_weight: as in `Parameters`, for all three ways alike.
+        drop: clients that vanish, and the step before which they do.
         rng: source of keys and masks, the operating system's by default.
         progress: called before each computation of the secure run.
         announce: called when all is checked, before the secure run.
     """
-    classes = federation.classes
+    classes, names = federation.classes, federation.names
+    drop = checked_drop(drop or {}, names)
     shown = label_mask(federation.labels, labelled, seed)
-    hidden = ~np.concatenate(shown)
-    if not hidden.any():
+    stay = [j for j, name in enumerate(names) if name not in drop]
+    if not any((~shown[j]).any() for j in stay):
         raise ParameterError(
-            f"labelled must leave some row to predict, got {labelled} of {len(hidden)} rows"
+            f"labelled must leave some row to predict, got {labelled} of "
+            f"{sum(len(shown[j]) for j in stay)} rows"
         )
     truth = [encode(y.tolist(), np.ones(len(y), dtype=bool), classes) for y in federation.labels]
     codes = [np.where(mask, y, UNLABELLED) for mask, y in zip(shown, truth, strict=True)]
@@ -87,12 +116,14 @@ def compare(
         alpha,
         hamming=hamming,
         classes=classes,
+        class_weight=class_weight,
         random_state=seed,
-        client_names=federation.names,
+        client_names=names,
     )
     estimator.fit(
         federation.features,
         [decode(c, classes) for c in codes],
+        drop=drop,
         rng=rng,
         progress=progress,
         announce=announce,
@@ -105,33 +136,59 @@ def compare(
     plain_seed = projection_seed(seed) or b""
     bits = [hash_rows(plain_seed, v, n_bits)[0] for v in federation.features]
     onehot = [one_hot(c, len(classes)) for c in codes]
-    together = [p.labels for p in pooled(bits, onehot, k=k, alpha=alpha)]
-    alone = [p.labels for p in per_client(bits, onehot, k=k, alpha=alpha)]
+    gone = [d.client for d in estimator.departures_ if not d.in_graph]
+    present = [j for j, name in enumerate(names) if name not in gone]
+    counted = [onehot[j] * (names[j] in estimator.contributors_) for j in present]
+    together = pooled(
+        [bits[j] for j in present],
+        _weighted(counted, class_weight),
+        k=min(k, sum(len(bits[j]) for j in present) - 1),
+        alpha=alpha,
+    )
+    plain = {j: p.labels for j, p in zip(present, together, strict=True)}
+    alone = per_client(bits, [_weighted([y], class_weight)[0] for y in onehot], k=k, alpha=alpha)
 
-    expected = np.concatenate(truth)[hidden]
-
-    def accuracy(predicted: list[NDArray[np.int64]]) -> float:
-        return float(np.mean(np.concatenate(predicted)[hidden] == expected))
+    def accuracy(predicted: Mapping[int, NDArray[np.int64]]) -> Accuracy:
+        right = np.concatenate([(predicted[j] == truth[j])[~shown[j]] for j in stay])
+        of_class = np.concatenate([truth[j][~shown[j]] for j in stay])
+        each = [right[of_class == c].mean() for c in np.unique(of_class)]
+        return Accuracy(float(right.mean()), float(np.mean(each)))
 
     return Comparison(
-        per_client=accuracy(alone),
-        xclp=accuracy(secure),
-        plain=accuracy(together),
-        identical=all(np.array_equal(s, t) for s, t in zip(secure, together, strict=True)),
-        rows=len(hidden),
-        labelled=int((~hidden).sum()),
+        accuracy={
+            "per_client": accuracy({j: alone[j].labels for j in stay}),
+            "xclp": accuracy({j: secure[j] for j in stay}),
+            "plain": accuracy(plain),
+        },
+        identical=all(np.array_equal(secure[j], plain[j]) for j in stay),
+        rows=sum(map(len, truth)),
+        labelled=int(sum(mask.sum() for mask in shown)),
+        participation=participation(estimator),
+        departures=estimator.departures_,
         cost=estimator.cost_,
     )
 
 
+def _weighted(
+    onehot: Sequence[NDArray[np.float64]], class_weight: ClassWeight
+) -> list[NDArray[np.float64]]:
+    """Weigh labels by their classes over all of these matrices."""
+    if class_weight is None:
+        return list(onehot)
+    weights = balanced_weights(np.rint(sum(y.sum(axis=0) for y in onehot)).astype(np.int64))
+    return [y * weights for y in onehot]
+
+
 def summary(runs: list[Comparison]) -> dict[str, Any]:
-    """Return mean accuracies, whether all labels are identical, and the cost of the first run."""
+    """Return mean accuracies, whether all labels are identical, and the rest of the first run."""
+
+    def mean(which: str) -> dict[str, float]:
+        return {m: float(np.mean([getattr(r.accuracy[m], which) for r in runs])) for m in METHODS}
+
     return {
-        "accuracy": {
-            "per_client": float(np.mean([r.per_client for r in runs])),
-            "xclp": float(np.mean([r.xclp for r in runs])),
-            "plain": float(np.mean([r.plain for r in runs])),
-        },
+        "accuracy": mean("overall"),
+        "balanced_accuracy": mean("balanced"),
         "identical_labels": all(r.identical for r in runs),
+        **runs[0].participation,
         "cost": runs[0].cost.to_dict(),
     }

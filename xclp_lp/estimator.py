@@ -16,14 +16,14 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_crypto.front import client_names, warn_if_two
-from xclp_crypto.params import FRACTION_BITS
+from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS
 from xclp_crypto.privacy import LabelPrivacy
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
-from xclp_crypto.transport.simulate import Faults, Progress, Role, Simulation
+from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
 from xclp_lp import labels
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import checked_vectors, zero_rows
@@ -83,7 +83,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             majority.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
             for imbalanced classes; the clients learn these totals, the server does not.
-        privacy: differential privacy of the labels, a `xclp_crypto.privacy.LabelPrivacy`.
+        privacy: differential privacy of the labels by noise in the secure sums, a
+            `xclp_crypto.privacy.LabelPrivacy`; excludes `class_weight`. Scores below zero count as
+            zero, and labels come from noisy scores.
         random_state: an integer fixes the random projection, and nothing else, so that results
             can be repeated; None lets the clients agree on a secret one.
         client_names: one name per client, for errors and costs.
@@ -161,8 +163,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             Xs: one (n_j, d) array per client; n_j may be 0.
             ys: one (n_j,) array of labels per client; −1, None, NaN or a mask marks rows without.
                 None instead of an array stands for a client without labels.
-            drop: clients that vanish, by name, and the step before which they do: one of `STEPS`.
-                It shows what a run is worth without them.
+            drop: clients that vanish, by name, and the step before which they do: one of
+                `xclp_lp.session.STEPS`. It shows what a run is worth without them; they get no
+                labels.
             rng: source of keys and masks; the operating system's unless a test passes
                 `SeededRng`.
             progress: called before each computation.
@@ -173,12 +176,15 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
 
         Raises:
             DataError: NaN, infinity, ragged or unequal shapes, unknown class or no label at all;
-                names client, row and column.
-            ParameterError: a parameter is out of range.
+                names client, row and column. `EncodingOverflow`: the fixed-point sums, with their
+                noise, do not fit the ring.
+            ParameterError: a parameter is out of range, `drop` names no client or step, or
+                `privacy` is asked for and dp-accounting is not installed.
             TooFewParties: so many clients vanish that fewer than the threshold are left.
         """
         plan = self._plan(Xs, ys)
         params, data, names = plan.params, plan.data, tuple(plan.data)
+        vanish = checked_drop(drop or {}, names)
         seed = projection_seed(self.random_state)
         warn_if_two(len(names))
         if announce is not None:
@@ -197,11 +203,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             for name in names
         }
         roles[SERVER] = partial(server_role, params=params, invited=names, rng=source.child(SERVER))
-        faults = Faults(vanish=_checked_drop(drop or {}, names))
-        outcome = Simulation(faults=faults, progress=progress).run(roles)
-        if SERVER in outcome.errors:  # it knows best why all stopped
-            raise outcome.errors[SERVER]
-        outcome.raise_errors()
+        outcome = Simulation(faults=Faults(vanish=vanish), progress=progress).run(roles)
+        _raise_cause(outcome)
         graph: Graph = outcome.results[SERVER]
         predictions: list[Prediction] = [
             outcome.results.get(name) or no_prediction(len(data[name].codes), len(params.classes))
@@ -276,7 +279,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         return transduction
 
 
-def _checked_drop(drop: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+def checked_drop(drop: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
     """Return `drop`; refuse unknown clients and steps.
 
     Raises:
@@ -288,6 +291,14 @@ def _checked_drop(drop: Mapping[str, str], names: Sequence[str]) -> dict[str, st
         if step not in STEPS:
             raise ParameterError(f"{name!r} can vanish before {', '.join(STEPS)}, not {step!r}")
     return dict(drop)
+
+
+def _raise_cause(outcome: Outcome) -> None:
+    """Raise the error that explains the others: bad input first, then what the server says."""
+    errors = outcome.errors
+    causes = [error for error in errors.values() if not isinstance(error, ProtocolError)]
+    for error in (*causes, *(errors[p] for p in (SERVER, *errors) if p in errors)):
+        raise error
 
 
 def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArray[Any]]:
@@ -427,8 +438,17 @@ def _require_usable(plan: Plan) -> None:
                 UserWarning,
                 stacklevel=4,
             )
-    sizes = plan.sizes
-    plan.params.require_rows(sum(sizes.values()))
-    require_memory(sizes, plan.params.n_bits, plan.params.hamming)
+    sizes, params = plan.sizes, plan.params
+    for field, needed in (
+        ("threshold", params.threshold or 0),
+        ("privacy with its noise_contributors and the owner", params.fewest_clients),
+    ):
+        if needed > max(len(sizes), MIN_CLIENTS):
+            raise ParameterError(
+                f"{field} needs {count(needed, 'client')} or more, got {len(sizes)}"
+            )
+    params.require_accountant()
+    params.require_rows(sum(sizes.values()))
+    require_memory(sizes, params.n_bits, params.hamming)
     if not labelled:
         raise DataError("every labelled row is all zero, so no label can spread")

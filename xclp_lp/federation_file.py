@@ -9,6 +9,11 @@
     k = 3
     hamming = "rlwe"
 
+    [parameters.privacy]               # optional; differential privacy of the labels
+    epsilon = 2.0
+    delta = 1e-6
+    noise_contributors = 4
+
     [clients.north]                    # one section per client
     features = "north.csv"             # .npy, .npz, .csv or .parquet, relative to this file
     label_column = "digit"             # labels in a column; empty cells are unlabelled
@@ -39,7 +44,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.privacy import LabelPrivacy
 from xclp_lp.estimator import CrossClientLabelPropagation
+from xclp_lp.report import participation
 from xclp_lp.tables import (
     Table,
     column_of,
@@ -63,8 +70,12 @@ PARAMETERS = (
     "ties",
     "classes",
     "fraction_bits",
+    "threshold",
+    "class_weight",
+    "privacy",
     "random_state",
 )
+PRIVACY_FIELDS = ("epsilon", "delta", "noise_contributors")
 CLIENT_FIELDS = (
     "features",
     "features_array",
@@ -146,6 +157,8 @@ def load_federation(path: Path) -> FederationFile:
     _require_known(content, ("parameters", "clients", "output"), f"{path}")
     parameters = _section(content, "parameters", f"{path}")
     _require_known(parameters, PARAMETERS, f"{path}, [parameters]")
+    if "privacy" in parameters:
+        parameters = parameters | {"privacy": _privacy(parameters["privacy"], path)}
     sections = _section(content, "clients", f"{path}")
     if not sections:
         raise ParameterError(f"{path}: there is no section [clients.NAME]")
@@ -167,6 +180,21 @@ def load_federation(path: Path) -> FederationFile:
         output=path.parent / output,
         path=path,
     )
+
+
+def _privacy(section: Any, path: Path) -> LabelPrivacy:
+    """Return the privacy that the section asks for; all of its fields are needed."""
+    where = f"{path}, [parameters.privacy]"
+    if not isinstance(section, dict):
+        raise ParameterError(f"{where} must be a section, got {section!r}")
+    _require_known(section, PRIVACY_FIELDS, where)
+    for field in PRIVACY_FIELDS:
+        if field not in section:
+            raise ParameterError(f"{where}: {field} is missing")
+    try:
+        return LabelPrivacy(**section)
+    except ParameterError as error:
+        raise ParameterError(f"{where}: {error}") from None
 
 
 def _require_file_names(names: Iterable[str], path: Path) -> None:
@@ -336,6 +364,7 @@ def write_results(federation: FederationFile, fitted: CrossClientLabelPropagatio
     """Write one ``NAME.csv`` per client and ``cost.json``; all or nothing.
 
     Columns: id, label (empty where there is none), confidence, and the probability of every class.
+    ``cost.json`` also says whose labels were counted and who vanished.
 
     Returns:
         The files written.
@@ -355,7 +384,8 @@ def write_results(federation: FederationFile, fitted: CrossClientLabelPropagatio
                 _write_predictions(file, client, fitted, j)
                 written.append(file)
             cost = Path(scratch) / "cost.json"
-            cost.write_text(json.dumps(fitted.cost_.to_dict(), indent=2) + "\n", encoding="utf-8")
+            content = participation(fitted) | fitted.cost_.to_dict()
+            cost.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             written.append(cost)
             folder.mkdir(exist_ok=True)
             return [file.replace(folder / file.name) for file in written]

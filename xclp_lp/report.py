@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,8 +15,9 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
 from xclp_lp.bench import SumPlan
-from xclp_lp.estimator import Plan
+from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 from xclp_lp.labels import UNLABELLED
+from xclp_lp.session import Departure
 from xclp_lp.wording import count, listing
 
 SECONDS = {
@@ -133,7 +136,32 @@ def plan_lines(
     without = [client for client, number in labelled.items() if not number]
     line = f"{sum(labelled.values()):,} of {count(rows, 'row')} labelled"
     yield line + f"; clients without labels: {listing(without, 5)}" * bool(without)
+    params = plan.params
+    if params.class_weight is not None:
+        yield "labels weigh 1/(labels of their class), totals that the server does not learn"
+    if params.privacy is not None:
+        asked = params.privacy
+        yield (
+            f"labels are ({asked.epsilon:g}, {asked.delta:g})-differentially private while the "
+            f"noise of {count(asked.noise_contributors, 'client')} is unknown to whoever looks"
+        )
+    if params.threshold is not None:
+        yield f"goes on without clients that vanish, down to {params.threshold:,}"
     yield estimate_line(plan.params.hamming, plan.sizes, plan.params.n_bits)
+
+
+def departure_lines(departures: Sequence[Departure]) -> Iterator[str]:
+    """Say who vanished, when, and what that means."""
+    for gone in departures:
+        yield f"{gone.client} vanished before the end of the step {gone.step!r}: {gone.effect}."
+
+
+def participation(fitted: CrossClientLabelPropagation) -> dict[str, Any]:
+    """Return for a file whose labels were counted, and who vanished, when, with what effect."""
+    return {
+        "contributors": list(fitted.contributors_),
+        "departures": [asdict(gone) | {"effect": gone.effect} for gone in fitted.departures_],
+    }
 
 
 def cost_table(cost: Cost) -> Table:

@@ -91,6 +91,8 @@ from xclp_lp.propagation import Prediction, influence, predict
 
 DIGEST_BYTES = 32
 PROTOCOL_VERSION = 2
+ROUNDING = 1 + 2.0**-30
+"""What two parties' float64 computations of one sensitivity differ by at most."""
 
 ClassWeight: TypeAlias = Literal["balanced"] | None
 
@@ -159,21 +161,23 @@ class Parameters:
             raise ParameterError(f"hamming must be the name of a back end, got {self.hamming!r}")
         get_backend(self.hamming)
         FixedPoint(self.fraction_bits)
+        if self.class_weight not in (None, "balanced"):
+            raise ParameterError(
+                f"class_weight must be None or 'balanced', got {self.class_weight!r}"
+            )
+        if self.privacy is not None and not isinstance(self.privacy, LabelPrivacy):
+            raise ParameterError(f"privacy must be a LabelPrivacy, got {self.privacy!r}")
+        if self.privacy is not None and self.class_weight is not None:
+            raise ParameterError(
+                "class_weight and privacy exclude each other: the exact totals of the classes "
+                "would tell what the noise hides"
+            )
         if self.threshold is not None:
             object.__setattr__(self, "threshold", _integer("threshold", self.threshold))
             if self.threshold < self.fewest_clients:
                 raise ParameterError(
                     f"threshold must be at least {self.fewest_clients}, got {self.threshold}"
                 )
-        if self.class_weight not in (None, "balanced"):
-            raise ParameterError(
-                f"class_weight must be None or 'balanced', got {self.class_weight!r}"
-            )
-        if self.privacy is not None and self.class_weight is not None:
-            raise ParameterError(
-                "class_weight and privacy exclude each other: the exact totals of the classes "
-                "would tell what the noise hides"
-            )
 
     @property
     def fewest_clients(self) -> int:
@@ -191,6 +195,15 @@ class Parameters:
         """Return the digests that the first message of every client carries."""
         agreed = {f.name: getattr(self, f.name) for f in fields(self)}
         return Agreement(**agreed | {"hamming": get_backend(self.hamming).name})
+
+    def require_accountant(self) -> None:
+        """Refuse privacy of labels where its accountant is not installed.
+
+        Raises:
+            ParameterError: says what to install.
+        """
+        if self.privacy is not None:
+            self.privacy.rho()
 
     def require_rows(self, n: int) -> None:
         """Refuse a k for which n rows in all are too few.
@@ -355,9 +368,14 @@ class Departure:
     contributed: bool
 
     @property
+    def in_graph(self) -> bool:
+        """Return whether its points are in the graph."""
+        return self.step not in BEFORE_GRAPH
+
+    @property
     def effect(self) -> str:
         """Return what that means, for whom (paper, §4.3, Robustness)."""
-        if self.step in BEFORE_GRAPH:
+        if not self.in_graph:
             return (
                 "for the others as if it had never taken part: its points are not in the graph. It "
                 "gets no labels"
@@ -462,10 +480,21 @@ def noise_of_client(
         rng: source of the noise.
 
     Raises:
-        FaultyPeer: the server names a sensitivity below that of this client's own columns.
+        FaultyPeer: the server names a sensitivity below that of this client's own columns, or one
+            that no columns have.
     """
     codec = FixedPoint(params.fraction_bits, clients)
-    if params.privacy is None or label_sensitivity(columns, codec) > sensitivity:
+    # No eigenvalue of S is above 1/(1 − α), and rounding moves no entry by more than 1/2; with
+    # room for what the solver leaves.
+    grid = np.ldexp(1.0, params.fraction_bits)
+    largest = 1.01 * np.sqrt(2) * (grid / (1 - params.alpha) + np.sqrt(len(columns)) / 2)
+    if sensitivity > largest:
+        raise FaultyPeer(
+            SERVER, f"names a sensitivity of {sensitivity:g}, and {largest:g} is the most possible"
+        )
+    # Another machine adds up in another order; `client_variance` has room for that.
+    own = label_sensitivity(columns, codec)
+    if params.privacy is None or own > sensitivity * ROUNDING:
         raise FaultyPeer(SERVER, "names a sensitivity below that of the columns that it sent")
     nothing = np.zeros((len(columns), len(params.classes)), codec.dtype)
     return add_noise(nothing, params.privacy.client_variance(sensitivity, len(columns)), rng)
@@ -547,7 +576,10 @@ async def client_role(
     Raises:
         ProtocolError: another party failed; the children say which.
         Excluded: the others went on without this client.
+        DataError, EncodingOverflow: this client's scores do not fit the fixed-point code.
+        ParameterError: dp-accounting is needed and not installed.
     """
+    params.require_accountant()
     kept = ~zero_rows(data.vectors)
     vectors, codes = data.vectors[kept], data.codes[kept]
     labelled = codes != UNLABELLED
@@ -627,9 +659,12 @@ async def server_role(
     Raises:
         TooFewParties: fewer clients than the threshold are left.
         FaultyPeer: a client has other parameters, another projection or impossible sizes.
-        ParameterError: k is not smaller than the number of rows.
+        ParameterError: k is not smaller than the number of rows; dp-accounting is needed and not
+            installed.
         DataError: no row is labelled.
+        EncodingOverflow: the sums with their noise do not fit the ring.
     """
+    params.require_accountant()
     at_least = params.threshold or params.fewest_clients
     missed: dict[str, str] = {}
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,6 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from session_runs import (
+    SEED,
+    SMALL,
+    Data,
+    bits_of,
+    blobs,
+    check_outcome,
+    client,
+    expected_labels,
+    federation,
+    in_graph,
+    predictions,
+)
 
 from xclp_crypto import wire
 from xclp_crypto.errors import (
@@ -19,16 +32,17 @@ from xclp_crypto.errors import (
     FaultyPeer,
     ParameterError,
     ProtocolError,
-    Stalled,
     TooFewParties,
-    XclpError,
 )
 from xclp_crypto.primitives.identity import IdentityKey
+from xclp_crypto.privacy import LabelPrivacy
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.secure_sum import (
+    double_masks,
     ideal_row_sums_client,
     ideal_row_sums_server,
     row_sums,
+    row_sums_recover,
 )
 from xclp_crypto.protocols.setup import (
     SERVER,
@@ -49,111 +63,20 @@ from xclp_crypto.testing import (
     uniformity,
     views,
 )
-from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Role
+from xclp_crypto.transport.simulate import Delivery, Faults, Role
 from xclp_lp import session
 from xclp_lp.labels import UNLABELLED, one_hot
-from xclp_lp.lsh import hash_bits, projection
-from xclp_lp.propagation import RESOLUTION, Prediction, pooled
+from xclp_lp.propagation import RESOLUTION, pooled
 from xclp_lp.session import (
     ClientData,
     Graph,
     Influence,
+    Labelled,
     Parameters,
     Participants,
     Prepared,
     client_role,
-    server_role,
 )
-
-SEED = bytes(range(32))
-Data = dict[str, ClientData]
-
-
-def federation(
-    data: Mapping[str, ClientData],
-    params: Parameters | Mapping[str, Parameters],
-    *,
-    seed: int = 0,
-    projection_seed: bytes | Mapping[str, bytes] | None = SEED,
-    at_least: int = 2,
-    others: Mapping[str, Role] | None = None,
-    identities: Mapping[str, Identities] | None = None,
-) -> Callable[[], dict[str, Role]]:
-    """A factory of one session's roles; `params` and `projection_seed` may differ by party."""
-    pins = identities or {}
-
-    def make() -> dict[str, Role]:
-        rng = SeededRng(seed)
-        invited = tuple(data)
-
-        def own(value: Any, party: str) -> Any:
-            return value[party] if isinstance(value, Mapping) else value
-
-        roles: dict[str, Role] = {
-            name: partial(
-                client_role,
-                data=data[name],
-                params=own(params, name),
-                invited=invited,
-                rng=rng.child(name),
-                projection_seed=own(projection_seed, name),
-                identities=pins.get(name),
-            )
-            for name in data
-        }
-        roles |= others or {}
-        roles[SERVER] = partial(
-            server_role,
-            params=own(params, SERVER),
-            invited=invited,
-            rng=rng.child(SERVER),
-            at_least=at_least,
-            identities=pins.get(SERVER),
-        )
-        return roles
-
-    return make
-
-
-def predictions(make: Callable[[], dict[str, Role]]) -> dict[str, Prediction]:
-    outcome = run(make).raise_errors()
-    return {name: p for name, p in outcome.results.items() if name != SERVER}
-
-
-def client(vectors: Any, codes: Any) -> ClientData:
-    return ClientData(np.array(vectors, dtype=np.float64), np.array(codes, dtype=np.int64))
-
-
-def in_graph(own: ClientData) -> NDArray[np.bool_]:
-    return own.vectors.any(axis=1)
-
-
-def bits_of(own: ClientData, n_bits: int, seed: bytes = SEED) -> NDArray[np.uint8]:
-    return hash_bits(own.vectors[in_graph(own)], projection(seed, n_bits, own.vectors.shape[1]))
-
-
-def expected_labels(
-    data: Data, params: Parameters, present: Sequence[str], contributors: Sequence[str]
-) -> dict[str, NDArray[np.int64]]:
-    """Labels of plain propagation over the rows of `present` with the labels of `contributors`."""
-    codes = {c: data[c].codes[in_graph(data[c])] for c in present}
-    together = pooled(
-        [bits_of(data[c], params.n_bits) for c in present],
-        [
-            one_hot(codes[c] if c in contributors else codes[c] * 0 - 1, len(params.classes))
-            for c in present
-        ],
-        k=min(params.k, sum(map(len, codes.values())) - 1),
-        alpha=params.alpha,
-        gamma=params.gamma,
-        include_self=params.include_self,
-        ties=params.ties,
-    )
-    result = {}
-    for c, prediction in zip(present, together, strict=True):
-        result[c] = np.full(len(data[c].codes), UNLABELLED, dtype=np.int64)
-        result[c][in_graph(data[c])] = prediction.labels
-    return result
 
 
 def dense_scores(
@@ -250,27 +173,10 @@ def federations(
     return data, params
 
 
-def blobs(
-    sizes: Mapping[str, int], labelled: int = 2, n_classes: int = 3, d: int = 5, seed: int = 0
-) -> Data:
-    """Points around one centre per class, the first few rows of each client labelled."""
-    rng = np.random.default_rng(seed)
-    centres = 2 * rng.standard_normal((n_classes, d))
-    data = {}
-    for name, n in sizes.items():
-        y = rng.integers(0, n_classes, n)
-        x = centres[y] + rng.standard_normal((n, d))
-        data[name] = client(x, np.where(np.arange(n) < labelled, y, UNLABELLED))
-    return data
-
-
-SMALL = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, hamming="masked")
-
-
 def assert_equals_pooled(data: Data, params: Parameters) -> None:
     outcome = run(federation(data, params)).raise_errors()
     rows = {name: int(in_graph(own).sum()) for name, own in data.items()}
-    assert outcome.results.pop(SERVER) == Graph(rows, tuple(data))
+    assert outcome.results.pop(SERVER) == Graph(rows, tuple(data), ())
     assert not outcome.unread
     expected = expected_labels(data, params, tuple(data), tuple(data))
     dense = dense_rows(data, params)
@@ -430,8 +336,8 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
         links[sender, receiver] = links.get((sender, receiver), 0) + size
 
     for c, rows in sizes.items():
-        # Ten agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
-        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=80, numbers=3))
+        # 13 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
+        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=104, numbers=3))
         count(SERVER, c, wire.TAG_BYTES + Directory.size(invited=p, numbers=3))
         for peer in sizes:
             if peer != c:
@@ -442,13 +348,15 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
         count(c, SERVER, sealed_size(Prepared.size(rows=rows)))
         count(SERVER, c, sealed_size(Participants.size(clients=p)))
         count(SERVER, c, sealed_size(Influence.size(rows=n, labelled=min(rows, 1))))
+        count(c, SERVER, sealed_size(Labelled.size()))
     for (sender, receiver), size in get_backend(hamming).bytes_per_link(sizes, 17).items():
         count(sender, receiver, size)
     ends = np.cumsum(list(sizes.values()))
     owned = {
         c: np.arange(end - rows, end) for (c, rows), end in zip(sizes.items(), ends, strict=True)
     }
-    for (sender, receiver), size in row_sums.bytes_per_link(owned, 3).items():
+    graph = params.mask_graph(tuple(sizes))
+    for (sender, receiver), size in row_sums.bytes_per_link(owned, 3, graph).items():
         count(sender, receiver, size)
 
     metered: dict[tuple[str, str], int] = {}
@@ -486,7 +394,7 @@ def test_steps_are_named() -> None:
     cost = run(federation(blobs({"a": 4, "b": 3}), SMALL)).raise_errors().cost
     names = ["setup", "hashing", "hamming", "propagation", "row sums", "labels"]
     assert list(cost.steps) == names
-    assert [cost.rounds_in(step) for step in names] == [6, 1, 1, 1, 3, 0]
+    assert [cost.rounds_in(step) for step in names] == [6, 1, 1, 1, 8, 1]
 
 
 @pytest.mark.parametrize("projection_seed", [SEED, None])
@@ -503,167 +411,6 @@ def test_a_seeded_session_repeats_itself_byte_for_byte(projection_seed: bytes | 
     other = digest(1)
     assert first.keys() == other.keys()
     assert all(first[key] != other[key] for key in first)
-
-
-# Dropouts
-
-
-def run_and_watch(
-    make: Callable[[], dict[str, Role]], vanish: Mapping[str, int]
-) -> tuple[Outcome, dict[str, set[str]]]:
-    """Run with dropouts; also return which types of messages each party sent to the server."""
-    sent: dict[str, set[str]] = {}
-
-    def watch(delivery: Delivery) -> bytes:
-        if delivery.receiver == SERVER:
-            sent.setdefault(delivery.sender, set()).add(delivery.message)
-        return delivery.payload
-
-    return run(make, Faults(vanish=vanish, on_message=watch)), sent
-
-
-def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
-    """Everybody ended; whoever has labels has those of the graph that the server reports."""
-    ended = {*outcome.results, *outcome.errors, *outcome.vanished}
-    assert ended == {*data, SERVER}
-    assert all(isinstance(error, XclpError) for error in outcome.errors.values())
-    graph = outcome.results.get(SERVER)
-    everybody = tuple(data)
-    present = everybody if graph is None else tuple(graph.sizes)
-    contributors = everybody if graph is None else graph.contributors
-    expected = expected_labels(data, params, present, contributors)
-    for name, result in outcome.results.items():
-        if name != SERVER:
-            assert name in contributors
-            assert result.labels.tolist() == expected[name].tolist()
-
-
-DROPOUT_DATA = blobs({"a": 4, "b": 5, "c": 3}, labelled=2, seed=302)
-LAST_UPLOAD = {
-    "plain": "Sealed[PlainBits]",
-    "masked": "Sealed[DistanceShares]",
-    "rlwe": "Sealed[DistanceShares]",
-}
-
-
-@pytest.mark.parametrize("hamming", LAST_UPLOAD)
-@pytest.mark.parametrize("gone", ["a", "b", "c"])
-def test_a_client_that_vanishes_changes_what_the_paper_says(hamming: str, gone: str) -> None:
-    """Paper, Robustness: absent before H; only unlabelled after it; no effect after the sums."""
-    params = replace(SMALL, hamming=hamming)
-    make = federation(DROPOUT_DATA, params)
-    whole = run(make).raise_errors()
-    labels = {c: whole.results[c].labels.tolist() for c in DROPOUT_DATA}
-    stages = set()
-    for after in range(whole.operations[gone]):
-        outcome, sent = run_and_watch(make, {gone: after})
-        assert outcome.vanished == (gone,)
-        assert not outcome.errors, (after, outcome.errors)
-        check_outcome(outcome, DROPOUT_DATA, params)
-        uploaded = LAST_UPLOAD[hamming] in sent.get(gone, set())
-        contributed = "Sealed[RowSumsUpload]" in sent.get(gone, set())
-        others = tuple(c for c in DROPOUT_DATA if c != gone)
-        graph = outcome.results[SERVER]
-        assert tuple(graph.sizes) == (tuple(DROPOUT_DATA) if uploaded else others)
-        assert graph.contributors == (tuple(DROPOUT_DATA) if contributed else others)
-        if contributed:
-            assert {c: outcome.results[c].labels.tolist() for c in others} == {
-                c: labels[c] for c in others
-            }
-        stages.add((uploaded, contributed))
-    assert stages == {(False, False), (True, False), (True, True)}
-
-
-def test_dropping_out_matters_in_the_data_of_these_tests() -> None:
-    """The three outcomes differ, so that the tests above can tell them apart."""
-    everybody = tuple(DROPOUT_DATA)
-    for gone in everybody:
-        others = tuple(c for c in everybody if c != gone)
-        full = expected_labels(DROPOUT_DATA, SMALL, everybody, everybody)
-        silent = expected_labels(DROPOUT_DATA, SMALL, everybody, others)
-        absent = expected_labels(DROPOUT_DATA, SMALL, others, others)
-        as_lists = [[x[c].tolist() for c in others] for x in (full, silent, absent)]
-        assert as_lists[0] != as_lists[1] != as_lists[2] != as_lists[0], gone
-
-
-@pytest.mark.parametrize("hamming", ["plain", "masked"])
-def test_when_the_server_vanishes_clients_stall_or_have_the_right_labels(hamming: str) -> None:
-    params = replace(SMALL, hamming=hamming)
-    make = federation(DROPOUT_DATA, params)
-    finished = 0
-    for after in range(run(make).raise_errors().operations[SERVER]):
-        outcome, _ = run_and_watch(make, {SERVER: after})
-        check_outcome(outcome, DROPOUT_DATA, params)
-        finished += len(outcome.results)
-        for error in outcome.errors.values():
-            assert isinstance(error, Stalled)
-            assert error.waiting_for == (SERVER,)
-    assert finished == 1 + 2  # it vanishes before the second and before the third block
-
-
-@pytest.mark.parametrize("pair", [("a", "b"), ("a", "c"), ("b", "c")])
-def test_too_few_clients_stop_the_session(pair: tuple[str, str]) -> None:
-    make = federation(DROPOUT_DATA, SMALL)
-    operations = run(make).raise_errors().operations
-    for after in range(operations[pair[0]]):
-        vanish = {pair[0]: after, pair[1]: min(after, operations[pair[1]] - 1)}
-        outcome, sent = run_and_watch(make, vanish)
-        check_outcome(outcome, DROPOUT_DATA, SMALL)
-        (left,) = {*DROPOUT_DATA} - {*pair}
-        if left in outcome.results:  # both had done their part
-            assert all("Sealed[RowSumsUpload]" in sent[c] for c in pair)
-        else:
-            assert isinstance(outcome.errors[SERVER], TooFewParties)
-
-
-def test_the_server_can_insist_on_more_clients() -> None:
-    make = federation(DROPOUT_DATA, SMALL, at_least=3)
-    assert not run(make).errors
-    for after in range(run(make).operations["b"]):
-        outcome, sent = run_and_watch(make, {"b": after})
-        check_outcome(outcome, DROPOUT_DATA, SMALL)
-        if "Sealed[RowSumsUpload]" not in sent.get("b", set()):
-            assert isinstance(outcome.errors[SERVER], TooFewParties)
-            assert outcome.errors[SERVER].needed == 3
-            assert "a" not in outcome.results
-
-
-def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
-    data = blobs({"a": 4, "b": 5, "c": 3}, labelled=0)
-    data["a"].codes[:2] = [0, 1]
-    make = federation(data, SMALL)
-    messages = set()
-    for after in range(run(make).raise_errors().operations["a"]):
-        outcome, sent = run_and_watch(make, {"a": after})
-        check_outcome(outcome, data, SMALL)
-        if SERVER in outcome.errors:
-            messages.add(str(outcome.errors[SERVER]))
-            assert LAST_UPLOAD["masked"] not in sent.get("a", set())
-        elif "Sealed[RowSumsUpload]" not in sent.get("a", set()):
-            for name in ("b", "c"):
-                assert (outcome.results[name].labels == UNLABELLED).all()
-                assert (outcome.results[name].confidence == 0).all()
-    assert messages == {
-        "no client has a label, so nothing can spread",
-        "no client that is left has a labelled row, so nothing can spread",
-    }
-
-
-def test_k_shrinks_when_dropouts_leave_fewer_rows() -> None:
-    data = blobs({"a": 4, "b": 2, "c": 1}, labelled=1)
-    params = replace(SMALL, k=5)
-    make = federation(data, params)
-    operations = run(make).raise_errors().operations["a"]
-    sizes = set()
-    for after in range(operations):
-        outcome, _ = run_and_watch(make, {"a": after})
-        check_outcome(outcome, data, params)
-        if SERVER in outcome.results:
-            sizes.add(tuple(outcome.results[SERVER].sizes))
-        else:  # it vanished so early that k was still compared with the rows announced
-            assert isinstance(outcome.errors[SERVER], ParameterError)
-            assert "k = 5, rows = 3" in str(outcome.errors[SERVER])
-    assert sizes == {("b", "c"), ("a", "b", "c")}
 
 
 # Altered messages
@@ -702,6 +449,9 @@ def test_an_altered_or_lost_message_gives_the_right_labels_or_a_typed_error(hamm
         ("include_self", True),
         ("ties", "lowest-index"),
         ("fraction_bits", 30),
+        ("threshold", 2),
+        ("class_weight", "balanced"),
+        ("privacy", LabelPrivacy(1.0, 1e-6, 1)),
     ],
 )
 def test_other_parameters_are_named_with_their_client(odd: str, field: str, value: Any) -> None:
@@ -730,7 +480,7 @@ def test_another_version_of_the_protocol_is_named() -> None:
     error = run(federation(data, {"a": SMALL, "b": newer, SERVER: SMALL})).errors[SERVER]
     assert isinstance(error, FaultyPeer)
     assert error.parties == ("b",)
-    assert "must agree on version (here 1)" in str(error)
+    assert f"must agree on version (here {SMALL.version})" in str(error)
 
 
 def test_numpy_numbers_agree_with_pythons() -> None:
@@ -870,11 +620,26 @@ def test_a_score_that_does_not_fit_is_refused_before_it_is_sent() -> None:
         ("fraction_bits", 63, r"in 0 … 62 .* got 63"),
         ("fraction_bits", -1, "got -1"),
         ("fraction_bits", 2.0, "fraction_bits must be an integer, got 2.0"),
+        ("threshold", 1, "threshold must be at least 2, got 1"),
+        ("threshold", 2.5, "threshold must be an integer, got 2.5"),
+        ("threshold", True, "threshold must be an integer, got True"),
+        ("class_weight", "yes", "class_weight must be None or 'balanced', got 'yes'"),
+        ("class_weight", True, "class_weight must be None or 'balanced', got True"),
+        ("privacy", (1.0, 1e-6, 2), r"privacy must be a LabelPrivacy, got \(1.0"),
     ],
 )
 def test_parameters_out_of_range(field: str, value: Any, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         replace(SMALL, **{field: value})
+
+
+def test_privacy_needs_clients_that_add_noise_and_no_totals() -> None:
+    private = replace(SMALL, privacy=LabelPrivacy(1.0, 1e-6, 3))
+    assert private.fewest_clients == 4
+    with pytest.raises(ParameterError, match="threshold must be at least 4, got 3"):
+        replace(private, threshold=3)
+    with pytest.raises(ParameterError, match="class_weight and privacy exclude each other"):
+        replace(private, class_weight="balanced")
 
 
 # What the parties see
@@ -941,12 +706,11 @@ def test_the_servers_view_does_not_depend_on_the_labels() -> None:
 
 
 def test_the_same_test_finds_missing_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = row_sums.pair_masks
+    def no_mask(*args: Any) -> NDArray[np.uint64]:
+        return np.zeros(args[-1], dtype=np.uint64)
 
-    def no_masks(*args: Any) -> dict[str, NDArray[np.uint64]]:
-        return {peer: np.zeros_like(mask) for peer, mask in original(*args).items()}
-
-    monkeypatch.setattr(row_sums, "pair_masks", no_masks)
+    monkeypatch.setattr(double_masks, "accumulate", lambda *args, **options: None)
+    monkeypatch.setattr(row_sums_recover, "owner_mask", no_mask)
     one, two = upload_counts(VIEW_DATA, 5), upload_counts(relabelled(VIEW_DATA), 5)
     assert uniformity(one) < 1e-9
     assert same_distribution(one, two) < 1e-9
@@ -966,14 +730,15 @@ def test_nobody_receives_vectors_or_labels(
     seen = views(federation(VIEW_DATA, replace(VIEW_PARAMS, hamming=hamming)))
     setup = {"Received", "Confirm"}
     assert {kind_of(m) for _, m in seen[SERVER]} == {
-        *("Hello", *setup, "Prepared", *at_server, "RowSumsUpload")
+        *("Hello", *setup, "Prepared", *at_server),
+        *("SumReady", "RowSumsUpload", "SumReveal", "Labelled"),
     }
     by_client = [{kind_of(m) for _, m in seen[c]} for c in VIEW_DATA]
     assert set.union(*by_client) >= set(at_clients)
     for kinds in by_client:
         assert kinds - set(at_clients) == {
             *("Directory", "SeedShare", "Roster", "Participants", "Influence"),
-            *("RowSumsRound", "RowSumsBlock"),
+            *("SumShares", "SumClients", "SumSurvivors", "SumSeen", "RowSumsBlock"),
         }
 
 

@@ -4,8 +4,9 @@ The driver meters bytes and rounds, attributes seconds to party and step, can le
 and messages be lost or altered, and is deterministic: parties run in the order in which they were
 given, each until it waits. Time does not pass; a *deadline* is the moment at which nobody can
 move any more. Then one wait ends, in this order: one on parties that have all ended; one that has
-a deadline (`gather` with `at_least`), of the party given first, so give the server last: its
-deadlines are the longest. Only then a party that was cut off comes back, and when there is none, a
+a deadline (`gather` with `at_least`) and waits only for parties that have ended or are cut off;
+any other that has a deadline, of the party given first, so give the server last: its deadlines are
+the longest. Only then a party that was cut off comes back, and when there is none, a
 wait without a deadline stalls.
 """
 
@@ -439,15 +440,23 @@ class Simulation:
 
     def _hopeless(self, party: _Party) -> bool:
         """Return whether `party` waits only for parties that have ended or do not exist."""
-        parties = self._parties
-        return all(name not in parties or parties[name].ended for name in party.missing)
+        return all(map(self._gone, party.missing))
+
+    def _gone(self, name: str) -> bool:
+        return name not in self._parties or self._parties[name].ended
 
     def _give_up_one_wait(self) -> bool:
         """At the deadline, end one wait or bring one party back; False when nobody is left."""
         waiting = [(p, p.waiting) for p in self._parties.values() if p.waiting is not None]
-        urgent = [(p, wait) for p, wait in waiting if self._hopeless(p)] or [
-            (p, wait) for p, wait in waiting if wait.at_least is not None
+        limited = [(p, wait) for p, wait in waiting if wait.at_least is not None]
+        urgent = [(p, wait) for p, wait in waiting if self._hopeless(p)]
+        # Whoever waits for a party that itself waits for one that is cut off would blame the wrong.
+        urgent = urgent or [
+            (p, wait)
+            for p, wait in limited
+            if all(self._gone(name) or name in self._away for name in p.missing)
         ]
+        urgent = urgent or limited
         if self._away and not urgent:
             name = next(iter(self._away))
             party = self._away.pop(name)

@@ -47,6 +47,32 @@ class Federation:
             np.unique(np.linspace(0, len(y) - 1, min(rows, len(y))).round().astype(np.intp))
             for y in self.labels
         ]
+        return self._only(picks)
+
+    def imbalanced(self, ratio: float) -> Federation:
+        """Return the same clients with ever fewer rows of each class in turn.
+
+        Of the first class each client keeps all rows, of the last one in `ratio`, and of those
+        between so many that each class has the same multiple of the next; at least one of every
+        class that it has. They are spread evenly over its rows of the class.
+
+        Raises:
+            ParameterError: the ratio is below 1 or not finite.
+        """
+        if not 1 <= ratio < np.inf:
+            raise ParameterError(f"imbalance must be at least 1 and finite, got {ratio}")
+        steps = max(1, len(self.classes) - 1)
+        picks = []
+        for y in self.labels:
+            kept = []
+            for c, name in enumerate(self.classes):
+                rows = np.flatnonzero(y == name)
+                count = min(len(rows), max(1, round(len(rows) / ratio ** (c / steps))))
+                kept.append(rows[np.linspace(0, len(rows) - 1, count).round().astype(np.intp)])
+            picks.append(np.sort(np.concatenate(kept)))
+        return self._only(picks)
+
+    def _only(self, picks: Sequence[NDArray[np.intp]]) -> Federation:
         return replace(
             self,
             features=tuple(v[p] for v, p in zip(self.features, picks, strict=True)),

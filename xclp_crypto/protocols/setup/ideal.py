@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
+from xclp_crypto.errors import Excluded
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES, Agreement
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.identities import Identities
@@ -130,6 +131,8 @@ async def ideal_key_exchange_client(
     values = np.array(numbers, dtype=np.uint32)
     await io.send(SERVER, IdealHello(agreement.encode(), values))
     keys = await io.recv(IdealKeys, SERVER, invited=len(invited), numbers=len(values))
+    if not keys.present[list(invited).index(io.name)]:
+        raise Excluded(io.name, io.current_step)
     session = _session(io, keys, invited)
     session.authenticated = identities is not None
     return session
@@ -163,7 +166,7 @@ async def ideal_key_exchange_server(
         secrets = tuple(_pair_secret(master, party, other) for other in (*invited, SERVER))
         return IdealKeys(session_id, present, values, secrets)
 
-    for client in hellos:
+    for client in invited:
         await io.send(client, keys_of(client))
     session = _session(io, keys_of(SERVER), invited)
     session.authenticated = identities is not None

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto import wire
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError
+from xclp_crypto.errors import Excluded, FaultyPeer, FaultyPeerOrServer, ParameterError
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
 from xclp_crypto.primitives.identity import SIGNATURE_BYTES
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
@@ -239,6 +239,7 @@ async def key_exchange_client(
     Raises:
         ParameterError: this client is not invited, a number is out of range, an identity is
             missing, or the own key is not the one that is pinned.
+        Excluded: the others went on without this client.
         FaultyPeerOrServer: another client's entry has a weak key or an excessive number; with
             identities `FaultyPeer`, because that client has signed it.
         FaultyPeer: the server's directory does not list this client as it announced itself, or is
@@ -266,6 +267,10 @@ async def key_exchange_client(
         signature=len(hello.signature),
     )
     me = list(invited).index(io.name)
+    if directory.present.any() and not directory.present[me] and not any(directory.keys[me]):
+        if identities is not None:
+            await io.compute(_verify_directory, identities, directory, invited, agreement)
+        raise Excluded(io.name, io.current_step)
     if (
         not directory.present[me]
         or directory.keys[me] != hello.key
@@ -343,5 +348,5 @@ async def key_exchange_server(
     session = await io.compute(
         _open_session, io, own, directory, invited, agreement, identities is not None
     )
-    await io.send(tuple(hellos), directory)
+    await io.send(tuple(invited), directory)  # those who come later see that they are not in it
     return session

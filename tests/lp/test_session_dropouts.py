@@ -1,0 +1,385 @@
+"""Clients that vanish or are cut off, in every operation of a session (paper, Robustness)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+import pytest
+from session_runs import (
+    SMALL,
+    blobs,
+    check_outcome,
+    expected,
+    expected_labels,
+    federation,
+    random_case,
+    random_session,
+)
+
+from xclp_crypto.errors import (
+    Excluded,
+    FaultyPeer,
+    ParameterError,
+    Stalled,
+    TooFewParties,
+)
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.testing import every_schedule, run
+from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Role
+from xclp_lp.labels import UNLABELLED
+from xclp_lp.propagation import Prediction
+from xclp_lp.session import STEPS, Departure, Graph, Parameters
+
+CLIENTS = ("a", "b", "c", "d")
+DATA = blobs({"a": 4, "b": 5, "c": 3, "d": 4}, labelled=2, seed=1047)
+THREE = blobs({"a": 4, "b": 5, "c": 3}, labelled=2, seed=302)
+UPLOADS = {  # by back end, what a client sends last for H
+    "plain": "Sealed[PlainBits]",
+    "masked": "Sealed[DistanceShares]",
+    "rlwe": "Sealed[DistanceShares]",
+}
+VARIANTS = [
+    pytest.param(replace(SMALL, hamming="plain"), id="plain"),
+    pytest.param(SMALL, id="masked"),
+    pytest.param(replace(SMALL, hamming="plain", class_weight="balanced"), id="balanced"),
+]
+Sent = dict[str, set[str]]
+"""By party, the types of the messages that it sent to the server."""
+
+
+def run_and_watch(
+    make: Callable[[], dict[str, Role]],
+    vanish: Mapping[str, int | str] | None = None,
+    away: Mapping[str, int | str] | None = None,
+) -> tuple[Outcome, Sent]:
+    sent: Sent = {}
+
+    def watch(delivery: Delivery) -> bytes:
+        if delivery.receiver == SERVER:
+            sent.setdefault(delivery.sender, set()).add(delivery.message)
+        return delivery.payload
+
+    return run(make, Faults(vanish or {}, away or {}, watch)), sent
+
+
+def departure(client: str, sent: Sent, params: Parameters) -> Departure | None:
+    """What the server has to say of a client that vanished after these messages."""
+    messages = sent.get(client, set())
+    steps = {
+        "setup": ["Hello", "Sealed[Received]", "Sealed[Confirm]"],
+        "hashing": ["Sealed[Prepared]"],
+        "hamming": [UPLOADS[str(params.hamming)]],
+        "row sums": ["Sealed[SumReady]", "Sealed[RowSumsUpload]", "Sealed[SumReveal]"],
+        "labels": ["Sealed[Labelled]"],
+    }
+    for step, needed in steps.items():
+        if not messages.issuperset(needed):
+            return Departure(client, step, "Sealed[RowSumsUpload]" in messages)
+    return None
+
+
+def assert_same(found: Prediction, plain: Prediction) -> None:
+    assert found.labels.tolist() == plain.labels.tolist()
+    assert found.distribution == pytest.approx(plain.distribution, abs=1e-7)
+    assert found.confidence == pytest.approx(plain.confidence, abs=1e-6)
+
+
+def everywhere(make: Callable[[], dict[str, Role]], client: str) -> Iterator[int]:
+    """All operations of a client."""
+    yield from range(run(make).raise_errors().operations[client])
+
+
+def test_dropping_out_matters_in_the_data_of_these_tests() -> None:
+    """The three outcomes differ, so that the tests below can tell them apart."""
+    for data in (DATA, THREE):
+        everybody = tuple(data)
+        for gone in everybody:
+            others = tuple(c for c in everybody if c != gone)
+            full = expected_labels(data, SMALL, everybody, everybody)
+            silent = expected_labels(data, SMALL, everybody, others)
+            absent = expected_labels(data, SMALL, others, others)
+            as_lists = [[x[c].tolist() for c in others] for x in (full, silent, absent)]
+            assert as_lists[0] != as_lists[1] != as_lists[2] != as_lists[0], gone
+            # Its own labels tell as well whether they were counted.
+            assert full[gone].tolist() != silent[gone].tolist(), gone
+
+
+def check_vanishing(params: Parameters, gone: str) -> None:
+    make = federation(DATA, params)
+    others = tuple(c for c in CLIENTS if c != gone)
+    seen = set()
+    for after in everywhere(make, gone):
+        outcome, sent = run_and_watch(make, vanish={gone: after})
+        assert outcome.vanished == (gone,)
+        assert not outcome.errors, (after, outcome.errors)
+        missed = departure(gone, sent, params)
+        graph: Graph = outcome.results[SERVER]
+        assert graph.departures == (() if missed is None else (missed,))
+        in_time = UPLOADS[str(params.hamming)] in sent.get(gone, set())
+        assert tuple(graph.sizes) == (CLIENTS if in_time else others)
+        counted = missed is None or missed.contributed
+        assert graph.contributors == (CLIENTS if counted else others)
+        plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
+        for client in others:
+            assert_same(outcome.results[client], plain[client])
+        seen.add((missed.step, counted) if missed else None)
+    assert seen == {
+        *(("setup", False), ("hashing", False), ("hamming", False)),
+        *(("row sums", False), ("row sums", True), ("labels", True)),
+    }
+
+
+@pytest.mark.parametrize("params", VARIANTS)
+@pytest.mark.parametrize("gone", CLIENTS)
+def test_a_client_that_vanishes_changes_what_the_paper_says(params: Parameters, gone: str) -> None:
+    """Absent before H; only unlabelled after it; no effect once the sums have its upload."""
+    check_vanishing(params, gone)
+
+
+@pytest.mark.parametrize("gone", ["a", "c"])
+def test_so_it_does_with_rlwe(gone: str) -> None:
+    check_vanishing(replace(SMALL, hamming="rlwe", n_bits=32), gone)
+
+
+def check_returning(params: Parameters, gone: str) -> None:
+    make = federation(DATA, params)
+    others = tuple(c for c in CLIENTS if c != gone)
+    seen = set()
+    for after in everywhere(make, gone):
+        outcome, _ = run_and_watch(make, away={gone: after})
+        assert outcome.returned == (gone,), after
+        assert {*outcome.errors} <= {gone}
+        graph: Graph = outcome.results[SERVER]
+        plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
+        for client in others:
+            assert_same(outcome.results[client], plain[client])
+        missed = next((d for d in graph.departures if d.client == gone), None)
+        if gone in graph.sizes:
+            assert_same(outcome.results[gone], plain[gone])
+            seen.add((missed.step if missed else "", gone in graph.contributors))
+        else:
+            assert tuple(graph.sizes) == others
+            assert missed is not None
+            error = outcome.errors[gone]
+            assert isinstance(error, Excluded), (after, error)
+            seen.add((missed.step, False))
+    assert seen == {
+        *(("setup", False), ("hashing", False), ("hamming", False)),
+        *(("row sums", False), ("row sums", True), ("labels", True)),
+    }
+
+
+@pytest.mark.parametrize("params", VARIANTS)
+@pytest.mark.parametrize("gone", CLIENTS)
+def test_a_client_that_comes_back_finds_its_labels(params: Parameters, gone: str) -> None:
+    check_returning(params, gone)
+
+
+@pytest.mark.parametrize("gone", ["a", "c"])
+def test_so_it_does_with_rlwe_when_it_comes_back(gone: str) -> None:
+    check_returning(replace(SMALL, hamming="rlwe", n_bits=32), gone)
+
+
+def test_a_server_that_is_away_holds_everybody_up() -> None:
+    """All wait for it, except who heard something first: no other client answers it in time."""
+    make = federation(THREE, SMALL)
+    whole = []
+    for after in everywhere(make, SERVER):
+        outcome, _ = run_and_watch(make, away={SERVER: after})
+        check_outcome(outcome, THREE, SMALL)
+        assert outcome.returned == (SERVER,)
+        assert SERVER in outcome.results
+        whole.append(not outcome.errors and not outcome.results[SERVER].departures)
+    # It had sent their columns to one or two of the three, or the survivors to one.
+    assert whole.count(False) == 3
+
+
+@pytest.mark.parametrize("hamming", ["plain", "masked"])
+def test_when_the_server_vanishes_clients_stall_or_have_the_right_labels(hamming: str) -> None:
+    params = replace(SMALL, hamming=hamming)
+    make = federation(THREE, params)
+    finished, alone = [], 0
+    for after in everywhere(make, SERVER):
+        outcome, _ = run_and_watch(make, vanish={SERVER: after})
+        check_outcome(outcome, THREE, params)
+        finished.append(len(outcome.results))
+        for error in outcome.errors.values():
+            if isinstance(error, TooFewParties):  # it heard alone of the survivors
+                alone += 1
+            else:
+                assert isinstance(error, Stalled)
+                assert error.waiting_for == (SERVER,)
+    # Before the second and the third block, and before it hears that they arrived.
+    assert finished == [0] * (after - 2) + [1, 2, 3]
+    assert alone == 1
+
+
+# Several at different times
+
+
+@pytest.mark.parametrize("pair", [("a", "c"), ("d", "b")])
+def test_two_that_vanish_in_different_steps(pair: tuple[str, str]) -> None:
+    """With a threshold of two, every pair of steps has the effect that the paper states."""
+    params = replace(SMALL, hamming="plain", threshold=2)
+    make = federation(DATA, params)
+    for first in STEPS:
+        for second in STEPS:
+            vanish = dict(zip(pair, (first, second), strict=True))
+            outcome, sent = run_and_watch(make, vanish=vanish)
+            assert not outcome.errors, (vanish, outcome.errors)
+            graph: Graph = outcome.results[SERVER]
+            missed = [departure(c, sent, params) for c in pair]
+            assert set(graph.departures) == set(missed)
+            assert [d.step for d in graph.departures] == sorted(
+                (d.step for d in graph.departures), key=STEPS.index
+            )
+            early = STEPS[:3]  # before all distances are known
+            assert tuple(graph.sizes) == tuple(c for c in CLIENTS if vanish.get(c) not in early)
+            assert graph.contributors == tuple(
+                c for c in CLIENTS if vanish.get(c, "labels") == "labels"
+            )
+            plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
+            for client in {*CLIENTS} - {*pair}:
+                assert_same(outcome.results[client], plain[client])
+
+
+@pytest.mark.parametrize("pair", [("a", "b"), ("a", "c"), ("b", "c")])
+def test_too_few_clients_stop_the_session(pair: tuple[str, str]) -> None:
+    make = federation(THREE, SMALL)
+    operations = run(make).raise_errors().operations
+    (left,) = {*THREE} - {*pair}
+    stopped = 0
+    for after in range(operations[pair[0]]):
+        vanish = {pair[0]: after, pair[1]: min(after, operations[pair[1]] - 1)}
+        outcome, sent = run_and_watch(make, vanish=vanish)
+        check_outcome(outcome, THREE, SMALL)
+        if all("Sealed[SumReveal]" in sent.get(c, set()) for c in pair):
+            assert left in outcome.results
+        else:
+            assert isinstance(outcome.errors[SERVER], TooFewParties)
+            assert left not in outcome.results
+            stopped += 1
+    assert stopped > 10
+
+
+@pytest.mark.parametrize("threshold", [3, 4])
+def test_below_the_threshold_nothing_is_revealed(threshold: int) -> None:
+    """No client hands out a share, so the server holds masked uploads and no client has labels."""
+    params = replace(SMALL, threshold=threshold)
+    make = federation(DATA, params)
+    gone = CLIENTS[threshold - 1 :]
+    for step in ("setup", "hashing", "hamming", "row sums", "share", "upload"):
+        outcome, sent = run_and_watch(make, vanish=dict.fromkeys(gone, step))
+        error = outcome.errors[SERVER]
+        assert isinstance(error, TooFewParties)
+        assert (error.present, error.needed) == (threshold - 1, threshold)
+        assert "nothing was revealed" in str(error)
+        assert not outcome.results
+        assert not any("Sealed[SumReveal]" in messages for messages in sent.values())
+
+
+@pytest.mark.parametrize("threshold", [2, 3, None])
+def test_the_threshold_is_that_of_the_parameters(threshold: int | None) -> None:
+    """By default two for the distances, and in the sums a majority of those in the graph."""
+    params = replace(SMALL, hamming="plain", threshold=threshold)
+    make = federation(DATA, params)
+    late = run(make, Faults(vanish={"a": "upload", "b": "upload"}))
+    early = run(make, Faults(vanish={"a": "hamming", "b": "hamming"}))
+    assert (SERVER in late.results) is (threshold == 2)
+    assert (SERVER in early.results) is (threshold != 3)
+
+
+def test_a_server_that_goes_on_below_the_threshold_is_named() -> None:
+    loose = replace(SMALL, threshold=2)
+    object.__setattr__(loose, "agreement", replace(SMALL, threshold=3).agreement)
+    strict = replace(SMALL, threshold=3)
+    params = dict.fromkeys(THREE, strict) | {SERVER: loose}
+    outcome = run(federation(THREE, params), Faults(vanish={"a": "hamming"}))
+    for client in ("b", "c"):
+        error = outcome.errors[client]
+        assert isinstance(error, FaultyPeer)
+        assert error.parties == (SERVER,)
+        assert "goes on with 2 clients, below the threshold" in str(error)
+
+
+def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
+    data = blobs({"a": 4, "b": 5, "c": 3}, labelled=0)
+    data["a"].codes[:2] = [0, 1]
+    make = federation(data, SMALL)
+    messages = set()
+    for after in everywhere(make, "a"):
+        outcome, sent = run_and_watch(make, vanish={"a": after})
+        check_outcome(outcome, data, SMALL)
+        if SERVER in outcome.errors:
+            messages.add(str(outcome.errors[SERVER]))
+            assert UPLOADS["masked"] not in sent.get("a", set())
+        elif "Sealed[RowSumsUpload]" not in sent.get("a", set()):
+            for name in ("b", "c"):
+                assert (outcome.results[name].labels == UNLABELLED).all()
+                assert (outcome.results[name].confidence == 0).all()
+    assert messages == {
+        "no client has a label, so nothing can spread",
+        "no client that is left has a labelled row, so nothing can spread",
+    }
+
+
+def test_k_shrinks_when_dropouts_leave_fewer_rows() -> None:
+    data = blobs({"a": 4, "b": 2, "c": 1}, labelled=1)
+    params = replace(SMALL, k=5)
+    make = federation(data, params)
+    sizes = set()
+    for after in everywhere(make, "a"):
+        outcome, _ = run_and_watch(make, vanish={"a": after})
+        check_outcome(outcome, data, params)
+        if SERVER in outcome.results:
+            sizes.add(tuple(outcome.results[SERVER].sizes))
+        else:  # it vanished so early that k was still compared with the rows announced
+            assert isinstance(outcome.errors[SERVER], ParameterError)
+            assert "k = 5, rows = 3" in str(outcome.errors[SERVER])
+    assert sizes == {("b", "c"), ("a", "b", "c")}
+
+
+# What is said
+
+
+@pytest.mark.parametrize(
+    ("step", "contributed", "words"),
+    [
+        ("setup", False, ["as if it had never taken part", "not in the graph", "no labels"]),
+        ("hashing", False, ["as if it had never taken part"]),
+        ("hamming", False, ["as if it had never taken part"]),
+        ("row sums", False, ["points are in the graph", "labels are not counted", "comes back"]),
+        ("row sums", True, ["labels are counted", "nothing changes for the others", "comes back"]),
+        ("labels", True, ["labels are counted", "nothing changes for the others", "comes back"]),
+    ],
+)
+def test_a_departure_says_what_it_means(step: str, contributed: bool, words: list[str]) -> None:
+    effect = Departure("a", step, contributed).effect
+    assert all(word in effect for word in words)
+
+
+# Random faults
+
+
+def test_random_faults_end_in_the_right_labels_or_a_typed_error() -> None:
+    """A small sample; many more are one command, see tests/faults."""
+    ends = {"all": 0, "some": 0, "none": 0}
+    for case in every_schedule(random_session, range(24), per_seed=5):
+        data, params = random_case(case.seed)
+        try:
+            check_outcome(case.outcome, data, params)
+        except AssertionError as error:
+            error.add_note(str(case))
+            raise
+        found = sum(c in case.outcome.results for c in data)
+        ends["all" if found == len(data) else "some" if found else "none"] += 1
+    assert min(ends.values()) > 5, ends
+
+
+def test_random_cases_differ() -> None:
+    cases = [random_case(seed) for seed in range(40)]
+    assert {len(data) for data, _ in cases} == {3, 4, 5, 6, 7, 8}
+    assert {params.hamming for _, params in cases} == {"plain", "masked", "rlwe"}
+    assert {params.class_weight for _, params in cases} == {None, "balanced"}
+    assert {params.threshold for _, params in cases} >= {None, 2, 3}
