@@ -26,7 +26,7 @@ from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.protocols.hamming import BACKENDS
-from xclp_lp.bench import bench_hamming
+from xclp_lp.bench import bench_hamming, bench_sum, plan_sum
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import Comparison, compare, summary
 from xclp_lp.estimator import Plan
@@ -38,6 +38,7 @@ from xclp_lp.report import (
     estimate_line,
     plan_lines,
     size,
+    sum_line,
 )
 from xclp_lp.session import STEPS, ClassWeight
 
@@ -278,6 +279,70 @@ def bench_hamming_command(
     table.add_row("times as long as plain", f"{result['ratio_to_plain']:.1f}")
     table.add_row("peak memory", size(result["peak_rss"]))
     table.add_row("every distance exact", "yes" if result["exact"] else "NO")
+    console.print(table)
+    if json_file is not None:
+        _write_json(json_file, result)
+        console.print(f"written to {json_file}", markup=False, emoji=False)
+    if not result["exact"]:
+        raise typer.Exit(1)
+
+
+@bench_app.command("sum")
+def bench_sum_command(
+    clients: Annotated[int, typer.Option(min=2, help="Number of clients.")] = 10,
+    n_values: Annotated[int, typer.Option("--size", min=1, help="Values of each client.")] = (
+        1_000_000
+    ),
+    drop: Annotated[
+        int, typer.Option(min=0, help="Clients that vanish when their masks are agreed on.")
+    ] = 0,
+    bits: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64.")] = 64,
+    threshold: Annotated[
+        int | None,
+        typer.Option(help="Fewest survivors; by default a majority, with --sparse 90%."),
+    ] = None,
+    sparse: Annotated[
+        bool | None,
+        typer.Option(
+            "--sparse/--complete",
+            help="Masks with few other clients or with all; by default few from 101 clients on.",
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of the values; keys stay random.")] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result to this file.")
+    ] = None,
+) -> None:
+    """Time a secure sum of integers, with NumPy's sum of the same in the same run."""
+    if json_file is not None:
+        _require_writable(json_file)
+    plan = plan_sum(clients, n_values, drop=drop, bits=bits, threshold=threshold, sparse=sparse)
+    _print_lines([sum_line(plan)])
+    with StepReporter(console).showing() as progress:
+        result = bench_sum(
+            clients,
+            n_values,
+            drop=drop,
+            bits=bits,
+            threshold=threshold,
+            sparse=sparse,
+            repeat=repeat,
+            seed=seed,
+            progress=progress,
+        )
+    title = f"{clients} clients × {n_values:,} values × {bits} bits"
+    table = Table(title=title, title_justify="left")
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    table.add_row("seconds, all parties", f"{result['seconds']:.3f}")
+    table.add_row("clients in the sum", f"{result['survivors']} of {clients}")
+    table.add_row("bytes of all messages", size(result["bytes"]))
+    table.add_row("bytes that a client sends", size(result["upload_bytes_per_client"]))
+    table.add_row("masks of a client per second", size(1e9 * result["mask_gb_per_s"]))
+    table.add_row("times as long as plain", f"{result['ratio_to_plain']:.1f}")
+    table.add_row("peak memory", size(result["peak_rss"]))
+    table.add_row("every sum exact", "yes" if result["exact"] else "NO")
     console.print(table)
     if json_file is not None:
         _write_json(json_file, result)

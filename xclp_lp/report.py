@@ -15,6 +15,7 @@ from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
+from xclp_lp.bench import SumPlan
 from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.session import Departure
@@ -97,6 +98,18 @@ def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bit
     if seconds > LONG:
         line += "; rlwe and masked are much faster"
     return line
+
+
+def sum_line(plan: SumPlan) -> str:
+    """Say what a sum will cost, before anything is computed."""
+    graph = plan.graph
+    return (
+        f"sum over {count(len(graph.clients), 'client')}, each with {count(plan.size, 'value')} "
+        f"modulo 2^{plan.codec.modulus.bit_length() - 1} and masks with "
+        f"{count(graph.degree, 'other')}: {size(plan.total_bytes)} in "
+        f"{count(plan.rounds, 'round')}, about {size(plan.memory)} of memory; "
+        f"at least {graph.threshold} must stay, {plan.drop} vanish"
+    )
 
 
 def plan_lines(

@@ -1,4 +1,4 @@
-"""What `xclp bench hamming` reports is what happened."""
+"""What `xclp bench` reports is what happened."""
 
 from __future__ import annotations
 
@@ -68,3 +68,116 @@ def test_command_writes_the_same_keys(tmp_path: Path) -> None:
     result = json.loads(file.read_text("utf-8"))
     assert set(result) == KEYS
     assert (result["n"], result["m"], result["bits"]) == (4, 3, 64)
+
+
+SUM_KEYS = {
+    *("clients", "size", "drop", "bits", "threshold", "sparse", "neighbours", "repeat", "seed"),
+    *("seconds", "exact", "survivors", "bytes", "upload_bytes_per_client", "ratio_to_plain"),
+    *("peak_rss", "mask_gb_per_s"),
+}
+
+
+@pytest.mark.parametrize(
+    ("clients", "options", "neighbours"),
+    [
+        (3, {}, 2),
+        (5, {"bits": 32, "drop": 2}, 4),
+        (5, {"threshold": 2, "drop": 3, "seed": 1}, 4),
+        (60, {"sparse": True, "drop": 1, "repeat": 1}, 40),
+        (60, {"sparse": False, "repeat": 1}, 59),
+    ],
+)
+def test_a_sum_reports_every_key(clients: int, options: dict[str, int], neighbours: int) -> None:
+    options = {"repeat": 2} | options
+    result = bench.bench_sum(clients, 300, **options)
+    assert set(result) == SUM_KEYS
+    assert result["exact"] is True
+    assert result | {"clients": clients, "size": 300} | options == result
+    drop, word = options.get("drop", 0), options.get("bits", 64) // 8
+    assert result["survivors"] == clients - drop
+    assert result["neighbours"] == neighbours
+    assert result["sparse"] is (neighbours < clients - 1)
+    assert 300 * word < result["upload_bytes_per_client"] < 300 * word + 1000 * neighbours
+    planned = {k: v for k, v in options.items() if k not in ("repeat", "seed")}
+    plan = bench.plan_sum(clients, 300, **planned)
+    if not drop:
+        assert result["bytes"] == plan.total_bytes
+    else:
+        assert result["bytes"] < plan.total_bytes - drop * 300 * word
+    assert result["threshold"] == plan.graph.threshold
+    assert result["peak_rss"] > 10_000_000
+    assert result["mask_gb_per_s"] > 0
+    assert result["ratio_to_plain"] > 0
+
+
+def test_the_rounds_of_a_sum_are_those_that_are_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, rounds = bench.secure_sum, []
+
+    def spy(values, **options):  # type: ignore[no-untyped-def]
+        found = real(values, **options)
+        rounds.append(found.cost.rounds)
+        return found
+
+    monkeypatch.setattr(bench, "secure_sum", spy)
+    bench.bench_sum(3, 1, repeat=1)
+    assert rounds == [bench.plan_sum(3, 1).rounds]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_values_of_a_sum_fill_the_ring(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    real, extremes = bench.secure_sum, []
+
+    def spy(values, **options):  # type: ignore[no-untyped-def]
+        extremes.append(max(int(abs(v).max()) for v in values))
+        return real(values, **options)
+
+    monkeypatch.setattr(bench, "secure_sum", spy)
+    assert bench.bench_sum(4, 1000, bits=bits, repeat=1)["exact"] is True
+    assert 0.99 < extremes[0] * 4 / 2 ** (bits - 1) <= 1
+
+
+@pytest.mark.parametrize("wrong", ["total", "survivors"])
+def test_wrong_sums_are_reported(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    real = bench.secure_sum
+
+    def broken(values, **options):  # type: ignore[no-untyped-def]
+        found = real(values, **options)
+        if wrong == "total":
+            found.total[0] = np.nextafter(found.total[0], np.inf)
+            return found
+        return found._replace(survivors=found.survivors[:-1])
+
+    monkeypatch.setattr(bench, "secure_sum", broken)
+    assert bench.bench_sum(4, 10, drop=1, repeat=1)["exact"] is False
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"clients": 1}, "at least 2 clients"),
+        ({"size": 0}, "size must be at least 1, got 0"),
+        ({"size": 1 << 28}, "too many for one upload"),
+        ({"repeat": 0}, "repeat must be at least 1, got 0"),
+        ({"bits": 63}, "bits must be 32 or 64, got 63"),
+        ({"drop": 3}, r"drop must be in 0 … 2, got 3: of 5 clients the threshold of 3 must be"),
+        ({"drop": -1}, "drop must be in 0 … 2, got -1"),
+        ({"threshold": 6}, "threshold must be in 2 … 5"),
+        ({"clients": 5000, "size": 10**8}, "5000 clients with 100,000,000 values need .* GB"),
+    ],
+)
+def test_a_sum_that_cannot_be_measured_is_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        bench.bench_sum(**{"clients": 5, "size": 10} | change)
+
+
+def test_command_writes_the_keys_of_a_sum(tmp_path: Path) -> None:
+    file = tmp_path / "bench.json"
+    command = "bench sum --clients 10 --size 1000 --drop 1 --repeat 1 --json"
+    subprocess.run(  # noqa: S603  # our own command line
+        [sys.executable, "-m", "xclp_lp", *command.split(), str(file)], check=True
+    )
+    result = json.loads(file.read_text("utf-8"))
+    assert set(result) == SUM_KEYS
+    assert (result["clients"], result["size"], result["drop"]) == (10, 1000, 1)
+    assert (result["survivors"], result["threshold"], result["bits"]) == (9, 6, 64)
+    assert result["exact"] is True
