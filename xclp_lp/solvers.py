@@ -54,6 +54,7 @@ _TRIAL_SECONDS = 3e-5  # of an elimination that may turn out not to pay, for eac
 _REFINEMENTS = 5
 _SMALL = 200  # points that a dense factorisation takes less time for than any search
 _CG_DEGREE = 16  # most neighbours of a point that is eliminated before conjugate gradients
+_CG_MARGIN = 64  # how far below the tolerance: their errors, unlike rounding, have one direction
 _FLOAT32_CONDITION = 4096  # condition number up to which float32 factors make refinement converge
 _FLOAT32_CORE = 2000  # points from which the time of the factorisation is worth saving
 _LANE_COLUMNS = 32  # columns that one thread takes at a time: a few MB
@@ -302,7 +303,7 @@ class Propagator:
         scaled.data = core.data * np.repeat(root, np.diff(core.indptr)) * root[core.indices]
         # The diagonal is at most 1, so the scaled residual is at least as large as the real one.
         lanes = [
-            _Gradients(scaled, rhs[:, lane] * root[:, None], limits[lane] / 8)
+            _Gradients(scaled, rhs[:, lane] * root[:, None], limits[lane] / _CG_MARGIN)
             for lane in _lanes(rhs.shape[1])
         ]
         bound = _iterations(self._alpha)
