@@ -45,6 +45,7 @@ DENSE_BYTES = 1 << 32
 
 # Measured on two cores of a server of 2023; they only have to be right to a factor of two or so.
 _DENSE_RATE = 5e10 * WORKERS  # floating-point operations per second of a dense float64 Cholesky
+_FILL_SECONDS = 1e-8  # of a dense matrix, for each entry
 _SPARSE_RATE = 2e9 * WORKERS  # the same of products of sparse matrices and columns
 _MADE_SECONDS = 1e-8  # of eliminating, for each entry that a point adds to its neighbours' rows
 _KEPT_SECONDS = 3e-8  # of one level, for each entry of the matrix
@@ -534,8 +535,8 @@ def _blocks(n: int, columns: int) -> list[slice]:
 
 
 def _dense_seconds(n: int, columns: int) -> float:
-    """Predict a dense float64 Cholesky factorisation with its solutions."""
-    return float(n**3 / 3 + 2.0 * n**2 * columns) / _DENSE_RATE
+    """Predict a dense float64 matrix, its Cholesky factorisation and the solutions with it."""
+    return (n**3 / 3 + 2.0 * n**2 * columns) / _DENSE_RATE + _FILL_SECONDS * n**2
 
 
 def _iterations(alpha: float) -> int:
