@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test faults lint bench peers clean
+.PHONY: demo test faults lint bench peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -32,6 +32,12 @@ bench: $(VENV)/.bench-installed
 
 peers: $(VENV)/.bench-installed
 	$(BIN)/python bench/peers/run.py
+
+# Fashion-MNIST and Vowel, from Debian's packages, into .data; needs apt-get but no root.
+data:
+	mkdir -p .data
+	cd .data && apt-get download dataset-fashion-mnist r-cran-mlbench && \
+	  for package in *.deb; do dpkg-deb --extract $$package . || exit 1; done && rm *.deb
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

@@ -1,21 +1,43 @@
-"""Data sets spread over clients, for demonstrations and tests."""
+"""Data sets spread over clients, for demonstrations, experiments and tests."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from pathlib import Path
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.data.digits import load_digits
-from xclp_lp.data.federation import Federation, label_mask
+from xclp_lp.data.fashion import load_fashion
+from xclp_lp.data.federation import Federation, label_count_mask, label_mask
+from xclp_lp.data.hapt import load_hapt
+from xclp_lp.data.vowel import load_vowel
 from xclp_lp.data.watch import load_watch
 
-LOADERS: dict[str, Callable[..., Federation]] = {"digits": load_digits, "watch": load_watch}
+LOADERS: dict[str, Callable[..., Federation]] = {
+    "digits": load_digits,
+    "fashion": load_fashion,
+    "hapt": load_hapt,
+    "vowel": load_vowel,
+    "watch": load_watch,
+}
 """Every data set by name."""
 
-__all__ = ["LOADERS", "Federation", "label_mask", "load", "load_digits", "load_watch"]
+__all__ = [
+    "LOADERS",
+    "Federation",
+    "label_count_mask",
+    "label_mask",
+    "load",
+    "load_digits",
+    "load_fashion",
+    "load_hapt",
+    "load_vowel",
+    "load_watch",
+]
 
 
-def load(name: str, **options: int | bool) -> Federation:
+def load(name: str, **options: float | str | Path) -> Federation:
     """Load a data set by name.
 
     Args:
@@ -26,8 +48,16 @@ def load(name: str, **options: int | bool) -> Federation:
         The data set.
 
     Raises:
-        ParameterError: the name is unknown, or a package that it needs is not installed.
+        ParameterError: the name or an option is unknown, or something that it needs is not
+            installed.
+        DataError: a file is not in the format of this data set.
     """
     if name not in LOADERS:
         raise ParameterError(f"there is no data set {name!r}; choose from {', '.join(LOADERS)}")
+    known = inspect.signature(LOADERS[name]).parameters
+    for option in options:
+        if option not in known:
+            raise ParameterError(
+                f"the data set {name!r} has no option {option!r}; it has {', '.join(known)}"
+            )
     return LOADERS[name](**options)

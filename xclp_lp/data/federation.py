@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,9 @@ class Federation:
         classes: the C classes in order.
         source: where the data come from.
         licence: of the data.
+        test: per client, shape (n_j,), true for rows that are there to be predicted, so that no
+            label may come from them: later recordings, a published test set. None where the data
+            have no such division.
 
     Raises:
         DataError: the parts contradict each other (names the client).
@@ -34,6 +37,7 @@ class Federation:
     classes: tuple[int | str, ...]
     source: str
     licence: str
+    test: tuple[NDArray[np.bool_], ...] | None = None
 
     def thinned(self, rows: int) -> Federation:
         """Return the same clients with at most `rows` rows each, spread evenly over their rows.
@@ -77,6 +81,9 @@ class Federation:
             self,
             features=tuple(v[p] for v, p in zip(self.features, picks, strict=True)),
             labels=tuple(y[p] for y, p in zip(self.labels, picks, strict=True)),
+            test=None
+            if self.test is None
+            else tuple(t[p] for t, p in zip(self.test, picks, strict=True)),
         )
 
     def __post_init__(self) -> None:
@@ -87,6 +94,8 @@ class Federation:
             )
         if len(set(self.names)) < len(self.names):
             raise DataError(f"the clients' names are not all different: {', '.join(self.names)}")
+        if self.test is not None and [t.shape for t in self.test] != [y.shape for y in self.labels]:
+            raise DataError("the marks of test rows differ in number from the rows")
         known = np.asarray(self.classes)
         for name, v, y in zip(self.names, self.features, self.labels, strict=True):
             if v.ndim != 2 or v.shape[1] != self.features[0].shape[1] or y.shape != v.shape[:1]:
@@ -104,7 +113,10 @@ class Federation:
 
 
 def label_mask(
-    labels: Sequence[NDArray[Any]], fraction: float, seed: int
+    labels: Sequence[NDArray[Any]],
+    fraction: float,
+    seed: int,
+    test: Sequence[NDArray[np.bool_]] | None = None,
 ) -> tuple[NDArray[np.bool_], ...]:
     """Choose the labelled points of each client: a plain random sample of its points.
 
@@ -115,6 +127,7 @@ def label_mask(
         labels: per client, shape (n_j,); only the lengths matter.
         fraction: of each client's points, in (0, 1].
         seed: ≥ 0.
+        test: per client, shape (n_j,): points that are never chosen and do not count.
 
     Returns:
         Per client, shape (n_j,), true for max(1, round(fraction·n_j)) points; empty for n_j = 0.
@@ -124,13 +137,43 @@ def label_mask(
     """
     if not 0 < fraction <= 1:
         raise ParameterError(f"the labelled fraction must be in (0, 1], got {fraction}")
+    return _drawn(labels, lambda n: max(1, round(fraction * n)), seed, test)
+
+
+def label_count_mask(
+    labels: Sequence[NDArray[Any]],
+    count: int,
+    seed: int,
+    test: Sequence[NDArray[np.bool_]] | None = None,
+) -> tuple[NDArray[np.bool_], ...]:
+    """Choose so many labelled points of each client, or all where it has fewer.
+
+    Arguments other than `count`, which is ≥ 1, and the result are those of `label_mask`. A larger
+    count adds to the points of a smaller one.
+
+    Raises:
+        ParameterError: the count or the seed is out of range.
+    """
+    if count < 1:
+        raise ParameterError(f"the number of labels per client must be at least 1, got {count}")
+    return _drawn(labels, lambda n: min(count, n), seed, test)
+
+
+def _drawn(
+    labels: Sequence[NDArray[Any]],
+    size: Callable[[int], int],
+    seed: int,
+    test: Sequence[NDArray[np.bool_]] | None,
+) -> tuple[NDArray[np.bool_], ...]:
+    """Draw so many points of each client as `size` says for the number that may be drawn."""
     if seed < 0:
         raise ParameterError(f"seed is {seed}; it must be >= 0")
     masks = []
     for client, y in enumerate(labels):
         mask = np.zeros(len(y), dtype=np.bool_)
-        if len(y):
+        allowed = np.arange(len(y)) if test is None else np.flatnonzero(~test[client])
+        if len(allowed):
             rng = np.random.Generator(np.random.PCG64([seed, client]))
-            mask[rng.permutation(len(y))[: max(1, round(fraction * len(y)))]] = True
+            mask[allowed[rng.permutation(len(allowed))[: size(len(allowed))]]] = True
         masks.append(mask)
     return tuple(masks)

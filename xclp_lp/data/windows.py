@@ -6,6 +6,7 @@ are treated as two more. Every client computes all of this from its own recordin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -28,8 +29,22 @@ QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 BAND_EDGES = (0.1, 0.6, 1.0, 1.5, 2.5, 4.0, 7.0, 12.0, 25.1)
 """Limits in Hz of the frequency bands, lower limit included; exercises repeat at 0.2 to 1 Hz."""
 
+GROUPS = (
+    "mean",
+    "deviation",
+    "quantiles",
+    "jerk",
+    "crossings",
+    "bands",
+    "frequency",
+    "entropy",
+    "correlation",
+)
+"""The groups of features that `client_features` takes by default: 183 columns."""
+
 _AXES = 6
 _PAIRS = np.triu_indices(_AXES, 1)
+_STILL = 1e-3  # g or rad/s: below the noise of a sensor that lies still
 _TINY = 1e-6  # of the power of sensor noise, so that the logarithm of silence is finite
 
 
@@ -60,10 +75,11 @@ def feature_groups(windows: NDArray[np.float64]) -> dict[str, NDArray[np.float64
     Returns:
         Groups in a fixed order, each of shape (n, columns), float64, finite:
         mean (8); deviation (8): √std; quantiles (7·8); jerk (8): √std of the derivative per
-        second; crossings (8): share of samples at which the signal crosses its mean; bands (8·8):
-        log10 of the energy per band; frequency (8): of the largest spectral component above 0, in
-        Hz; entropy (8): of the spectrum, in [0, 1]; correlation (15): between the six axes, 0
-        where one is constant.
+        second; log deviation (8) and log jerk (8): the logarithms of what is under those roots;
+        crossings (8): share of samples at which the signal crosses its mean; bands (8·8): log10 of
+        the energy per band; frequency (8): of the largest spectral component above 0, in Hz;
+        entropy (8): of the spectrum, in [0, 1]; correlation (15): between the six axes, 0 where
+        one is constant.
 
     Raises:
         DataError: the windows have another shape.
@@ -92,11 +108,15 @@ def feature_groups(windows: NDArray[np.float64]) -> dict[str, NDArray[np.float64
     norms = norm[:, :, None] * norm[:, None, :]
     correlation = np.divide(covariance, norms, out=np.zeros_like(norms), where=norms > _TINY)
 
+    std = s.std(axis=1)
+    jerk = (np.diff(s, axis=1) * RATE).std(axis=1)
     return {
         "mean": mean,
-        "deviation": np.sqrt(s.std(axis=1)),
+        "deviation": np.sqrt(std),
+        "log deviation": np.log(std + _STILL),
         "quantiles": np.concatenate(np.quantile(s, QUANTILES, axis=1), axis=1),
-        "jerk": np.sqrt((np.diff(s, axis=1) * RATE).std(axis=1)),
+        "jerk": np.sqrt(jerk),
+        "log jerk": np.log(jerk + _STILL * RATE),
         "crossings": np.diff(centred >= 0, axis=1).mean(axis=1),
         "bands": np.log10(np.concatenate(bands, axis=1) + _TINY),
         "frequency": frequency[1:][power[:, 1:].argmax(axis=1)],
@@ -105,7 +125,9 @@ def feature_groups(windows: NDArray[np.float64]) -> dict[str, NDArray[np.float64
     }
 
 
-def client_features(windows: NDArray[np.float64]) -> NDArray[np.float64]:
+def client_features(
+    windows: NDArray[np.float64], groups: Sequence[str] = GROUPS
+) -> NDArray[np.float64]:
     """Standardise each feature over one client's windows and give every group the same weight.
 
     The angle between two vectors says something only when features are centred and of one scale.
@@ -115,15 +137,17 @@ def client_features(windows: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Args:
         windows: shape (n, 128, 6): all of one client's windows.
+        groups: which of `feature_groups`.
 
     Returns:
-        Shape (n, 183), float64, finite; columns have mean 0; 0 where a feature is constant.
+        Shape (n, columns), float64, finite; columns have mean 0; 0 where a feature is constant.
 
     Raises:
         DataError: the windows have another shape.
     """
     columns = []
-    for group in feature_groups(windows).values():
+    described = feature_groups(windows)
+    for group in (described[name] for name in groups):
         if not len(group):
             columns.append(group)
             continue

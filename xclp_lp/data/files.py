@@ -1,0 +1,66 @@
+"""Finding files of data sets: a folder, an archive, or a place where packages put them."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from xclp_crypto.errors import DataError
+
+
+def archive_files(path: Path, wanted: tuple[str, ...]) -> Mapping[str, bytes]:
+    """Read files from a folder or from a .zip, .tar or .tar.gz archive.
+
+    Args:
+        path: of the folder or archive.
+        wanted: patterns such as ``RawData/*.txt`` for the ends of their paths.
+
+    Returns:
+        Content by path within the folder or archive.
+
+    Raises:
+        DataError: there is no such folder or archive, or none of the files is in it.
+    """
+    if path.is_dir():
+        found = {
+            str(PurePosixPath(*file.relative_to(path).parts)): file.read_bytes()
+            for pattern in wanted
+            for file in sorted(path.rglob(pattern))
+            if file.is_file()
+        }
+    elif path.is_file() and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            found = {n: archive.read(n) for n in archive.namelist() if _is_one_of(n, wanted)}
+    elif path.is_file() and tarfile.is_tarfile(path):
+        found = {}
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isfile() and _is_one_of(member.name, wanted):
+                    content = archive.extractfile(member)
+                    if content is not None:
+                        found[member.name] = content.read()
+    else:
+        raise DataError(f"{path} is neither a folder nor a zip or tar archive")
+    if not found:
+        raise DataError(f"{path} has no {' or '.join(wanted)}")
+    return found
+
+
+def _is_one_of(name: str, wanted: tuple[str, ...]) -> bool:
+    return any(PurePosixPath(name).match(pattern) for pattern in wanted)
+
+
+def unzipped(path: Path) -> bytes:
+    """Read a file, unpacked if it is gzipped.
+
+    Raises:
+        DataError: it does not exist or is damaged.
+    """
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
+    except (OSError, EOFError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from None

@@ -1,0 +1,211 @@
+"""Published pickles of arrays and data frames, read without running anything that is in them.
+
+A pickle is a program that names functions and calls them. Here a name is never looked up: it stands
+for one of the few stand-ins below, which keep what they are given, and any other name is refused.
+So nothing of NumPy or pandas is called with values from the file either.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DataError
+
+_NUMBERS = re.compile(r"(f[48]|[iu][1248]|b1)")
+_OBJECTS = re.compile(r"O[48]?")
+_ORDERS = ("<", ">", "=", "|")
+
+
+def read_pickle(source: bytes | BinaryIO) -> Any:
+    """Read a pickle of dicts, lists, tuples, text, numbers, NumPy arrays and pandas data frames.
+
+    Args:
+        source: the pickle, of any protocol; text of Python 2 is taken for Latin-1.
+
+    Returns:
+        The object; a data frame as a dict of its columns, shape (n,) each, and an array of Python
+        objects as a list.
+
+    Raises:
+        DataError: the file is no pickle, or has anything else in it.
+    """
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    try:
+        return _finished(_Reader(file, encoding="latin1").load())
+    except DataError:  # it is a ValueError as well
+        raise
+    except (
+        pickle.UnpicklingError,
+        ArithmeticError,
+        AttributeError,
+        EOFError,
+        ImportError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise DataError(f"this is no pickle of arrays: {error}") from None
+
+
+class _Array:
+    __slots__ = ("value",)
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, content = state
+        if isinstance(content, list):
+            if not dtype.objects:
+                raise DataError("this pickle has a list where an array's bytes belong")
+            self.value: Any = content
+            return
+        raw = content.encode("latin1") if isinstance(content, str) else bytes(content)
+        flat = np.frombuffer(raw, dtype.numbers())
+        self.value = flat.reshape([int(n) for n in shape], order="F" if fortran else "C")
+
+
+class _Dtype:
+    __slots__ = ("code", "order")
+
+    def __init__(self, code: str) -> None:
+        if not _NUMBERS.fullmatch(code) and not _OBJECTS.fullmatch(code):
+            raise DataError(f"this pickle has an array of {code!r}; numbers are needed")
+        self.code = code
+        self.order = "="
+
+    @property
+    def objects(self) -> bool:
+        return self.code.startswith("O")
+
+    def numbers(self) -> np.dtype[Any]:
+        if self.objects:
+            raise DataError("this pickle has bytes where an array's objects belong")
+        return np.dtype(self.order + self.code)
+
+    def __setstate__(self, state: Any) -> None:
+        if state[1] not in _ORDERS or any(part is not None for part in state[2:5]):
+            raise DataError("this pickle has an array of records; numbers are needed")
+        self.order = state[1]
+
+
+class _Pandas:
+    """A data frame, the manager of its columns, or an index."""
+
+    __slots__ = ("arguments", "kind", "state")
+
+    def __init__(self, kind: str, arguments: Any = None) -> None:
+        self.kind = kind
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Return a data frame's columns: a manager has blocks of rows, and the names of each."""
+        manager = self.state.get("_data", self.state.get("_mgr"))
+        _, blocks, names, *_ = manager.state
+        columns = {}
+        for block, index in zip(blocks, names, strict=True):
+            for name, values in zip(index.arguments["data"].value, block.value, strict=True):
+                columns[str(name)] = values
+        return columns
+
+
+class _Name:
+    """A name in a pickle: a stand-in that can be called, and nothing else.
+
+    Made anew for each mention and without attributes that could be set, so that a file cannot
+    change how the next one is read.
+    """
+
+    __slots__ = ("_module", "_name")
+    _module: str
+    _name: str
+
+    def __init__(self, module: str, name: str) -> None:
+        object.__setattr__(self, "_module", module)
+        object.__setattr__(self, "_name", name)
+
+    def __call__(self, *arguments: Any) -> Any:
+        match self._module, self._name, arguments:
+            case ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct", _):
+                return _Array()
+            case ("numpy", "dtype", (str(code), *_)):
+                return _Dtype(code)
+            case ("_codecs", "encode", (str(text), "latin1")):
+                return text.encode("latin1")
+            case ("__builtin__" | "builtins", "bytes", ()):
+                return b""
+            case ("copy_reg" | "copyreg", "_reconstructor", (_Name() as kind, _, None)):
+                return _Pandas(kind._name)
+            case ("pandas.core.indexes.base", "_new_Index", (_Name() as kind, dict(parts))):
+                return _Pandas(kind._name, parts)
+            case ("__builtin__" | "builtins", "slice", (start, stop, step)):
+                return slice(start, stop, step)
+        raise DataError(f"this pickle calls {self._module}.{self._name} in an unknown way")
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise DataError(f"this pickle sets {name!r} of {self._module}.{self._name}")
+
+    def __setstate__(self, state: Any) -> NoReturn:
+        raise DataError(f"this pickle changes {self._module}.{self._name}")
+
+
+_KNOWN = {
+    ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("_codecs", "encode"),
+    ("copy_reg", "_reconstructor"),
+    ("copyreg", "_reconstructor"),
+    ("__builtin__", "object"),
+    ("builtins", "object"),
+    ("__builtin__", "bytes"),
+    ("builtins", "bytes"),
+    ("__builtin__", "slice"),
+    ("builtins", "slice"),
+    ("pandas.core.frame", "DataFrame"),
+    ("pandas.core.internals.managers", "BlockManager"),
+    ("pandas.core.indexes.base", "_new_Index"),
+    ("pandas.core.indexes.base", "Index"),
+    ("pandas.core.indexes.range", "RangeIndex"),
+}
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _KNOWN:
+            raise DataError(
+                f"this pickle names {module}.{name}, which has no part in arrays and data frames; "
+                "it is not read"
+            )
+        return _Name(module, name)
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise DataError(f"this pickle refers to {pid!r} outside of it; it is not read")
+
+
+def _finished(value: Any) -> Any:
+    """Replace the stand-ins by what they stand for."""
+    match value:
+        case _Array():
+            return value.value if isinstance(value.value, np.ndarray) else _finished(value.value)
+        case _Pandas(kind="DataFrame"):
+            return value.columns()
+        case dict():
+            return {_finished(k): _finished(v) for k, v in value.items()}
+        case list():
+            return [_finished(v) for v in value]
+        case tuple():
+            return tuple(_finished(v) for v in value)
+        case str() | bytes() | int() | float() | None:
+            return value
+    raise DataError(f"this pickle has an object of {type(value).__name__.strip('_')} in it")
