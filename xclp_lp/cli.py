@@ -1,4 +1,4 @@
-"""The command line: ``xclp demo``, ``xclp run`` and ``xclp bench``.
+"""The command line: ``xclp demo``, ``run``, ``experiment``, ``tables`` and ``bench``.
 
 Exit codes: 0 done; 1 the secure and the plain labels of the demonstration differ, a party failed,
 or the output cannot be written; 2 bad input, which is said in one line.
@@ -31,6 +31,9 @@ from xclp_lp.bench import bench_hamming, bench_propagation, bench_sum, plan_sum
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import Comparison, compare, summary
 from xclp_lp.estimator import Plan
+from xclp_lp.experiments.config import read_experiment
+from xclp_lp.experiments.document import markdown, sections
+from xclp_lp.experiments.run import run_experiment
 from xclp_lp.federation_file import load_federation, require_writable, write_results
 from xclp_lp.report import (
     StepReporter,
@@ -87,7 +90,8 @@ def demo(
         str,
         typer.Option(
             help="watch: wrist sensors of 10 people doing 7 physiotherapy exercises; digits: "
-            "scikit-learn's handwritten digits, spread over 10 clients."
+            "scikit-learn's handwritten digits, spread over 10 clients; hapt: waist sensors of 30 "
+            "people, labels from their first recordings; fashion, vowel: see docs/data.md."
         ),
     ] = "watch",
     labelled: Annotated[
@@ -252,6 +256,73 @@ def run(
     console.print(cost_table(estimator.cost_))
     _print_lines(departure_lines(estimator.departures_))
     console.print(f"{len(written)} files written to {loaded.output}", markup=False, emoji=False)
+
+
+@app.command()
+def experiment(
+    form: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="What is varied: labels (labels per client), size (training rows), "
+            "leave-one-out (the client without labels), fraction (labelled training rows, the "
+            "others kept or not) or groups (fractions in groups of clients).",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the result file.")],
+    dataset: Annotated[
+        str | None, typer.Option(help=f"Data set: {', '.join(LOADERS)}; or in --config.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A TOML file; see docs/experiments.md.")
+    ] = None,
+    path: Annotated[
+        str | None, typer.Option(help="Where the data set's files are, if not where it looks.")
+    ] = None,
+    hamming: Annotated[
+        str | None, typer.Option(help=f"How distances are computed: {', '.join(BACKENDS)}.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Run the seeds 0, 1, … so many.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the result file; DATASET-FORM by default.")
+    ] = None,
+) -> None:
+    """Measure accuracy on a data set in one of the forms of the paper, beside baselines.
+
+    Writes one JSON file into the folder, with the accuracy of every run, their means and standard
+    deviations, and all that is needed to repeat it. `xclp tables` makes tables of such files.
+    """
+    given: dict[str, Any] = {"form": form}
+    if dataset is not None:
+        given["dataset"] = dataset
+    if path is not None:
+        given["data"] = {"path": path}
+    if hamming is not None:
+        given["parameters"] = {"hamming": hamming}
+    if seeds is not None:
+        given["seeds"] = list(range(seeds))
+    wanted = read_experiment(config, given)
+    file = out / f"{name or f'{wanted.dataset}-{wanted.form}'}.json"
+    _require_writable(file, "--out")
+    with console.status("reading the data") as status:
+
+        def report(seed: int, setting: dict[str, Any], method: str) -> None:
+            row = ", ".join(f"{k} {v}" for k, v in setting.items())
+            status.update(f"seed {seed}, {row}: {method}")
+
+        result = run_experiment(wanted, report)
+    _write_json(file, result)
+    _print_lines([f"{wanted.dataset}: {result['data']['source']}"])
+    console.print(markdown(result), markup=False, emoji=False, highlight=False, soft_wrap=True)
+    console.print(f"written to {file}", markup=False, emoji=False)
+
+
+@app.command()
+def tables(
+    folder: Annotated[Path, typer.Argument(help="Folder with result files of experiments.")],
+) -> None:
+    """Print tables of all results of `xclp experiment` in a folder, as Markdown."""
+    console.print(sections(folder), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 @bench_app.command("hamming")
@@ -446,11 +517,11 @@ def _who_sees(hamming: str) -> str:
     return "the server bits" if hamming == "plain" else "the server distances"
 
 
-def _require_writable(file: Path) -> None:
+def _require_writable(file: Path, option: str = "--json") -> None:
     if not file.parent.is_dir():
-        raise ParameterError(f"--json {file}: there is no folder {file.parent}")
+        raise ParameterError(f"{option} {file}: there is no folder {file.parent}")
     if file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise ParameterError(f"--json {file}: cannot be written")
+        raise ParameterError(f"{option} {file}: cannot be written")
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

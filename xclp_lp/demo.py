@@ -86,7 +86,8 @@ def compare(
 
     Args:
         federation: the data with all true labels.
-        labelled: fraction of each client's rows whose label is kept, in (0, 1].
+        labelled: fraction of each client's rows whose label is kept, in (0, 1]; test rows
+            keep none.
         seed: ≥ 0, chooses the labelled rows and the projection, for all three ways alike.
         n_bits: L.
         k: neighbours per point.
@@ -100,7 +101,7 @@ def compare(
     """
     classes, names = federation.classes, federation.names
     drop = checked_drop(drop or {}, names)
-    shown = label_mask(federation.labels, labelled, seed)
+    shown = label_mask(federation.labels, labelled, seed, federation.test)
     stay = [j for j, name in enumerate(names) if name not in drop]
     if not any((~shown[j]).any() for j in stay):
         raise ParameterError(

@@ -125,6 +125,40 @@ def neighbour_graph_from_bits(
     return _normalised(_assembled(chosen, n), table)
 
 
+def cosine_graph(vectors: NDArray[np.float64], k: int, *, gamma: float = 1.0) -> sparse.csr_array:
+    """Build 𝒲 from the cosines themselves, without hashing: what many bits tend to.
+
+    Args:
+        vectors: shape (n, d), finite.
+        k: neighbours per point, in 1..n-1; exactly so many, less those at 90° or more.
+        gamma: exponent γ > 0 of the similarity.
+
+    Returns:
+        Shape (n, n), float64, like that of `neighbour_graph`; a zero vector has a zero row.
+
+    Raises:
+        ParameterError: a parameter is out of range.
+    """
+    if not (gamma > 0 and np.isfinite(gamma)):
+        raise ParameterError(f"gamma is {gamma}; it must be finite and > 0")
+    n = len(vectors)
+    _check_choice(n, MAX_HASH_BITS, k, "all")
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    nearest, weights = np.empty((n, k), dtype=np.int32), np.empty((n, k))
+    for rows in _blocks(n, n):
+        cosines = unit[rows] @ unit.T
+        own = np.arange(rows.start, rows.stop)
+        cosines[own - rows.start, own] = -1.0
+        nearest[rows] = np.argpartition(cosines, n - k, axis=1)[:, n - k :]
+        weights[rows] = np.take_along_axis(cosines, nearest[rows].astype(np.intp), axis=1)
+    with np.errstate(under="ignore"):
+        weights = weights.clip(0.0, 1.0) ** gamma
+    weights[weights < _FLOOR] = 0.0
+    indptr = np.arange(n + 1) * k
+    return _symmetric(sparse.csr_array((weights.ravel(), nearest.ravel(), indptr), shape=(n, n)))
+
+
 def _fill(
     distances: NDArray[np.uint16], products: NDArray[np.float32], n_bits: int, rows: slice
 ) -> None:
@@ -135,6 +169,11 @@ def _fill(
 def _normalised(B: sparse.csr_array, table: NDArray[np.float64]) -> sparse.csr_array:
     """Turn the chosen distances into 𝒲."""
     B.data = table[B.data]
+    return _symmetric(B)
+
+
+def _symmetric(B: sparse.csr_array) -> sparse.csr_array:
+    """Return D^-½ (B + Bᵀ) D^-½."""
     B.eliminate_zeros()
     W = sparse.csr_array(B + B.T)
     W.sort_indices()

@@ -720,3 +720,62 @@ def test_bench_sum_exits_1_when_a_sum_is_wrong(
     code, out, _ = xclp("bench", "sum", "--clients", "3", "--size", "5", "--repeat", "1")
     assert code == 1
     assert "NO" in out
+
+
+# Experiments
+
+
+def test_experiment_writes_a_result_that_tables_prints(
+    tmp_path: Path, xclp: Callable[..., tuple[int, str, str]]
+) -> None:
+    config = tmp_path / "e.toml"
+    config.write_text(
+        'dataset = "digits"\nvalues = [5]\nmethods = ["per-client", "xclp"]\n'
+        "[data]\nn_clients = 4\n[parameters]\nn_bits = 64\n"
+    )
+    out = tmp_path / "results"
+    out.mkdir()
+    code, said, err = xclp("experiment", "labels", "--config", config, "--out", out, "--seeds", 2)
+    assert (code, err) == (0, "")
+    assert "| labels per client | each client alone | XCLP |" in said
+    result = json.loads((out / "digits-labels.json").read_text())
+    assert result["experiment"]["seeds"] == [0, 1]
+    assert result["experiment"]["parameters"] == {"n_bits": 64}
+    assert result["data"]["clients"] == 4
+    assert len(result["runs"]) == 4
+    code, _, err = xclp(
+        "experiment", "labels", "--config", config, "--out", out, "--seeds", 2,
+        "--hamming", "masked", "--name", "digits-masked",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    masked = json.loads((out / "digits-masked.json").read_text())
+    assert masked["experiment"]["parameters"] == {"n_bits": 64, "hamming": "masked"}
+    for one, other in zip(result["runs"], masked["runs"], strict=True):
+        assert one["labels_sha256"] == other["labels_sha256"]
+    code, printed, err = xclp("tables", out)
+    assert (code, err) == (0, "")
+    assert printed.index("### digits-labels") < printed.index("### digits-masked")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["experiment", "labels", "--out", "."], "needs a dataset"),
+        (["experiment", "sizes", "--dataset", "digits", "--out", "."], "no form 'sizes'"),
+        (["experiment", "labels", "--dataset", "digits", "--out", "none"], "no folder none"),
+        (["experiment", "labels", "--dataset", "vowel", "--path", "x", "--out", "."], "Vowel.rda"),
+        (["experiment", "labels", "--dataset", "watch", "--path", "x", "--out", "."], "no option"),
+        (["tables", "."], "no result files"),
+    ],
+)
+def test_mistakes_in_experiments(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    xclp: Callable[..., tuple[int, str, str]],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = xclp(*arguments)
+    assert code == 2
+    assert message in one_line(err)

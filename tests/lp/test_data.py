@@ -103,6 +103,11 @@ def test_client_features_are_standardised_by_the_client_alone() -> None:
     widths = [described[name].shape[1] for name in GROUPS]
     for group in np.split(features, np.cumsum(widths)[:-1], axis=1):
         np.testing.assert_allclose((group**2).mean(axis=0).sum(), 1)
+    near = client_features(windows, ["mean", "log jerk"], limit=1.5) * np.sqrt(8)
+    free = client_features(windows, ["mean", "log jerk"]) * np.sqrt(8)
+    np.testing.assert_allclose(near, free.clip(-1.5, 1.5))
+    assert near.shape == (40, 16)
+    assert (near != free).any()
     assert client_features(windows[:1]).tolist() == [[0] * 183]
     assert client_features(windows[:0]).shape == (0, 183)
 
@@ -240,7 +245,7 @@ def test_digits_arguments_out_of_range(options: dict[str, int], message: str) ->
 def test_unknown_data_set() -> None:
     with pytest.raises(ParameterError, match="choose from digits, fashion, hapt, vowel, watch"):
         load("mnist")
-    assert set(data.LOADERS) == {"digits", "watch"}
+    assert set(data.LOADERS) == {"digits", "fashion", "hapt", "vowel", "watch"}
 
 
 PARTS: dict[str, Any] = {

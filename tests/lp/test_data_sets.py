@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.data import Federation, label_count_mask, label_mask, load, vowel
 from xclp_lp.data import fashion as fashion_module
-from xclp_lp.data.hapt import ACTIVITIES, GROUPS, load_hapt
+from xclp_lp.data.hapt import ACTIVITIES, GROUPS, LIMIT, load_hapt
 from xclp_lp.data.partitions import class_shares, deal
 from xclp_lp.data.pickles import read_pickle
 
@@ -213,8 +213,10 @@ def test_hapt_windows_lie_in_one_recording_and_one_activity(
 ) -> None:
     seen: list[NDArray[np.float64]] = []
 
-    def record(windows: NDArray[np.float64], groups: tuple[str, ...]) -> NDArray[np.float64]:
-        assert groups == GROUPS
+    def record(
+        windows: NDArray[np.float64], groups: tuple[str, ...], limit: float
+    ) -> NDArray[np.float64]:
+        assert (groups, limit) == (GROUPS, LIMIT)
         seen.append(windows)
         return windows[:, 0]
 

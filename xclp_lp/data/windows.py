@@ -126,7 +126,7 @@ def feature_groups(windows: NDArray[np.float64]) -> dict[str, NDArray[np.float64
 
 
 def client_features(
-    windows: NDArray[np.float64], groups: Sequence[str] = GROUPS
+    windows: NDArray[np.float64], groups: Sequence[str] = GROUPS, limit: float = np.inf
 ) -> NDArray[np.float64]:
     """Standardise each feature over one client's windows and give every group the same weight.
 
@@ -138,9 +138,12 @@ def client_features(
     Args:
         windows: shape (n, 128, 6): all of one client's windows.
         groups: which of `feature_groups`.
+        limit: features further than so many deviations from their mean are put there, so that no
+            single feature decides the direction of a vector.
 
     Returns:
-        Shape (n, columns), float64, finite; columns have mean 0; 0 where a feature is constant.
+        Shape (n, columns), float64, finite; columns have mean 0 before the limit, and are 0 where
+        a feature is constant.
 
     Raises:
         DataError: the windows have another shape.
@@ -155,6 +158,6 @@ def client_features(
         std = centred.std(axis=0)
         # What is left of a constant column is rounding error, which must not be blown up.
         constant = std <= 1e-12 * np.abs(group).max(axis=0)
-        scaled = centred / np.where(constant, 1.0, std)
+        scaled = np.clip(centred / np.where(constant, 1.0, std), -limit, limit)
         columns.append(np.where(constant, 0.0, scaled) / np.sqrt(group.shape[1]))
     return np.concatenate(columns, axis=1)

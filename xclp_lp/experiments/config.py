@@ -1,0 +1,122 @@
+"""What an experiment is: a form, a data set, methods, parameters and seeds; from a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from xclp_crypto.errors import ParameterError
+from xclp_lp.data import LOADERS
+from xclp_lp.experiments.features import EXTRACTORS
+from xclp_lp.experiments.forms import FORMS
+from xclp_lp.experiments.methods import METHODS, Choices
+from xclp_lp.wording import did_you_mean
+
+METRICS = ("accuracy", "balanced_accuracy")
+"""Share of right labels, over rows; and the mean of it over the classes."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that fixes an experiment's numbers.
+
+    Attributes:
+        form: a key of `FORMS`.
+        dataset: a key of `LOADERS`.
+        data: options of its loader.
+        values: what the form varies; its own by default.
+        methods: keys of `METHODS`.
+        extractor: a key of `EXTRACTORS`.
+        parameters: those of `Choices` but the seed.
+        metric: which of `METRICS` the table shows; both are measured.
+        test_share: share of test rows, drawn for each seed, where the data have none.
+        group_size: clients per group, for the form ``groups``.
+        seeds: one run each.
+
+    Raises:
+        ParameterError: a name is unknown or a value is out of range.
+    """
+
+    form: str
+    dataset: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+    values: tuple[Any, ...] = ()
+    methods: tuple[str, ...] = ("per-client", "xclp", "pooled")
+    extractor: str = "identity"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    metric: str = "accuracy"
+    test_share: float = 0.3
+    group_size: int = 700
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+    def __post_init__(self) -> None:
+        _known("form", self.form, FORMS)
+        _known("dataset", self.dataset, LOADERS)
+        _known("extractor", self.extractor, EXTRACTORS)
+        _known("metric", self.metric, METRICS)
+        for method in self.methods:
+            _known("method", method, METHODS)
+        if not self.methods or not self.seeds:
+            raise ParameterError("an experiment needs at least one method and one seed")
+        for seed in self.seeds:
+            if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+                raise ParameterError(f"seeds must be integers >= 0, got {seed!r}")
+        allowed = [f.name for f in fields(Choices) if f.name != "seed"]
+        for name in self.parameters:
+            _known("parameter", name, allowed)
+        if not self.values:
+            object.__setattr__(self, "values", FORMS[self.form].values)
+
+    def choices(self, seed: int) -> Choices:
+        """Return the parameters of label propagation for one seed."""
+        return Choices(**self.parameters, seed=seed)
+
+
+def read_experiment(path: Path | None, given: Mapping[str, Any]) -> Experiment:
+    """Read an experiment from a TOML file, and from what a command line says besides.
+
+    Args:
+        path: with the fields of `Experiment` as keys, ``data`` and ``parameters`` as tables; None
+            for none.
+        given: fields; they come before those of the file, tables key by key.
+
+    Raises:
+        ParameterError: the file cannot be read, or something in it is wrong.
+    """
+    content: dict[str, Any] = {}
+    if path is not None:
+        try:
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ParameterError(f"{path} cannot be read: {error}") from None
+    for name, value in given.items():
+        table = isinstance(value, Mapping) and isinstance(content.get(name), Mapping)
+        content[name] = {**content[name], **value} if table else value
+    known = {f.name: f for f in fields(Experiment)}
+    for name, value in content.items():
+        _known("field", name, known)
+        if name in ("values", "methods", "seeds"):
+            if not isinstance(value, list | tuple):
+                raise ParameterError(f"{name} must be a list, got {value!r}")
+            content[name] = tuple(value)
+        elif (name in ("data", "parameters")) != isinstance(value, Mapping):
+            raise ParameterError(f"{name} must {_kind(name)}, got {value!r}")
+    for name in ("form", "dataset"):
+        if name not in content:
+            raise ParameterError(f"an experiment needs a {name}")
+    return Experiment(**content)
+
+
+def _kind(name: str) -> str:
+    return "be a table" if name in ("data", "parameters") else "not be a table"
+
+
+def _known(what: str, name: Any, known: Collection[str]) -> None:
+    if name not in known:
+        raise ParameterError(
+            f"there is no {what} {name!r}; choose from {', '.join(known)}"
+            f"{did_you_mean(str(name), known)}"
+        )

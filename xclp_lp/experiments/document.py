@@ -1,0 +1,94 @@
+"""Result files of experiments, and Markdown tables made of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from xclp_crypto.errors import DataError
+from xclp_lp.experiments.forms import FORMS
+
+METHOD_NAMES = {
+    "per-client": "each client alone",
+    "xclp": "XCLP",
+    "pooled": "pooled data, exact cosines",
+    "label-spreading": "pooled data, scikit-learn",
+    "fedavg-linear": "FedAvg, linear",
+    "fedavg-mlp": "FedAvg, MLP",
+}
+"""What the tables call the methods."""
+
+
+def read_result(file: Path) -> dict[str, Any]:
+    """Read a result file.
+
+    Raises:
+        DataError: it is no result file.
+    """
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise DataError(f"{file} cannot be read: {error}") from None
+    if not isinstance(content, dict) or not {"experiment", "data", "table"} <= set(content):
+        raise DataError(f"{file} is no result of an experiment")
+    return content
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Return the table of a result: settings in rows, methods in columns, in percent."""
+    experiment = result["experiment"]
+    metric = experiment["metric"]
+    methods = list(dict.fromkeys(entry["method"] for entry in result["table"]))
+    settings: dict[str, dict[str, Any]] = {}
+    cells: dict[tuple[str, str], str] = {}
+    means: dict[tuple[str, str], float] = {}
+    for entry in result["table"]:
+        key = json.dumps({k: v for k, v in entry["setting"].items() if k != "n"})
+        settings.setdefault(key, entry["setting"])
+        value = entry[metric]
+        means[key, entry["method"]] = value["mean"]
+        cells[key, entry["method"]] = f"{100 * value['mean']:.1f} ± {100 * value['std']:.1f}"
+    names = list(next(iter(settings.values()), {}))
+    for key in settings:  # the best that pools nothing, as in the paper
+        fair = [m for m in methods if m not in ("pooled", "label-spreading")]
+        best = max(fair, key=lambda m: means.get((key, m), -1.0), default=None)
+        if best is not None and (key, best) in cells:
+            cells[key, best] = f"**{cells[key, best]}**"
+    head = [*names, *(METHOD_NAMES.get(m, m) for m in methods)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for key, setting in settings.items():
+        row = [*(str(v) for v in setting.values()), *(cells.get((key, m), "–") for m in methods)]
+        lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines)
+
+
+def section(name: str, result: dict[str, Any]) -> str:
+    """Return a heading, what was run, and the table of a result."""
+    experiment, data = result["experiment"], result["data"]
+    parameters = {"n_bits": 4096, "k": 3, "alpha": 0.99} | experiment["parameters"]
+    words = [
+        f"{data['clients']} clients, {data['rows']:,} rows, {data['features']} features",
+        f"{len(data['classes'])} classes",
+        f"features: {experiment['extractor']}",
+        ", ".join(f"{k} = {v}" for k, v in parameters.items()),
+        f"seeds {', '.join(map(str, experiment['seeds']))}",
+    ]
+    metric = experiment["metric"].replace("_", " ")
+    return (
+        f"### {name}\n\n{FORMS[experiment['form']].title}; {'; '.join(words)}. "
+        f"{metric.capitalize()} in %, mean ± standard deviation over the seeds.\n\n"
+        f"{markdown(result)}\n"
+    )
+
+
+def sections(folder: Path) -> str:
+    """Return the sections of all result files of a folder, by name.
+
+    Raises:
+        DataError: there is none, or a file is no result.
+    """
+    files = sorted(folder.glob("*.json"))
+    if not files:
+        raise DataError(f"{folder} has no result files")
+    return "\n".join(section(file.stem, read_result(file)) for file in files)
