@@ -26,8 +26,8 @@ from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
 from xclp_lp import labels
 from xclp_lp.graph import Ties
-from xclp_lp.lsh import checked_vectors, zero_rows
-from xclp_lp.propagation import Prediction
+from xclp_lp.lsh import Projection, checked_vectors, zero_rows
+from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
 from xclp_lp.session import (
     STEPS,
     ClassWeight,
@@ -70,6 +70,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         k: neighbours per point, smaller than the number of all rows.
         alpha: α in (0, 1); close to 1 lets labels travel far.
         gamma: exponent γ > 0 of the cosine similarity.
+        projection: ``random`` hyperplanes as in the paper, or a ``tight-frame``, whose hyperplanes
+            are orthogonal in blocks, for at most 4096 features.
         hamming: back end for the distances: ``rlwe`` (private against any collusion), ``masked``
             (fastest; private unless a client shares its keys with the server), ``plain`` (not
             private) or another of `xclp_crypto.protocols.hamming.BACKENDS`.
@@ -87,6 +89,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             client randomises its labels for itself. `xclp_crypto.privacy.LabelPrivacy`: noise in
             the secure sums, which excludes `class_weight` and costs far more accuracy; scores
             below zero count as zero. See docs/privacy.md.
+        reset_labelled: whether labelled rows keep their own labels, with confidence 1, instead of
+            what is predicted for them.
+        relative_confidence: whether each client divides its confidences by the largest of them.
         random_state: an integer fixes the random projection, and nothing else, so that results
             can be repeated; None lets the clients agree on a secret one.
         client_names: one name per client, for errors and costs.
@@ -122,6 +127,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         alpha: float = 0.99,
         *,
         gamma: float = 1.0,
+        projection: Projection = "random",
         hamming: str | HammingBackend = "rlwe",
         include_self: bool = False,
         ties: Ties = "all",
@@ -130,6 +136,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         threshold: int | None = None,
         class_weight: ClassWeight = None,
         privacy: LabelPrivacy | RandomizedResponse | None = None,
+        reset_labelled: bool = False,
+        relative_confidence: bool = False,
         random_state: int | None = None,
         client_names: Sequence[str] | None = None,
     ) -> None:
@@ -137,6 +145,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.k = k
         self.alpha = alpha
         self.gamma = gamma
+        self.projection = projection
         self.hamming = hamming
         self.include_self = include_self
         self.ties = ties
@@ -145,6 +154,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.threshold = threshold
         self.class_weight = class_weight
         self.privacy = privacy
+        self.reset_labelled = reset_labelled
+        self.relative_confidence = relative_confidence
         self.random_state = random_state
         self.client_names = client_names
 
@@ -207,10 +218,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         outcome = Simulation(faults=Faults(vanish=vanish), progress=progress).run(roles)
         _raise_cause(outcome)
         graph: Graph = outcome.results[SERVER]
-        predictions: list[Prediction] = [
-            outcome.results.get(name) or no_prediction(len(data[name].codes), len(params.classes))
-            for name in names
-        ]
+        predictions = [self._shown(outcome.results.get(name), data[name], params) for name in names]
         self.contributors_ = graph.contributors
         self.departures_ = graph.departures
         self.classes_ = np.array(params.classes)
@@ -254,6 +262,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             k=self.k,
             alpha=self.alpha,
             gamma=self.gamma,
+            projection=self.projection,
             hamming=self.hamming,
             include_self=self.include_self,
             ties=self.ties,
@@ -271,6 +280,16 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         if self.classes is None:
             labels.warn_of_odd_classes(classes, marked, names)
         return plan
+
+    def _shown(
+        self, prediction: Prediction | None, own: ClientData, params: Parameters
+    ) -> Prediction:
+        """Return what a client makes of its result, if it got one."""
+        if prediction is None:
+            return no_prediction(len(own.codes), len(params.classes))
+        if self.relative_confidence:
+            prediction = relative_confidence(prediction)
+        return reset_labelled(prediction, own.codes) if self.reset_labelled else prediction
 
     def fit_predict(
         self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]

@@ -64,6 +64,7 @@ PARAMETERS = (
     "k",
     "alpha",
     "gamma",
+    "projection",
     "hamming",
     "include_self",
     "ties",
@@ -72,6 +73,8 @@ PARAMETERS = (
     "threshold",
     "class_weight",
     "privacy",
+    "reset_labelled",
+    "relative_confidence",
     "random_state",
 )
 PRIVACY_FIELDS = ("epsilon", "delta", "noise_contributors")

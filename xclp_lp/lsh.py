@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +21,11 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
+
+Projection = Literal["random", "tight-frame"]
+
+MAX_FRAME_FEATURES = 1 << 12
+"""Most features for a tight frame: its entries, sums of so many signs, must be below 2^13."""
 
 MAX_FEATURES = 1 << 20
 """Most features per vector: beyond, fewer than 19 bits would be left for each of them."""
@@ -35,22 +41,29 @@ _SUM_BITS = 52  # one bit below the 53 of float64, because |⟨π, v⟩| may tou
 _BLOCK_ENTRIES = 1 << 22  # float64 entries of one block of products: 32 MiB
 
 
-def projection(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]:
+def projection(
+    seed: bytes, n_bits: int, n_features: int, kind: Projection = "random"
+) -> NDArray[np.int16]:
     """Draw the hyperplane normals Π from the agreed seed.
 
     Args:
         seed: 32 bytes.
         n_bits: L, in 1..32768.
-        n_features: d, in 1..2^20.
+        n_features: d, in 1..2^20; with a tight frame in 1..2^12.
+        kind: ``random`` draws independent normals, as the paper does. ``tight-frame`` draws them in
+            blocks of m, the power of two from d on, and those of a block are orthogonal before
+            they are cut to d features; of the last block as many as are needed.
 
     Returns:
-        Shape (L, d), int16, in ±4429: 1024 times independent standard normals.
+        Shape (L, d), int16: in ±4429, 1024 times independent standard normals; or in ±m, with
+        ΠᵀΠ a multiple of the identity where L is a multiple of m.
 
     Raises:
         ParameterError: a size is out of range.
         XclpError: this machine's inverse normal differs from the one that xclp is defined by.
 
-    Source: Algorithm 1, line "Π".
+    Source: Algorithm 1, line "Π"; Ji et al. 2012 (super-bit LSH) for orthogonal normals, and
+    Andoni et al. 2015, arXiv:1509.02897, for Hadamard matrices between random signs.
     """
     for name, value, limit in (
         ("n_bits", n_bits, MAX_HASH_BITS),
@@ -58,9 +71,43 @@ def projection(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]:
     ):
         if not isinstance(value, int | np.integer) or not 1 <= value <= limit:
             raise ParameterError(f"{name} is {value}; it must be an integer in 1..{limit}")
+    if kind not in get_args(Projection):
+        raise ParameterError(f"projection is {kind!r}; it must be one of {get_args(Projection)}")
     shape = int(n_bits), int(n_features)  # NumPy's integers are no items of a label
+    if kind == "tight-frame":
+        return _tight_frame(seed, *shape)
     draws = expand(seed, label("lsh projection", *shape), _DRAWS, shape)
     return inverse_normal_table()[draws]
+
+
+def _tight_frame(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]:
+    """Draw blocks H·D₁·H·D₂ with Hadamard's matrix H and random signs D₁, D₂: exact integers.
+
+    The second pair makes the normals look Gaussian, so that vectors with few features get bits as
+    good as others.
+    """
+    if n_features > MAX_FRAME_FEATURES:
+        raise ParameterError(
+            f"a tight frame has at most {MAX_FRAME_FEATURES} features, got {n_features}; use "
+            "projection = 'random'"
+        )
+    m = 1 << (n_features - 1).bit_length()
+    blocks = -(-n_bits // m)
+    lab = label("lsh tight frame", n_bits, n_features)
+    signs = 1 - 2 * expand(seed, lab, 2, (blocks, 2, m)).astype(np.int32)
+    hadamard = np.ones((1, 1), dtype=np.int32)
+    while len(hadamard) < m:
+        hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])
+    frames = np.empty((blocks * m, n_features), dtype=np.int16)
+    for block, (left, right) in enumerate(signs):
+        rows = left[:, None] * hadamard[:, :n_features]
+        width = 1
+        while width < m:  # multiplies by H from the left in m·log m additions
+            halves = rows.reshape(-1, 2, width, n_features)
+            rows = np.stack([halves[:, 0] + halves[:, 1], halves[:, 0] - halves[:, 1]], axis=1)
+            width *= 2
+        frames[block * m : (block + 1) * m] = rows.reshape(m, n_features) * right[:n_features]
+    return frames[:n_bits]
 
 
 @cache

@@ -191,6 +191,29 @@ def predict(Z: ArrayLike) -> Prediction:
     return Prediction(labels, confidence, distribution)
 
 
+def reset_labelled(prediction: Prediction, codes: NDArray[np.int64]) -> Prediction:
+    """Give labelled rows their own labels back, with confidence 1, as the paper's code does.
+
+    Args:
+        prediction: of all rows of a client.
+        codes: shape (n,), class indices; −1 leaves a row as it is.
+    """
+    labelled = codes >= 0
+    own = np.eye(prediction.distribution.shape[1])[codes]
+    return Prediction(
+        np.where(labelled, codes, prediction.labels),
+        np.where(labelled, 1.0, prediction.confidence),
+        np.where(labelled[:, None], own, prediction.distribution),
+    )
+
+
+def relative_confidence(prediction: Prediction) -> Prediction:
+    """Divide confidences by the largest of the client's own, as the paper's code does over all."""
+    largest = prediction.confidence.max(initial=0.0)
+    confidence = prediction.confidence / largest if largest > 0 else prediction.confidence
+    return Prediction(prediction.labels, confidence, prediction.distribution)
+
+
 def hamming_distances(bits: ArrayLike) -> NDArray[np.uint16]:
     """Compute all Hamming distances between rows in the clear, exactly.
 

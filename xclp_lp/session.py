@@ -39,7 +39,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +88,7 @@ from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, Reader, Writer
 from xclp_lp.graph import Ties, neighbour_graph
 from xclp_lp.labels import UNLABELLED, balanced_weights, one_hot
-from xclp_lp.lsh import hash_bits, projection, projection_digest, zero_rows
+from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest, zero_rows
 from xclp_lp.propagation import Prediction, influence, predict
 
 DIGEST_BYTES = 32
@@ -109,6 +109,7 @@ class Parameters:
         k: neighbours per point.
         alpha: α in (0, 1), how far labels travel.
         gamma: exponent γ > 0 of the similarity.
+        projection: ``random`` or ``tight-frame``, see `xclp_lp.lsh.projection`.
         hamming: name of the SecureHamming back end, or a back end.
         include_self: whether a point may be its own neighbour.
         ties: rule for neighbours at the same distance, see `neighbour_graph`.
@@ -129,6 +130,7 @@ class Parameters:
     k: int = 10
     alpha: float = 0.99
     gamma: float = 1.0
+    projection: Projection = "random"
     hamming: str | HammingBackend = "rlwe"
     include_self: bool = False
     ties: Ties = "all"
@@ -158,6 +160,10 @@ class Parameters:
             raise ParameterError(f"gamma must be positive and finite, got {self.gamma}")
         if self.ties not in ("all", "lowest-index"):
             raise ParameterError(f"ties must be 'all' or 'lowest-index', got {self.ties!r}")
+        if self.projection not in get_args(Projection):
+            raise ParameterError(
+                f"projection must be 'random' or 'tight-frame', got {self.projection!r}"
+            )
         if not self.classes:
             raise ParameterError("classes must name at least one class")
         if not isinstance(self.hamming, str | HammingBackend):
@@ -552,10 +558,10 @@ def _spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> 
 
 
 def hash_rows(
-    seed: bytes, vectors: NDArray[np.floating[Any]], n_bits: int
+    seed: bytes, vectors: NDArray[np.floating[Any]], n_bits: int, kind: Projection = "random"
 ) -> tuple[NDArray[np.uint8], bytes]:
     """Return the bits (n_j, L) of the vectors and the digest of the projection."""
-    pi = projection(seed, n_bits, vectors.shape[1])
+    pi = projection(seed, n_bits, vectors.shape[1], kind)
     return hash_bits(vectors, pi), projection_digest(pi)
 
 
@@ -610,7 +616,7 @@ async def client_role(
     sizes = session.sizes
     with io.step("hashing"):
         seed = projection_seed or derive_key(secret, label("projection seed", session.id))
-        bits, digest = await io.compute(hash_rows, seed, vectors, params.n_bits)
+        bits, digest = await io.compute(hash_rows, seed, vectors, params.n_bits, params.projection)
         await io.send(SERVER, Prepared(digest, labelled))
     with io.step("hamming"):
         await get_backend(params.hamming).client(session, bits, sizes, secret, rng)

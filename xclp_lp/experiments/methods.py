@@ -13,6 +13,7 @@ from xclp_lp.estimator import CrossClientLabelPropagation, projection_seed
 from xclp_lp.experiments.fedavg import train
 from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import balanced_weights, one_hot
+from xclp_lp.lsh import Projection
 from xclp_lp.propagation import per_client, predict, propagate
 from xclp_lp.session import ClassWeight, hash_rows
 
@@ -26,6 +27,7 @@ class Choices:
         k: neighbours per point.
         alpha: α in (0, 1).
         gamma: exponent γ of the similarity.
+        projection: ``random`` or ``tight-frame``.
         class_weight: ``balanced`` or None.
         hamming: back end of the distances.
         seed: of the projection and of training.
@@ -35,6 +37,7 @@ class Choices:
     k: int = 3
     alpha: float = 0.99
     gamma: float = 1.0
+    projection: Projection = "random"
     class_weight: ClassWeight = None
     hamming: str = "plain"
     seed: int = 0
@@ -75,6 +78,7 @@ def run_xclp(task: Task, choices: Choices) -> Answer:
         choices.k,
         choices.alpha,
         gamma=choices.gamma,
+        projection=choices.projection,
         hamming=choices.hamming,
         class_weight=choices.class_weight,
         classes=range(task.n_classes),
@@ -90,7 +94,7 @@ def run_per_client(task: Task, choices: Choices) -> Answer:
     """Propagate labels within each client alone, on the same hashes."""
     seed = projection_seed(choices.seed) or b""
     predictions = per_client(
-        [hash_rows(seed, x, choices.n_bits)[0] for x in task.features],
+        [hash_rows(seed, x, choices.n_bits, choices.projection)[0] for x in task.features],
         [_weighted([y], choices, task.n_classes)[0] for y in task.codes],
         k=choices.k,
         alpha=choices.alpha,
