@@ -279,7 +279,10 @@ def body(message: Message) -> bytes:
 
 def encode(message: Message) -> bytes:
     """Encode `message` with its tag."""
-    return type(message).TAG.to_bytes(TAG_BYTES, "big") + body(message)
+    out = Writer()
+    out.uint(type(message).TAG, TAG_BYTES)
+    message.write(out)
+    return b"".join(out.parts)  # one copy, of what may be many megabytes
 
 
 def decode_body(kind: type[M], data: bytes | memoryview, **dims: Any) -> M:

@@ -26,7 +26,9 @@ from xclp_crypto.protocols.hamming import (
     get_backend,
 )
 from xclp_crypto.protocols.hamming import masked as masked_module
+from xclp_crypto.protocols.hamming import shade as shade_module
 from xclp_crypto.protocols.hamming.interface import (
+    Chains,
     DistanceShares,
     _mutually_complete,
     receive_shares,
@@ -178,6 +180,12 @@ def test_metered_bytes_are_the_formula(backend, sizes, n_bits):
     assert estimate.total_bytes == sum(metered.values()) > 0
     setup_rounds = 5 if backend.needs_common_secret else 2
     assert estimate.rounds == cost.rounds - setup_rounds
+
+
+@pytest.mark.parametrize("backend", BACKENDS.values(), ids=ident)
+def test_at_the_sizes_of_the_paper_every_back_end_needs_little_memory(backend):
+    estimate = backend.estimate({"a": 500, "b": 500}, 4096)
+    assert 0 < estimate.memory_bytes <= estimate.simulation_bytes <= 1.5 * 2**30
 
 
 @EVERY_FAST
@@ -623,6 +631,122 @@ def test_clients_of_masked_and_plain_receive_nothing_in_this_step():
         seen = views(hamming(backend, BITS))
         kinds = {type(m).__name__ for c in BITS for _, m in seen[c]}
         assert not kinds & {"MaskedRows", "DistanceShares", "PlainBits"}
+
+
+# `shade` in several batches
+
+
+def metered(cost):
+    """Bytes of the step by link, and its rounds."""
+    links = {}
+    for traffic, count in cost.bytes_sent.items():
+        if traffic.step == "hamming":
+            link = traffic.sender, traffic.receiver
+            links[link] = links.get(link, 0) + count
+    return links, cost.rounds - 2  # two of the key exchange
+
+
+@pytest.mark.parametrize("sizes", [[3, 4], [2, 3, 4], [4, 1, 3], [0, 2, 3], [2, 1, 0, 3, 2]])
+@pytest.mark.parametrize("transfers", [5, 13, 40, 10**6])
+def test_shade_in_batches_has_the_estimated_bytes_and_rounds(monkeypatch, sizes, transfers):
+    monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", transfers)
+    bits = random_bits(sizes, 13)
+    outcome = run(hamming("shade", bits)).raise_errors()
+    assert np.array_equal(outcome.results[SERVER].matrix, oracle(bits))
+    estimate = BACKENDS["shade"].estimate({c: len(b) for c, b in bits.items()}, 13)
+    assert metered(outcome.cost) == (estimate.bytes_per_link, estimate.rounds)
+    assert (estimate.rounds > 4) == (transfers < 10**6)
+
+
+@settings(deadline=None, max_examples=30)
+@given(bits=federations([1, 2, 7, 8, 9, 65]), transfers=st.integers(1, 50))
+def test_distances_by_shade_do_not_depend_on_the_batches(bits, transfers):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shade_module, "CLIENT_TRANSFERS", transfers)
+        assert np.array_equal(result(SHADE_IDEAL, bits).matrix, oracle(bits))
+
+
+def test_no_batch_of_shade_is_larger_than_agreed(monkeypatch):
+    monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 12)
+    counts = []
+
+    async def recording(io, sending, receiving, sid, rng):
+        numbers = [*map(len, sending.values()), *(len(r.bits) for r in receiving.values())]
+        counts.append((io.name, sid, sum(numbers)))
+        return await ideal_ot(io, sending, receiving, sid, rng)
+
+    bits = random_bits([2, 3, 4], 5)
+    result(Shade(recording), bits)
+    assert max(n for _, _, n in counts) == 12
+    assert sum(n for _, _, n in counts) == 2 * 5 * (2 * 3 + 2 * 4 + 3 * 4)
+    assert len({(name, sid) for name, sid, _ in counts}) == len(counts) > 20
+
+
+def test_the_servers_view_is_uniform_with_several_batches_too(monkeypatch):
+    monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 5)
+    uniform, same = view_p_values(SHADE_IDEAL, runs=300)
+    assert min(uniform, same) > 1e-3
+
+
+def test_the_same_test_fails_when_batches_of_shade_share_their_masks(monkeypatch):
+    monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 5)
+    first = {}
+    monkeypatch.setattr(
+        SeededRng,
+        "residues",
+        lambda rng, *args: first.setdefault(rng, ORIGINAL_RESIDUES(rng, *args)),
+    )
+    assert np.array_equal(result(SHADE_IDEAL, X).matrix, oracle(X))
+    uniform, _ = view_p_values(SHADE_IDEAL, runs=60)
+    assert uniform < 1e-6
+
+
+def test_a_client_that_leaves_shade_between_batches_costs_only_its_own_rows(monkeypatch):
+    monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 8)
+    for backend in (SHADE_IDEAL, BACKENDS["shade"]):
+        for case in every_dropout(hamming(backend, BITS)):
+            right_or_typed(case.outcome, case)
+            if case.party != SERVER:
+                assert not case.outcome.errors, case
+                assert set(BITS) - {case.party} <= set(case.outcome.results[SERVER].sizes), case
+
+
+def test_every_corruption_of_shade_in_batches_is_blamed_on_the_right_parties(monkeypatch):
+    monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 8)
+    bits = random_bits([1, 2], 5)
+    cases = 0
+    for case in every_corruption(hamming("shade", bits), which=lambda d: d.step == "hamming"):
+        cases += 1
+        ends = {case.delivery.sender, case.delivery.receiver}
+        if SERVER in case.outcome.results:
+            assert np.array_equal(case.outcome.results[SERVER].matrix, oracle(bits)), case
+        for error in case.outcome.errors.values():
+            assert isinstance(error, ProtocolError), case
+            assert not blamed(error) or blamed(error) & ends, (case, error)
+    assert cases > 70
+
+
+def test_shade_at_any_size_has_a_bounded_number_of_transfers_at_work():
+    shade = BACKENDS["shade"]
+    estimate = shade.estimate({"a": 500, "b": 500}, 4096)
+    assert estimate.rounds == 4 + 2 * (500 * 500 * 4096 // shade_module.CLIENT_TRANSFERS - 1)
+    many = shade.estimate({f"c{i}": 50 for i in range(100)}, 4096)
+    assert many.memory_bytes < 100 * 2**15 * shade_module.TRANSFER_BYTES + 2**28
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, 30), min_size=15, max_size=15), st.integers(2, 6))
+def test_rounds_of_shade_are_those_of_all_its_batches_one_by_one(numbers, clients):
+    chains = Chains()
+    links = dict(zip(combinations(range(clients), 2), numbers, strict=False))
+    for index in range(max(links.values())):
+        down = [link for link, number in links.items() if number > index]
+        for step in (down, [link[::-1] for link in down], down):
+            chains.receive(chains.send(step))
+    batches = np.zeros((clients, clients), np.int64)
+    for link, number in links.items():
+        batches[link] = number
+    assert shade_module._rounds(batches) == chains.rounds
 
 
 # What the receiver learns in `shade`

@@ -225,6 +225,57 @@ def test_metered_bytes_and_rounds_are_the_formula(backend, sizes, n_bits):
     assert cost.rounds_in("hamming") == estimate.rounds == 3
 
 
+def small_window(monkeypatch, groups, sizes, n_bits):
+    """Let an owner send so many groups before it waits for answers."""
+    longest = max(n_bits, *sizes) * INSECURE_TEST_128.modulus_bits // 4
+    monkeypatch.setattr(module, "WINDOW_BYTES", groups * longest * (len(sizes) - 1))
+
+
+@BOTH
+@pytest.mark.parametrize("sizes", [[5, 9], [9, 1], [7, 3, 2], [3, 8, 8], [4, 0, 9, 2, 7]])
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+def test_owners_that_wait_for_answers_get_them_in_the_rounds_of_the_estimate(
+    monkeypatch, backend, sizes, window
+):
+    if backend is PACKED:
+        sizes = [35 * n for n in sizes]
+    small_window(monkeypatch, window, sizes, 9)
+    bits = random_bits(sizes, 9)
+    outcome = run(hamming(backend, bits)).raise_errors()
+    assert np.array_equal(outcome.results[SERVER].matrix, oracle(bits))
+    sizes = {c: len(b) for c, b in bits.items()}
+    assert backend.window(sizes, 9) == window
+    estimate, cost = backend.estimate(sizes, 9), outcome.cost
+    assert cost.rounds_in("hamming") == estimate.rounds
+    assert estimate.total_bytes == sum(
+        n for traffic, n in cost.bytes_sent.items() if traffic.step == "hamming"
+    )
+    groups = max(backend.packing(sizes[owner], 9).groups for owner, _ in backend.pairs(sizes, 9))
+    assert (estimate.rounds == 3) == (groups <= window)
+
+
+@BOTH
+@pytest.mark.parametrize("window", [1, 3])
+def test_no_more_than_a_window_of_groups_waits_on_a_link(monkeypatch, backend, window):
+    sizes = [5, 7, 2] if backend is LITERAL else [120, 150, 90]
+    small_window(monkeypatch, window, sizes, 6)
+    under_way, most = {}, 0
+
+    def watch(delivery):
+        nonlocal most
+        link = delivery.sender, delivery.receiver
+        if delivery.message == "Sealed[PaillierRows]":
+            under_way[link] = under_way.get(link, 0) + 1
+            most = max(most, under_way[link])
+        elif delivery.message == "Sealed[PaillierAnswers]":
+            under_way[link[::-1]] -= 1
+        return delivery.payload
+
+    run(hamming(backend, random_bits(sizes, 6)), Faults(on_message=watch)).raise_errors()
+    assert most == window
+    assert not any(under_way.values())
+
+
 def test_operations_are_those_performed(monkeypatch):
     counts = {"encryptions": 0, "answers": 0}
     encrypt_rows, answer = module.encrypt_rows, Paillier.answer
@@ -331,7 +382,11 @@ def right_or_typed(outcome, bits, context):
     [(LITERAL, BITS), (PACKED, BITS), (PACKED, GROUPS)],
     ids=["literal", "packed", "several groups"],
 )
-def test_every_dropout_costs_only_the_rows_of_the_client_that_leaves(backend, bits):
+@pytest.mark.parametrize("window", [1, 100])
+def test_every_dropout_costs_only_the_rows_of_the_client_that_leaves(
+    monkeypatch, backend, bits, window
+):
+    small_window(monkeypatch, window, [len(b) for b in bits.values()], 5)
     for case in every_dropout(hamming(backend, bits)):
         right_or_typed(case.outcome, bits, case)
         if case.party != SERVER:
@@ -350,7 +405,12 @@ def test_two_clients_that_vanish_leave_too_few(backend):
     [(LITERAL, random_bits([1, 2, 1], 4)), (PACKED, BITS), (PACKED, random_bits([50, 1], 5))],
     ids=["literal", "packed", "several groups"],
 )
-def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(backend, bits):
+@pytest.mark.parametrize("window", [1, 100])
+def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(
+    monkeypatch, backend, bits, window
+):
+    n_bits = next(iter(bits.values())).shape[1]
+    small_window(monkeypatch, window, [len(b) for b in bits.values()], n_bits)
     cases = 0
     for case in every_corruption(hamming(backend, bits), which=lambda d: d.step == "hamming"):
         cases += 1

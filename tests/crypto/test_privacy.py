@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -19,6 +20,7 @@ from xclp_crypto.primitives.discrete_gaussian import sample
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import (
     LabelPrivacy,
+    RandomizedResponse,
     add_noise,
     concentrated,
     encode_label_sums,
@@ -362,3 +364,63 @@ def test_the_accountant_is_loaded_when_it_is_needed():
     ).stdout.split()
     assert "xclp_crypto.privacy" in loaded
     assert "dp_accounting" not in loaded
+
+
+# Randomised response.
+
+
+@pytest.mark.parametrize("n_classes", [2, 3, 7])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_a_label_is_kept_or_becomes_any_other_with_the_right_odds(n_classes, epsilon):
+    true, n = 1, 40_000
+    codes = np.full(n, true)
+    drawn = RandomizedResponse(epsilon).randomize(codes, n_classes, SeededRng(n_classes))
+    counts = np.bincount(drawn, minlength=n_classes)
+    keep = math.exp(epsilon) / (math.exp(epsilon) + n_classes - 1)
+    expected = np.full(n_classes, n * (1 - keep) / (n_classes - 1))
+    expected[true] = n * keep
+    assert stats.chisquare(counts, expected).pvalue > 1e-4
+    wrong = expected[[1, 0, *range(2, n_classes)]]
+    assert epsilon < 0.5 or stats.chisquare(counts, wrong).pvalue < 1e-9
+
+
+class FixedRng(SeededRng):
+    """Gives one word for every label, and 0 for the choice among the others."""
+
+    def __init__(self, word):
+        super().__init__(0)
+        self.word = word
+
+    def residues(self, modulus, shape):
+        value = self.word if modulus == 1 << 64 else 0
+        return np.full(shape, value, dtype=np.uint64)
+
+
+@pytest.mark.parametrize("n_classes", [2, 10, 1000])
+@pytest.mark.parametrize("epsilon", [1e-9, 0.5, 5.0, 40.0, 700.0])
+def test_the_odds_never_exceed_epsilon(n_classes, epsilon):
+    """Find by bisection the first word that does not keep a label: all below it do."""
+    response, low, high = RandomizedResponse(epsilon), 0, (1 << 64) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        kept = response.randomize(np.array([1]), n_classes, FixedRng(middle))[0] == 1
+        low, high = (middle, high) if kept else (low, middle)
+    keep = Fraction(high, 1 << 64)
+    other = (1 - keep) / (n_classes - 1)
+    assert keep / other <= Fraction(math.exp(epsilon)) * (1 + Fraction(1, 10**12))
+    if epsilon <= 5:
+        assert keep / other >= Fraction(math.exp(epsilon)) * (1 - Fraction(1, 10**9))
+
+
+def test_randomised_response_refuses_what_is_no_class_or_epsilon():
+    rng = SeededRng(0)
+    response = RandomizedResponse(np.float32(2))
+    assert response == RandomizedResponse(2.0)
+    assert response.randomize(np.zeros(0, dtype=np.int64), 3, rng).shape == (0,)
+    assert response.randomize(np.zeros(4, dtype=np.int64), 1, rng).tolist() == [0] * 4
+    for codes in ([3], [-1]):
+        with pytest.raises(ParameterError, match=r"0 … 2"):
+            response.randomize(np.array(codes), 3, rng)
+    for epsilon in (0, -1, math.nan, math.inf, 701, "1", True):
+        with pytest.raises(ParameterError, match="epsilon"):
+            RandomizedResponse(epsilon)

@@ -91,7 +91,7 @@ def test_dtypes_shapes_and_moduli_that_do_not_fit_are_refused(combine):
             combine(eight, eight, m)
 
 
-@given(moduli)
+@pytest.mark.parametrize("m", [256**k + d for k in (1, 2, 3, 4, 5, 8) for d in (-1, 0, 1)][:-1])
 def test_wire_bytes_is_the_smallest_width_that_the_wire_has_for_the_largest_residue(m):
     n = wire_bytes(m)
     fits = [k for k in (1, 2, 3, 4, 5, 8) if m - 1 < 256**k]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import doctest
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from xclp_crypto.errors import (
     PrivacyWarning,
     TooFewParties,
 )
-from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.hamming import BACKENDS, get_backend
+from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
 from xclp_lp import CrossClientLabelPropagation, estimator
@@ -698,13 +700,13 @@ def test_a_run_larger_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch
 def test_the_back_end_says_how_much_memory_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     with_memory(monkeypatch, 10**9)
     sizes = {"a": 500, "b": 500}
-    for backend in ("rlwe", "masked", "plain", "shade-ext", get_backend("rlwe")):
+    for backend in (*BACKENDS, get_backend("rlwe")):
         require_memory(sizes, 4096, backend)
-    for backend in ("shade", get_backend("shade")):
+    for backend in ("paillier", get_backend("paillier")):  # a residue modulo n for every pair
         with pytest.raises(ParameterError) as caught:
-            require_memory(sizes, 4096, backend)
+            require_memory({"a": 2000, "b": 2000}, 64, backend)
         assert str(caught.value) == (
-            "1,000 rows with 4,096 bits by shade need 548.9 GB and this machine has 1.0 GB; use "
+            "4,000 rows with 64 bits by paillier need 12.5 GB and this machine has 1.0 GB; use "
             "hamming = 'rlwe', hamming = 'masked', fewer rows, or split the clients into groups "
             "and run each group"
         )
@@ -713,8 +715,24 @@ def test_the_back_end_says_how_much_memory_it_needs(monkeypatch: pytest.MonkeyPa
         require_memory({"a": 100, "b": 100}, 4096, "rlwe")
     with pytest.raises(ParameterError, match=r"by masked need .* use fewer rows"):
         require_memory({"a": 8000, "b": 0}, 64, "masked")  # 2·n² alone is more
-    with pytest.raises(ParameterError, match=r"20,000 rows with 1 bit by shade"):
-        require_memory({"a": 20_000, "b": 0}, 1, "shade")  # it needs nothing without pairs
+
+
+class Modest(Shade):
+    """A back end that needs no memory itself."""
+
+    name = "modest"
+
+    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        return 0
+
+
+def test_hashes_and_distances_must_fit_whatever_the_back_end_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_memory(monkeypatch, 10**8)
+    require_memory({"a": 7000, "b": 0}, 1, Modest())
+    with pytest.raises(ParameterError, match=r"20,000 rows with 1 bit by modest need 0\.8 GB"):
+        require_memory({"a": 20_000, "b": 0}, 1, Modest())
 
 
 def test_data_frames_must_have_the_same_columns_in_the_same_order() -> None:

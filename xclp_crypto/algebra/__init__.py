@@ -1,1 +1,1 @@
-"""Groups, pseudo-random generators and the labels that separate their uses."""
+"""Residues, groups, pseudo-random generators and the labels that separate their uses."""

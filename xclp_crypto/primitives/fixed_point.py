@@ -114,25 +114,28 @@ class FixedPoint:
             EncodingOverflow: a value above the limit; names client, row and column, the limit, and
                 the power of two that would do as the modulus. The value itself is not shown.
         """
-        try:
-            array = np.asarray(values)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise DataError(f"{_who(client)}the values do not form an array: {error}") from None
-        match array.dtype.kind:
-            case "f" if array.dtype.itemsize <= 8:
-                scaled = self._scale_floats(array.astype(np.float64), client)
-            case "i" | "u" | "b":
-                scaled = self._scale_integers(array, client)
-            case kind:
-                if kind == "O":
-                    self._refuse_huge_integers(array, client)
-                raise DataError(
-                    f"{_who(client)}cannot encode dtype {array.dtype}; "
-                    "use float64, integers or bools"
-                )
-        # −|X| is 2^64 − |X| here, and adding m to it gives m − |X|.
-        scaled += (scaled >> np.uint64(63)) * np.uint64(self.modulus % _WORD)
-        return scaled.astype(self.dtype, copy=False)
+        array = self._checked(values, client)
+        if array.dtype.kind == "f":
+            # Exact: 2^f only moves the exponent, |x·2^f| < 2^63, and rint returns an integer.
+            wide = np.asarray(np.ldexp(array.astype(np.float64, copy=False), self.fraction_bits))
+            scaled = np.rint(wide, out=wide).astype(np.int64).view(np.uint64)
+        else:
+            # Sign-extended to 64 bits and then modulo 2^64, so the shift is exact.
+            scaled = array.astype(np.int64).view(np.uint64)
+            np.left_shift(scaled, np.uint64(self.fraction_bits), out=scaled)
+        if self.modulus < _WORD:
+            # −|X| is 2^64 − |X| here, and adding m to it gives m − |X|.
+            scaled += (scaled >> np.uint64(63)) * np.uint64(self.modulus)
+        residues: Residues = scaled.astype(self.dtype, copy=False)
+        return residues
+
+    def check(self, values: ArrayLike, *, client: str | None = None) -> None:
+        """Refuse what `encode` refuses, without encoding it.
+
+        Raises:
+            DataError, EncodingOverflow: as from `encode`.
+        """
+        self._checked(values, client)
 
     def decode(self, residues: Residues) -> NDArray[np.float64]:
         """Decode residues, or sums of them mod m, by the centred lift.
@@ -177,37 +180,53 @@ class FixedPoint:
                 "plain numbers have to go through encode"
             )
         wide = array.astype(np.uint64)
-        if int(wide.max(initial=0)) >= self.modulus:
-            place = _where(np.argmax(wide), wide.shape)
-            raise DataError(f"{place}the value is no residue modulo {_power(self.modulus)}")
-        # Modulo 2^64, so that r − m of the upper half becomes a negative int64.
-        wide -= (wide > np.uint64(self._top)) * np.uint64(self.modulus % _WORD)
+        if self.modulus < _WORD:
+            if int(wide.max(initial=0)) >= self.modulus:
+                place = _where(np.argmax(wide), wide.shape)
+                raise DataError(f"{place}the value is no residue modulo {_power(self.modulus)}")
+            # Modulo 2^64, so that r − m of the upper half becomes a negative int64.
+            wide -= (wide > np.uint64(self._top)) * np.uint64(self.modulus)
         return wide.view(np.int64)
 
-    def _scale_floats(self, x: NDArray[np.float64], client: str | None) -> NDArray[np.uint64]:
-        finite = np.isfinite(x)
-        if not finite.all():
-            where = _where(np.argmin(finite), x.shape)
+    def _checked(self, values: ArrayLike, client: str | None) -> NDArray[Any]:
+        """Return the values as an array of floats, integers or bools that can be encoded."""
+        try:
+            array = np.asarray(values)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise DataError(f"{_who(client)}the values do not form an array: {error}") from None
+        match array.dtype.kind:
+            case "f" if array.dtype.itemsize <= 8:
+                self._check_floats(array, client)
+            case "i" | "u" | "b":
+                self._check_integers(array, client)
+            case kind:
+                if kind == "O":
+                    self._refuse_huge_integers(array, client)
+                raise DataError(
+                    f"{_who(client)}cannot encode dtype {array.dtype}; "
+                    "use float64, integers or bools"
+                )
+        return array
+
+    def _check_floats(self, x: NDArray[Any], client: str | None) -> None:
+        # Two passes over the values and no array of their size; NaN is the extreme of its array.
+        low, high = float(x.min(initial=0.0)), float(x.max(initial=0.0))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            where = _where(np.argmin(np.isfinite(x)), x.shape)
             raise DataError(
                 f"{_who(client)}{where}the value is NaN or infinite, which cannot be summed"
             )
-        size = np.abs(x)
-        if size.max(initial=0.0) > self.max_abs:
-            worst = np.argmax(size)
-            self._overflow(Fraction(float(size.flat[worst])), worst, x.shape, client)
-        # Exact: 2^f only moves the exponent, |x·2^f| < 2^63, and rint returns an integer.
-        return np.asarray(np.rint(np.ldexp(x, self.fraction_bits)).astype(np.int64)).view(np.uint64)
+        if max(high, -low) > self.max_abs:
+            worst = np.argmax(np.abs(x))
+            self._overflow(Fraction(max(high, -low)), worst, x.shape, client)
 
-    def _scale_integers(self, x: NDArray[Any], client: str | None) -> NDArray[np.uint64]:
+    def _check_integers(self, x: NDArray[Any], client: str | None) -> None:
         if x.size:
             limit = self._limit >> self.fraction_bits
             low, high = int(x.min()), int(x.max())
             if max(high, -low) > limit:
                 worst = np.argmax(x) if high >= -low else np.argmin(x)
                 self._overflow(Fraction(max(high, -low)), worst, x.shape, client)
-        # Sign-extended to 64 bits and then modulo 2^64, so the shift is exact.
-        wide = x.astype(np.int64).view(np.uint64)
-        return np.asarray(np.left_shift(wide, np.uint64(self.fraction_bits)))
 
     def _refuse_huge_integers(self, x: NDArray[np.object_], client: str | None) -> None:
         """Give integers that no NumPy dtype holds the same error as any other overflow."""

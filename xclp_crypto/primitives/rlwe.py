@@ -50,6 +50,7 @@ from scipy import fft
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
+from xclp_crypto.algebra.products import exact_product
 from xclp_crypto.errors import ParameterError, XclpError
 from xclp_crypto.params import RLWE_SETS, SEED_BYTES, RlweParameters
 from xclp_crypto.rng import Rng, SeededRng
@@ -316,7 +317,7 @@ def evaluate(
     total = flood(rng, masks.shape, p)
     for i, limb in enumerate(limbs):
         # limbs below 2^40 times at most 2^13 entries of −1, 0, 1 (or 2^32 times 2^16): below 2^53
-        total[i] += (limb.astype(np.float64) @ v).astype(np.int64)
+        total[i] += exact_product(limb.astype(np.float64), v).astype(np.int64)
     place = p.delta_bits
     total[place // p.limb_bits] += masks.astype(np.int64) << (place % p.limb_bits)
     return switched(total, p)
@@ -339,7 +340,7 @@ def decrypt(
     p = parameters
     modulus = 1 << p.switched_bits
     # c1 < 2^32 times at most 2^15 ternary entries: exact in float64
-    product = (secrets.astype(np.float64) @ c1.astype(np.float64).T).astype(np.int64)
+    product = exact_product(secrets.astype(np.float64), c1.astype(np.float64).T).astype(np.int64)
     step = p.switched_bits - p.plain_bits  # Δ modulo q' is 2^step
     phase = (c2.astype(np.int64) - product + (1 << (step - 1))) & (modulus - 1)
     return (phase >> step).astype(np.uint16)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.products import exact_product
+
 BLOCK_ROWS = 1024
 
 
@@ -21,7 +23,7 @@ def distances_between(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> NDAr
     for start in range(0, len(u), BLOCK_ROWS):
         stop = start + BLOCK_ROWS
         first = start if right is left else 0  # the rest follows by symmetry
-        distances[start:stop, first:] = (n_bits - u[start:stop] @ v[first:].T) / 2
+        distances[start:stop, first:] = (n_bits - exact_product(u[start:stop], v[first:].T)) / 2
         if right is left:
             distances[stop:, start:stop] = distances[start:stop, stop:].T
     return distances

@@ -9,7 +9,8 @@ a client whose upload is missing is left out.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -66,6 +67,31 @@ class Estimate:
     def total_bytes(self) -> int:
         """Return the bytes of all messages."""
         return sum(self.bytes_per_link.values())
+
+
+class Chains:
+    """Counts the rounds of messages that need not be sent: by following who waits for whom.
+
+    Attributes:
+        depth: by party, messages in the longest chain that ends in what it has received.
+    """
+
+    def __init__(self) -> None:
+        self.depth: defaultdict[str, int] = defaultdict(int)
+
+    def send(self, links: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:
+        """Send a message on every link (from, to); none is received yet."""
+        return [(to, self.depth[frm] + 1) for frm, to in links]
+
+    def receive(self, messages: Iterable[tuple[str, int]]) -> None:
+        """Receive messages that were sent."""
+        for to, chain in messages:
+            self.depth[to] = max(self.depth[to], chain)
+
+    @property
+    def rounds(self) -> int:
+        """Return the rounds, with one more message of every party at the end."""
+        return max(self.depth.values(), default=0) + 1
 
 
 class HammingBackend(ABC):

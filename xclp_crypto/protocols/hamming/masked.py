@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
+from xclp_crypto.algebra.products import exact_product
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
@@ -135,7 +136,7 @@ def share_with(
     """
     small = mine.dtype == np.uint8 and n_bits << (masked_width(n_bits) - 1) <= 1 << 24
     dtype = np.float32 if small else np.float64
-    product: Float = np.matmul(mine.astype(dtype), _centred(mask, n_bits, dtype).T)
+    product: Float = exact_product(mine.astype(dtype), _centred(mask, n_bits, dtype).T)
     share = 2 * product.astype(np.int64) + weights[:, None] + pair
     return _residues(share, residue_width(n_bits))
 
@@ -211,7 +212,7 @@ class Masked(HammingBackend):
         def combine(
             low: str, high: str, c: NDArray[np.uint16], d: NDArray[np.uint16]
         ) -> NDArray[np.uint16]:
-            product = rows[low] @ rows[high].T
+            product = exact_product(rows[low], rows[high].T)
             return _residues(c.astype(np.int64) + d - 2 * product.astype(np.int64), width)
 
         return await receive_shares(

@@ -33,14 +33,17 @@ post-quantum.
 
 A client encrypts its rows once for all its evaluators. In each pair the side owns for which a fixed
 formula predicts less work, see `Paillier.pairs`. Each vector or group of vectors travels and is
-computed on by itself, so memory stays bounded.
+computed on by itself, and an owner waits for answers before it sends more than a window of groups,
+see `Paillier.window`, so memory stays bounded: what grows are the shares, one residue modulo n for
+every pair of rows or, packed, for every group and row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, compress
+from typing import Final, TypeAlias
 
 import gmpy2
 import numpy as np
@@ -66,7 +69,9 @@ from xclp_crypto.primitives.paillier.arithmetic import (
 )
 from xclp_crypto.primitives.paillier.keys import check_parameters
 from xclp_crypto.protocols.hamming.interface import (
+    Chains,
     Distances,
+    Estimate,
     HammingBackend,
     assemble,
     own_distances,
@@ -74,12 +79,17 @@ from xclp_crypto.protocols.hamming.interface import (
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
+from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
 
 ENCRYPTION_WORK = 140
 """Cost of one encryption by the owner, in multiplications modulo n²; measured at 3072 bits."""
 ANSWER_WORK = 1200
 """Cost of re-randomising and decrypting one answer, likewise."""
+
+WINDOW_BYTES: Final = 1 << 26
+"""Most bytes of groups, and of answers, that wait for one client, unless a single one from each of
+the others is more. All parties derive from it who waits for whom, so it is part of the protocol."""
 
 _BY_BITS = {s.modulus_bits: s for s in PAILLIER_PARAMETERS.values()}
 
@@ -212,6 +222,10 @@ class PaillierShares(Message):
         return cls(complete, local, modulus, numbers, width, bits)
 
 
+Residues: TypeAlias = dict[str, list[list[Mpz]]]
+"""Shares modulo n, by peer and by group of the owner: one for every row of the evaluator."""
+
+
 @dataclass(frozen=True)
 class Packing:
     """How the rows of an owner lie in plaintexts.
@@ -231,10 +245,14 @@ class Packing:
         """Return the number of groups."""
         return -(-self.rows // self.slots)
 
+    def group(self, index: int) -> slice:
+        """Return where the rows of a group are."""
+        start = index * self.slots
+        return slice(start, min(start + self.slots, self.rows))
+
     def slices(self) -> Iterator[slice]:
         """Yield where each group's rows are."""
-        for start in range(0, self.rows, self.slots):
-            yield slice(start, min(start + self.slots, self.rows))
+        return map(self.group, range(self.groups))
 
 
 def pack(rows: NDArray[np.uint8], base: Mpz) -> list[Mpz]:
@@ -281,7 +299,9 @@ class Paillier(HammingBackend):
     name = "paillier"
     trust = "2pc"
     needs_common_secret = False
+    streams = True
     rounds = 3
+    """Where no client has more groups than the window; `estimate` counts those of any sizes."""
 
     def __init__(self, parameters: PaillierParameters = PAILLIER_3072, workers: int = 1) -> None:
         self.parameters = check_parameters(parameters)
@@ -356,6 +376,15 @@ class Paillier(HammingBackend):
             pairs[owner, evaluator] = groups[owner] * sizes[evaluator]
         return pairs
 
+    def window(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """Return how many groups of an owner may be under way, sent and not yet answered."""
+        at_once = self._longest(sizes, n_bits) * max(1, len(sizes) - 1)
+        return max(1, WINDOW_BYTES // at_once)
+
+    def _longest(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """Return the bytes of a group, or of the answers to it if there may be more of them."""
+        return max(n_bits, *sizes.values()) * self.parameters.modulus_bits // 4
+
     def _places(
         self, me: str, sizes: Mapping[str, int], pairs: Mapping[tuple[str, str], int]
     ) -> dict[str, slice]:
@@ -377,16 +406,34 @@ class Paillier(HammingBackend):
         rng: Rng,
     ) -> None:
         """See `HammingBackend.client`."""
-        io, n_bits = session.io, bits.shape[1]
+        io, n_bits, rows = session.io, bits.shape[1], bits.astype(bool)
         session.once(self.name)
         pairs = self.pairs(sizes, n_bits)
-        evaluators = [evaluator for owner, evaluator in pairs if owner == io.name]
-        owners = [owner for owner, evaluator in pairs if evaluator == io.name]
+        packings = {c: self.packing(n, n_bits) for c, n in sizes.items()}
+        window = self.window(sizes, n_bits)
+        # T of the pairs that this client owns and R of the others, by peer and by group.
+        opened: Residues = {evaluator: [] for owner, evaluator in pairs if owner == io.name}
+        masks: Residues = {owner: [] for owner, evaluator in pairs if evaluator == io.name}
 
-        key = await self._publish(session, bits, evaluators, rng)
-        residues = await self._answer(session, bits, owners, sizes, rng)
+        own, groups, key = packings[io.name], 0, None
+        if opened:
+            groups, key = own.groups, await io.compute(generate, rng, self.parameters)
+            await io.send(list(opened), PaillierKey(key.public))
+            for index in range(min(window, groups)):
+                await self._send_rows(io, key, bits[own.group(index)], own.base, opened, rng)
+        sent = await io.gather(PaillierKey, list(masks), 0, bits=self.parameters.modulus_bits)
+        keys = {owner: message.key for owner, message in sent.items()}
+        masks = {owner: [] for owner in keys}
+        for index in range(max((packings[owner].groups for owner, _ in pairs), default=0)):
+            await self._answer(io, index, rows, keys, packings, masks, rng)
+            if key is not None and index + window < groups:
+                await self._open(io, key, sizes, opened)
+                group = bits[own.group(index + window)]
+                await self._send_rows(io, key, group, own.base, opened, rng)
         if key is not None:
-            residues |= await self._open(session, key, len(bits), n_bits, evaluators, sizes)
+            for _ in range(min(window, groups)):
+                await self._open(io, key, sizes, opened)
+        residues = {peer: _by_row(by_group) for peer, by_group in (opened | masks).items()}
 
         absent = [mpz(0)]
         places = self._places(io.name, sizes, pairs)
@@ -407,75 +454,59 @@ class Paillier(HammingBackend):
         )
         await io.send(SERVER, shares)
 
-    async def _publish(
-        self, session: Session, bits: NDArray[np.uint8], evaluators: list[str], rng: Rng
-    ) -> PrivateKey | None:
-        """As an owner: send the key and the encrypted rows to all evaluators."""
-        if not evaluators:
-            return None
-        io = session.io
-        key = await io.compute(generate, rng, self.parameters)
-        await io.send(evaluators, PaillierKey(key.public))
-        packing = self.packing(*bits.shape)
-        for group in packing.slices():
-            values = await io.compute(
-                encrypt_rows, key, bits[group], packing.base, rng, self.workers
-            )
-            await io.send(evaluators, PaillierRows(values, key.public.n))
-        return key
+    async def _send_rows(
+        self,
+        io: RoleIO,
+        key: PrivateKey,
+        rows: NDArray[np.uint8],
+        base: Mpz,
+        opened: Residues,
+        rng: Rng,
+    ) -> None:
+        """As an owner: send a group of encrypted rows to all evaluators that stayed."""
+        if opened:
+            values = await io.compute(encrypt_rows, key, rows, base, rng, self.workers)
+            await io.send(list(opened), PaillierRows(values, key.public.n))
 
     async def _answer(
         self,
-        session: Session,
-        bits: NDArray[np.uint8],
-        owners: list[str],
-        sizes: Mapping[str, int],
+        io: RoleIO,
+        index: int,
+        rows: NDArray[np.bool_],
+        keys: Mapping[str, PublicKey],
+        packings: Mapping[str, Packing],
+        masks: Residues,
         rng: Rng,
-    ) -> dict[str, list[Mpz]]:
-        """As an evaluator: answer every group of every owner; return R of those that stayed."""
-        io, n_bits, rows = session.io, bits.shape[1], bits.astype(bool)
-        keys = await io.gather(PaillierKey, owners, 0, bits=self.parameters.modulus_bits)
-        packings = {owner: self.packing(sizes[owner], n_bits) for owner in keys}
-        shares: dict[str, list[list[Mpz]]] = {owner: [] for owner in keys}
-        for index in range(max((p.groups for p in packings.values()), default=0)):
-            asking = [o for o in shares if index < packings[o].groups]
-            moduli = {o: int(keys[o].key.n) for o in asking}
-            got = await io.gather(PaillierRows, asking, 0, count=n_bits, n=moduli)
-            for owner in asking:
-                if owner not in got:
-                    del shares[owner]
-                    continue
-                group = list(packings[owner].slices())[index]
-                ones = sum(packings[owner].base ** i for i in range(group.stop - group.start))
-                answers, share = await io.compute(
-                    self.answer, rows, got[owner].values, keys[owner].key, ones, rng
-                )
-                await io.send(owner, PaillierAnswers(answers, keys[owner].key.n))
-                shares[owner].append(share)
-        return {owner: _by_row(share) for owner, share in shares.items()}
+    ) -> None:
+        """As an evaluator: answer a group of every owner; add R, and drop owners that left."""
+        asking = [owner for owner in masks if index < packings[owner].groups]
+        moduli = {owner: int(keys[owner].n) for owner in asking}
+        got = await io.gather(PaillierRows, asking, 0, count=rows.shape[1], n=moduli)
+        for owner in asking:
+            if owner not in got:
+                del masks[owner]
+                continue
+            key, packing = keys[owner], packings[owner]
+            group = packing.group(index)
+            ones = sum(packing.base**i for i in range(group.stop - group.start))
+            answers, share = await io.compute(self.answer, rows, got[owner].values, key, ones, rng)
+            await io.send(owner, PaillierAnswers(answers, key.n))
+            masks[owner].append(share)
 
     async def _open(
-        self,
-        session: Session,
-        key: PrivateKey,
-        rows: int,
-        n_bits: int,
-        evaluators: list[str],
-        sizes: Mapping[str, int],
-    ) -> dict[str, list[Mpz]]:
-        """As an owner: decrypt all answers; return T of those evaluators that stayed."""
-        io = session.io
-        shares: dict[str, list[list[Mpz]]] = {evaluator: [] for evaluator in evaluators}
-        counts = {e: sizes[e] for e in evaluators}
-        for _ in range(self.packing(rows, n_bits).groups):
-            got = await io.gather(
-                PaillierAnswers, list(shares), 0, count=counts, n=int(key.public.n)
-            )
-            shares = {e: share for e, share in shares.items() if e in got}
-            for evaluator, share in shares.items():
+        self, io: RoleIO, key: PrivateKey, sizes: Mapping[str, int], opened: Residues
+    ) -> None:
+        """As an owner: decrypt the answers to a group; add T, and drop evaluators that left."""
+        counts = {evaluator: sizes[evaluator] for evaluator in opened}
+        got = await io.gather(PaillierAnswers, list(opened), 0, count=counts, n=int(key.public.n))
+        for evaluator in counts:
+            if evaluator in got:
                 values = got[evaluator].values
-                share.append(await io.compute(decrypt_answers, key, values, self.workers))
-        return {evaluator: _by_row(share) for evaluator, share in shares.items()}
+                opened[evaluator].append(
+                    await io.compute(decrypt_answers, key, values, self.workers)
+                )
+            else:
+                del opened[evaluator]
 
     async def server(
         self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
@@ -551,13 +582,50 @@ class Paillier(HammingBackend):
         }
 
     def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """See `HammingBackend.memory_bytes`: messages as integers, as bytes and sealed; tables."""
+        """See `HammingBackend.memory_bytes`: shares, groups at work and waiting, tables, distances.
+
+        Shares exist four times, as integers, as bytes, sealed and at their owners, and what is at
+        work likewise; what waits is counted for all clients together. A client's own distances
+        need 8 bytes for each pair of its rows, for their places.
+        """
         links = self.bytes_per_link(sizes, n_bits)
-        client = max(sum(size for link, size in links.items() if c in link) for c in sizes)
-        server = sum(size for link, size in links.items() if SERVER in link)
-        n = sum(sizes.values())
+        n, most = sum(sizes.values()), max(sizes.values(), default=0)
+        shares = sum(size for (_, to), size in links.items() if to == SERVER)
+        between = sum(links.values()) - shares
+        at_work = min(len(sizes) * self._longest(sizes, n_bits), between)
+        waiting = min(len(sizes) * WINDOW_BYTES // 2, between)
         tables = (1 << 13) * self.parameters.modulus_bits // 4
-        return 3 * max(client, server) + tables + 2 * n * n
+        own = 9 * most * n_bits + 8 * most * most
+        return 4 * (shares + at_work) + waiting + tables + own + 6 * n * n
+
+    def estimate(self, sizes: Mapping[str, int], n_bits: int) -> Estimate:
+        """See `HammingBackend.estimate`; about two rounds for every window, counted exactly."""
+        return replace(super().estimate(sizes, n_bits), rounds=self._rounds(sizes, n_bits))
+
+    def _rounds(self, sizes: Mapping[str, int], n_bits: int) -> int:
+        """Return the longest chain of messages, by following the steps of `client`."""
+        groups = {
+            (owner, evaluator): self.packing(sizes[owner], n_bits).groups
+            for owner, evaluator in self.pairs(sizes, n_bits)
+        }
+        chains, window = Chains(), self.window(sizes, n_bits)
+        most = max(groups.values(), default=0)
+        rows = {
+            index: chains.send(pair for pair, n in groups.items() if index < n)
+            for index in range(min(window, most))
+        }
+        last: list[tuple[str, int]] = []
+        for index in range(most):
+            chains.receive(rows.pop(index))
+            answers = chains.send((e, o) for (o, e), n in groups.items() if index < n)
+            more = [pair for pair, n in groups.items() if index + window < n]
+            sending = {owner for owner, _ in more}
+            chains.receive(answer for answer in answers if answer[0] in sending)
+            last += [answer for answer in answers if answer[0] not in sending]
+            if more:
+                rows[index + window] = chains.send(more)
+        chains.receive(last)
+        return chains.rounds
 
 
 def _by_row(groups: list[list[Mpz]]) -> list[Mpz]:

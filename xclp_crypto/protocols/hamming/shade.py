@@ -8,7 +8,9 @@
     R = Σ r_l ──▶ server: h(b, b') = T − R mod t ◀─── T = Σ t_l
 
 One oblivious transfer per pair of rows and bit: n_j·n_k·L transfers with public-key operations.
-That is the reference to compare with, for small sizes; it is not meant to be fast.
+That is the reference to compare with, for small sizes; it is not meant to be fast. The transfers
+run in batches that all parties derive from the public sizes, so memory is bounded whatever the
+sizes are.
 
 Corrected from the paper: it works modulo L, where opposite vectors (distance L) look identical
 (distance 0). Here t = 2^w with w = ⌈log2(L+1)⌉.
@@ -21,14 +23,19 @@ The server may collude with any clients.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from itertools import combinations
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.labels import label
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
     DistanceShares,
+    Estimate,
     HammingBackend,
     cross_pairs,
     own_distances,
@@ -45,40 +52,66 @@ from xclp_crypto.rng import Rng
 RESIDUE_BYTES = 2
 """Bytes of one transferred residue; w ≤ 16 bits."""
 
+CLIENT_TRANSFERS: Final = 1 << 16
+"""Most transfers that one client has at work, with all others together. All parties derive the
+batches from it, so it is part of the protocol."""
 
-def offers(bits: NDArray[np.uint8], masks: NDArray[np.uint16], n_bits: int) -> NDArray[np.uint8]:
-    """Return the pairs (r_l + b_l, r_l + 1 − b_l) mod t as bytes, (n_j·n_k·L, 2, 2).
+TRANSFER_BYTES: Final = 600
+"""Memory of one transfer at work, at both ends, measured: points and scalars are Python objects."""
+
+
+def batch_size(clients: int) -> int:
+    """Return how many transfers two of so many clients make at a time."""
+    return max(1, CLIENT_TRANSFERS // max(1, clients - 1))
+
+
+def transfers(sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
+    """Return the number of transfers by (sender, receiver): one per pair of rows and bit.
+
+    They are numbered sender's row by sender's row, then by receiver's row, then by bit.
+    """
+    return {
+        (sender, receiver): sizes[sender] * sizes[receiver] * n_bits
+        for sender, receiver in combinations(sizes, 2)
+        if sizes[sender] and sizes[receiver]
+    }
+
+
+def _rounds(batches: NDArray[np.int64]) -> int:
+    """Return the longest chain of messages, by following the steps of `Shade.client`.
 
     Args:
-        bits: (n_j, L) of the sender.
-        masks: (n_j, n_k, L) uniform modulo t.
+        batches: (clients, clients), from sender to receiver.
+    """
+    depth, done = np.zeros(len(batches), dtype=np.int64), 0
+    for stop in np.unique(batches[batches > 0]).tolist():
+        down = batches >= stop
+        active = (down | down.T).any(axis=0)
+        while done < stop:
+            before = depth
+            for links in (down, down.T, down):  # OtSetup, OtChoices, OtOffers
+                depth = np.maximum(depth, np.where(links, depth[:, None] + 1, 0).max(axis=0))
+            done += 1
+            longer = (depth - before)[active]
+            if (longer == longer[0]).all():  # so every batch up to `stop` adds the same
+                depth = depth + active * longer[0] * (stop - done)
+                done = stop
+    return int(depth.max(initial=0)) + 1  # DistanceShares
+
+
+def offers(bits: NDArray[np.uint8], masks: NDArray[np.uint16], n_bits: int) -> NDArray[np.uint8]:
+    """Return the messages (r_l + b_l, r_l + 1 − b_l) mod t of some transfers as bytes, (m, 2, 2).
+
+    Args:
+        bits: (m,), the sender's.
+        masks: (m,), uniform modulo t.
         n_bits: L.
     """
     modulo = np.uint16((1 << residue_width(n_bits)) - 1)
-    b = bits.astype(np.uint16)[:, None, :]
-    pairs = np.stack([masks + b, masks + (1 - b)], axis=-1) & modulo
-    pairs_as_bytes: NDArray[np.uint8] = pairs.astype("<u2").view(np.uint8)
-    return pairs_as_bytes.reshape(-1, 2, RESIDUE_BYTES)
-
-
-def choices(bits: NDArray[np.uint8], peer_rows: int) -> Choices:
-    """Return the receiver's choices: its bits, once for every row of the peer."""
-    repeated = np.broadcast_to(bits.astype(bool), (peer_rows, *bits.shape))
-    return Choices(np.ascontiguousarray(repeated).reshape(-1), RESIDUE_BYTES)
-
-
-def sum_chosen(
-    chosen: NDArray[np.uint8], peer_rows: int, rows: int, n_bits: int
-) -> NDArray[np.uint16]:
-    """Return T transposed, (n_k, n_j) modulo t, from the transferred bytes."""
-    values = chosen.view("<u2").reshape(peer_rows, rows, n_bits)
-    return sum_modulo(values, n_bits).T
-
-
-def sum_modulo(values: NDArray[np.uint16], n_bits: int) -> NDArray[np.uint16]:
-    """Return the sums over the last axis, modulo t."""
-    total = values.sum(axis=-1, dtype=np.uint64) & np.uint64((1 << residue_width(n_bits)) - 1)
-    return np.asarray(total, dtype=np.uint16)
+    b = bits.astype(np.uint16)
+    both = np.stack([masks + b, masks + (1 - b)], axis=-1) & modulo
+    both_as_bytes: NDArray[np.uint8] = both.astype("<u2").view(np.uint8)
+    return both_as_bytes.reshape(-1, 2, RESIDUE_BYTES)
 
 
 def _combine(n_bits: int, r: NDArray[np.uint16], t: NDArray[np.uint16]) -> NDArray[np.uint16]:
@@ -96,7 +129,9 @@ class Shade(HammingBackend):
     name = "shade"
     trust = "2pc"
     needs_common_secret = False
+    streams = True
     rounds = 4
+    """Of a single batch; `estimate` counts those of any sizes."""
 
     def __init__(self, transfer: ObliviousTransfer = naor_pinkas) -> None:
         self._transfer = transfer
@@ -110,26 +145,51 @@ class Shade(HammingBackend):
         rng: Rng,
     ) -> None:
         """See `HammingBackend.client`."""
-        io = session.io
+        io, me = session.io, session.io.name
         rows, n_bits = bits.shape
-        order = list(sizes)
-        later = order[order.index(io.name) + 1 :]
-        earlier = order[: order.index(io.name)]
-        modulus = 1 << residue_width(n_bits)
-        masks = {
-            peer: rng.residues(modulus, (rows, sizes[peer], n_bits)).astype(np.uint16)
-            for peer in later
+        modulus, size = 1 << residue_width(n_bits), batch_size(len(sizes))
+        links = transfers(sizes, n_bits)
+        sending = {receiver: count for (sender, receiver), count in links.items() if sender == me}
+        receiving = {sender: count for (sender, receiver), count in links.items() if receiver == me}
+        # One for each pair of rows, in the order in which `transfers` numbers them.
+        sums = {p: np.zeros(rows * n, dtype=np.uint16) for p, n in sizes.items() if p != me}
+
+        sid = session.once("shade")
+        most = max((*sending.values(), *receiving.values()), default=0)
+        for index, start in enumerate(range(0, most, size)):
+            numbers = np.arange(start, start + size)
+            out = {
+                p: np.divmod(numbers[: n - start], n_bits) for p, n in sending.items() if n > start
+            }
+            into = {
+                p: np.divmod(numbers[: n - start], n_bits)
+                for p, n in receiving.items()
+                if n > start
+            }
+            messages = {}
+            for peer, (pair, bit) in out.items():
+                masks = rng.residues(modulus, pair.shape).astype(np.uint16)
+                np.add.at(sums[peer], pair, masks)
+                own = bits[pair // sizes[peer], bit]
+                messages[peer] = await io.compute(offers, own, masks, n_bits)
+            requests = {
+                peer: Choices(bits[pair % rows, bit].astype(bool), RESIDUE_BYTES)
+                for peer, (pair, bit) in into.items()
+            }
+            batch = label("shade batch", sid, index)
+            received = await self._transfer(io, messages, requests, batch, rng)
+            for peer, (pair, _) in into.items():
+                if peer in received:
+                    np.add.at(sums[peer], pair, received[peer].view("<u2").reshape(-1))
+                else:
+                    del receiving[peer], sums[peer]
+        modulo = np.uint16(modulus - 1)
+        shares = {
+            peer: (total & modulo).reshape(sizes[peer], rows).T
+            if peer in receiving
+            else (total & modulo).reshape(rows, sizes[peer])
+            for peer, total in sums.items()
         }
-        received = await self._transfer(
-            io,
-            {peer: await io.compute(offers, bits, mask, n_bits) for peer, mask in masks.items()},
-            {peer: choices(bits, sizes[peer]) for peer in earlier},
-            session.once("shade"),
-            rng,
-        )
-        shares = {peer: sum_modulo(mask, n_bits) for peer, mask in masks.items()}
-        for peer, chosen in received.items():
-            shares[peer] = await io.compute(sum_chosen, chosen, sizes[peer], rows, n_bits)
         await send_shares(io, sizes, n_bits, await own_distances(session, bits), shares)
 
     async def server(
@@ -144,25 +204,33 @@ class Shade(HammingBackend):
         """See `HammingBackend.bytes_per_link`; for Naor–Pinkas transfers."""
         dims = share_sizes(sizes, residue_width(n_bits))
         links = {(c, SERVER): sealed_size(DistanceShares.size(**dims[c])) for c in sizes}
-        order = list(sizes)
-        for i, low in enumerate(order):
-            for high in order[i + 1 :]:
-                count = sizes[low] * sizes[high] * n_bits
-                links[low, high] = sealed_size(OtSetup.size()) + sealed_size(
-                    OtOffers.size(count=count, length=RESIDUE_BYTES)
-                )
-                links[high, low] = sealed_size(OtChoices.size(count=count))
+        for (sender, receiver), count in transfers(sizes, n_bits).items():
+            batches = -(-count // batch_size(len(sizes)))
+            links[sender, receiver] = batches * (
+                sealed_size(OtSetup.size()) + sealed_size(0)
+            ) + OtOffers.size(count=count, length=RESIDUE_BYTES)
+            links[receiver, sender] = batches * sealed_size(0) + OtChoices.size(count=count)
         return links
 
     def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
         """See `HammingBackend.operations`: at the two ends of every transfer together."""
-        transfers = cross_pairs(sizes) * n_bits
-        return {
-            "fixed-base multiplications": transfers,
-            "variable-base multiplications": 2 * transfers,
-        }
+        count = cross_pairs(sizes) * n_bits
+        return {"fixed-base multiplications": count, "variable-base multiplications": 2 * count}
 
     def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """See `HammingBackend.memory_bytes`: about 500 bytes per transfer of one client."""
-        n = sum(sizes.values())
-        return 500 * n_bits * max(rows * (n - rows) for rows in sizes.values())
+        """See `HammingBackend.memory_bytes`: all clients' transfers at work, ±1 matrix, distances.
+
+        A client's own distances need 8 bytes for each pair of its rows, for their places.
+        """
+        n, most = sum(sizes.values()), max(sizes.values(), default=0)
+        at_work = min(len(sizes) * CLIENT_TRANSFERS // 2, cross_pairs(sizes) * n_bits)
+        own = 9 * most * n_bits + 8 * most * most
+        return TRANSFER_BYTES * at_work + own + 6 * n * n
+
+    def estimate(self, sizes: Mapping[str, int], n_bits: int) -> Estimate:
+        """See `HammingBackend.estimate`; about two rounds for every batch, counted exactly."""
+        place = {client: i for i, client in enumerate(sizes)}
+        batches = np.zeros((len(sizes), len(sizes)), dtype=np.int64)
+        for (sender, receiver), count in transfers(sizes, n_bits).items():
+            batches[place[sender], place[receiver]] = -(-count // batch_size(len(sizes)))
+        return replace(super().estimate(sizes, n_bits), rounds=_rounds(batches))

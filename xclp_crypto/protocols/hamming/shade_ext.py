@@ -30,8 +30,7 @@ whatever the sizes are. Columns of the next block are sent ahead, so both sides 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -41,6 +40,7 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.prg import KEY_BYTES
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
+    Chains,
     Distances,
     DistanceShares,
     Estimate,
@@ -143,25 +143,17 @@ def _blocks_of(
 
 def _rounds(cut: list[tuple[str, str, list[Block]]]) -> int:
     """Return the longest chain of messages, by following the steps of `ShadeExt.client`."""
-    depth: defaultdict[str, int] = defaultdict(int)
-
-    def send(links: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:
-        return [(to, depth[frm] + 1) for frm, to in links]
-
-    def receive(messages: list[tuple[str, int]]) -> None:
-        for to, chain in messages:
-            depth[to] = max(depth[to], chain)
-
+    chains = Chains()
     down = [(sender, receiver, len(blocks)) for sender, receiver, blocks in cut]
     up = [(receiver, sender, n) for sender, receiver, n in down]
     for links in (up, down, up):  # OtSetup, OtChoices, OtOffers
-        receive(send((frm, to) for frm, to, _ in links))
-    ahead = send((frm, to) for frm, to, _ in up)
+        chains.receive(chains.send((frm, to) for frm, to, _ in links))
+    ahead = chains.send((frm, to) for frm, to, _ in up)
     for step in range(max((n for _, _, n in down), default=0)):
-        columns, ahead = ahead, send((frm, to) for frm, to, n in up if step + 1 < n)
-        receive(columns)
-        receive(send((frm, to) for frm, to, n in down if step < n))
-    return max(depth.values(), default=0) + 1  # DistanceShares
+        columns, ahead = ahead, chains.send((frm, to) for frm, to, n in up if step + 1 < n)
+        chains.receive(columns)
+        chains.receive(chains.send((frm, to) for frm, to, n in down if step < n))
+    return chains.rounds  # the last are DistanceShares
 
 
 def _choices(

@@ -23,7 +23,8 @@ part: shares fewer than t are independent of what is shared.
 
 A client reveals once, for one set of survivors, and only if enough neighbours saw the same set; so
 it never reveals both secrets of one peer, whatever the server asks. A server that shows different
-sets to different clients is noticed if 2·t > holders + colluding ones.
+sets to different clients, for t shares of either secret of one client, is noticed if
+2·t > holders + colluding ones.
 """
 
 from __future__ import annotations
@@ -316,29 +317,32 @@ async def agree_on_masks(
             whose shares did not arrive here.
     """
     io, me = session.io, session.io.name
-    near = {c: n for c, n in graph.neighbours(lab).items() if c in session.clients}
-    peers = tuple(c for c in near[me] if c in near)
+    near = graph.neighbours(lab)[me]
+    peers = tuple(c for c in near if c in session.numbers)
     own, seed = await io.compute(KeyPair.generate, rng), rng.bytes(SEED_BYTES)
-    dealt = await io.compute(_deal, graph, (*near[me], me), own, seed, rng)
+    dealt = await io.compute(_deal, graph, (*near, me), own, seed, rng)
     for peer in peers:
         await io.send(peer, SumShares(own.public.encode(), *dealt[peer]))
     got = await io.gather(SumShares, peers, 0)
-    index = graph.clients.index(me) + 1
+    index = graph.indices[me]
     for peer, message in got.items():
         for data in (message.key_share, message.seed_share):
             _checked_share(graph, data, index, peer)
-    have = np.array([c in got for c in near[me]], dtype=np.bool_)
+    have = np.array([c in got for c in near], dtype=np.bool_)
     await io.send(SERVER, SumReady(own.public.encode(), have))
     chosen = await io.recv(SumClients, SERVER, clients=len(graph.clients))
     clients = members(graph, chosen.clients)
     if me not in clients:
         return None
-    if len(clients) < graph.threshold or not set(clients) <= set(session.clients):
+    here = set(clients)
+    if len(clients) < graph.threshold or not here <= session.numbers.keys():
         raise FaultyPeer(SERVER, f"starts a sum of {len(clients)} clients")
-    partners = tuple(c for c in near[me] if c in clients)
+    partners = tuple(c for c in near if c in here)
     missing = [c for c in partners if c not in got]
     if missing:
         raise FaultyPeer(SERVER, f"counts {missing[0]}, whose shares did not arrive at {me}")
+    if len(partners) + 1 < graph.share_threshold:  # few masks, and none that could be recovered
+        raise FaultyPeer(SERVER, f"starts a sum with {len(partners)} neighbours of {me}")
     secrets = await io.compute(_pair_secrets, own, {c: got[c].mask_key for c in partners})
     shares = {c: (got[c].key_share, got[c].seed_share) for c in partners} | {me: dealt[me]}
     return ClientMasks(me, lab, graph, clients, seed, secrets, shares)
@@ -348,7 +352,7 @@ def _deal(
     graph: MaskGraph, to: tuple[str, ...], own: KeyPair, seed: bytes, rng: Rng
 ) -> dict[str, tuple[bytes, bytes]]:
     """Return, by holder, its shares of the mask key and of the seed."""
-    indices = [graph.clients.index(c) + 1 for c in to]
+    indices = [graph.indices[c] for c in to]
     t = graph.share_threshold
     keys = share_secret(own.export_private(), t, indices, rng)
     seeds = share_secret(seed, t, indices, rng)
@@ -379,14 +383,27 @@ def _pair_secrets(own: KeyPair, keys: Mapping[str, bytes]) -> dict[str, bytes]:
     return {peer: own.shared_secret(PublicKey(key), peer) for peer, key in keys.items()}
 
 
-async def receive_survivors(session: Session, graph: MaskGraph) -> tuple[str, ...]:
-    """Return the clients that uploaded, as the server says."""
+async def receive_survivors(
+    session: Session, graph: MaskGraph, clients: Collection[str]
+) -> tuple[str, ...]:
+    """Return the clients that uploaded, as the server says.
+
+    Args:
+        session: the session.
+        graph: who shares with whom, and the threshold.
+        clients: those that may have uploaded, as far as this client knows.
+
+    Raises:
+        FaultyPeer: the server names too few, or one that did not take part.
+    """
     message = await session.io.recv(SumSurvivors, SERVER, clients=len(graph.clients))
     survivors = members(graph, message.clients)
     if len(survivors) < graph.threshold:
         raise FaultyPeer(
             SERVER, f"sums over {len(survivors)} clients, below the threshold of {graph.threshold}"
         )
+    if not set(survivors) <= set(clients):
+        raise FaultyPeer(SERVER, "names survivors that did not take part")
     return survivors
 
 
@@ -396,13 +413,10 @@ async def reveal_shares(
     """Compare the survivors with the neighbours, then send the server its shares.
 
     Raises:
-        FaultyPeer: the server names survivors that did not take part.
         FaultyPeerOrServer: a neighbour was told of other participants or survivors.
         TooFewParties: too few neighbours answered to be sure; nothing is revealed.
     """
     io = session.io
-    if not set(survivors) <= set(masks.clients):
-        raise FaultyPeer(SERVER, "names survivors that did not take part")
     peers = tuple(c for c in masks.partners if c in survivors)
     told = label("sum survivors", lab, len(masks.clients), *masks.clients, *survivors)
     digest = hashlib.sha256(told).digest()
@@ -437,8 +451,9 @@ class ServerMasks:
         Raises:
             TooFewParties: a client has too few surviving holders of its shares.
         """
+        here = set(survivors)
         for client in self.clients:
-            left = sum(c in survivors for c in holders(self.neighbours, client))
+            left = sum(c in here for c in holders(self.neighbours, client))
             if left < self.graph.share_threshold:
                 raise TooFewParties(step, left, self.graph.share_threshold)
 
@@ -455,11 +470,12 @@ async def open_masks(
         clients: those to wait for.
 
     Raises:
-        TooFewParties: fewer than the threshold take part.
+        TooFewParties: fewer than the threshold take part, or too few neighbours of one of them.
     """
     io = session.io
-    near = {c: graph.neighbours(lab)[c] for c in graph.clients if c in session.clients}
-    asked = tuple(c for c in near if c in clients)
+    near = {c: n for c, n in graph.neighbours(lab).items() if c in session.numbers}
+    wanted = set(clients)
+    asked = tuple(c for c in near if c in wanted)
     ready = await io.gather(
         SumReady, asked, graph.threshold, neighbours={c: len(near[c]) for c in asked}
     )
@@ -471,22 +487,23 @@ async def open_masks(
     if len(present) < graph.threshold:
         raise TooFewParties(io.current_step, len(present), graph.threshold)
     masks = ServerMasks(graph, lab, {c: ready[c].mask_key for c in present})
+    masks.require_recoverable(present, io.current_step)
     await io.send(tuple(near), SumClients(client_set(graph, present)))
     return masks
 
 
 def _mutual(near: Mapping[str, tuple[str, ...]], held: Mapping[str, set[str]]) -> tuple[str, ...]:
     """Leave out clients, those with most missing shares first, until no share is missing."""
-    present = dict.fromkeys(held)
+    missing = {
+        c: {n for n in near[c] if n in held and (n not in held[c] or c not in held[n])}
+        for c in held
+    }
     while True:
-        missing = {
-            c: sum(n not in held[c] or c not in held[n] for n in near[c] if n in present)
-            for c in present
-        }
-        worst = max(missing, key=lambda c: missing[c], default=None)
-        if worst is None or missing[worst] == 0:
-            return tuple(present)
-        del present[worst]
+        worst = max(missing, key=lambda c: len(missing[c]), default=None)
+        if worst is None or not missing[worst]:
+            return tuple(missing)
+        for neighbour in missing.pop(worst):
+            missing[neighbour].discard(worst)
 
 
 async def close_masks(
@@ -514,7 +531,8 @@ async def close_masks(
 
     Raises:
         TooFewParties: fewer survivors, or shares, than needed.
-        FaultyPeer: a client sent a share that is none, or its shares give another secret.
+        FaultyPeer: a client sent a share that is none, or the shares of one do not give its secret:
+            then it dealt wrong ones, or one of their holders revealed a wrong one.
     """
     io, graph = session.io, masks.graph
     masks.require_recoverable(survivors, io.current_step)
@@ -527,19 +545,20 @@ async def close_masks(
     )
     shares: dict[str, list[Share]] = {c: [] for c in masks.clients}
     for holder, message in reveals.items():
-        index = graph.clients.index(holder) + 1
+        index = graph.indices[holder]
         for client, data in zip(holders(masks.neighbours, holder), message.shares, strict=True):
             shares[client].append(_checked_share(graph, data, index, holder))
     for held in shares.values():
         if len(held) < graph.share_threshold:
             raise TooFewParties(io.current_step, len(held), graph.share_threshold)
+    left = set(survivors)
     for client, held in shares.items():
-        strip = strip_self_mask if client in survivors else strip_pair_masks
-        await io.compute(strip, masks, client, held, survivors, total, modulus, own or {})
+        strip = strip_self_mask if client in left else strip_pair_masks
+        await io.compute(strip, masks, client, held, left, total, modulus, own or {})
     return tuple(reveals)
 
 
-def _recovered(client: str, shares: list[Share]) -> bytes:
+def _recovered(masks: ServerMasks, client: str, shares: list[Share]) -> bytes:
     """Return a client's secret from all the shares that were revealed.
 
     Raises:
@@ -548,7 +567,13 @@ def _recovered(client: str, shares: list[Share]) -> bytes:
     try:
         return recover_secret(shares)
     except DecodeError as error:
-        raise FaultyPeer(client, f"its shares do not belong together: {error}") from None
+        raise _wrong_shares(masks, client, shares, f"do not belong together: {error}") from None
+
+
+def _wrong_shares(masks: ServerMasks, client: str, shares: list[Share], reason: str) -> FaultyPeer:
+    """Blame the client that dealt the shares, or one of those that revealed them."""
+    revealed = (masks.graph.clients[share.index - 1] for share in shares)
+    return FaultyPeer(tuple(dict.fromkeys((client, *revealed))), f"{client}'s shares {reason}")
 
 
 NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -566,7 +591,7 @@ def strip_self_mask(
     masks: ServerMasks,
     client: str,
     shares: list[Share],
-    survivors: tuple[str, ...],
+    survivors: Collection[str],
     total: Residues,
     modulus: int,
     own: Mapping[str, NDArray[np.intp]],
@@ -574,22 +599,23 @@ def strip_self_mask(
     """Take a survivor's self mask from the sum, in place."""
     lab = _self_label(masks.lab, client)
     with _sparing(total, own.get(client, NO_ROWS)):
-        accumulate(total, _recovered(client, shares), lab, modulus, subtract=True)
+        accumulate(total, _recovered(masks, client, shares), lab, modulus, subtract=True)
 
 
 def strip_pair_masks(
     masks: ServerMasks,
     client: str,
     shares: list[Share],
-    survivors: tuple[str, ...],
+    survivors: Collection[str],
     total: Residues,
     modulus: int,
     own: Mapping[str, NDArray[np.intp]],
 ) -> None:
     """Take the masks that survivors share with a vanished client from the sum, in place."""
-    pair = KeyPair(_recovered(client, shares))
+    pair = KeyPair(_recovered(masks, client, shares))
     if pair.public.encode() != masks.keys[client]:
-        raise FaultyPeer(client, "its shares give another mask key than the one that it announced")
+        reason = "give another mask key than the one that it announced"
+        raise _wrong_shares(masks, client, shares, reason)
     for peer in masks.neighbours[client]:
         if peer in survivors:
             secret = pair.shared_secret(PublicKey(masks.keys[peer]), peer)
@@ -604,13 +630,14 @@ def record(
     revealed: Collection[str],
 ) -> SumRecord:
     """Return who survived, and in which stage each of the others was lost."""
-    stages = (("share", masks.clients), ("upload", survivors), ("reveal", revealed))
+    left = set(survivors)
+    stages = (("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
     lost = {}
     for client in graph.clients:
         stage = next((name for name, present in stages if client not in present), None)
         if stage is not None:
             lost[client] = stage
-    return SumRecord(tuple(c for c in graph.clients if c in survivors), lost)
+    return SumRecord(tuple(c for c in graph.clients if c in left), lost)
 
 
 def bytes_per_link(graph: MaskGraph, lab: bytes = bytes(32)) -> dict[tuple[str, str], int]:

@@ -20,9 +20,10 @@ bounds holds for all p clients together (union bound; sampling without replaceme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from types import MappingProxyType
 
 import numpy as np
 from scipy import stats
@@ -42,12 +43,13 @@ class MaskGraph:
 
     Attributes:
         clients: all that may take part, in the agreed order.
-        threshold: fewest clients whose values a sum may have; with fewer the protocol stops. A
-            server that shows different survivors to different clients is noticed when
-            2·threshold > p + colluding clients.
+        threshold: fewest clients whose values a sum may have; with fewer the protocol stops.
         degree: k, the number of neighbours of each client.
         share_threshold: t, how many of the k+1 holders of a client's shares recover its secrets;
-            so many colluding ones can, too.
+            so many colluding ones can, too. A server that shows different survivors to different
+            clients is noticed when 2·t > k + 1 + colluding holders, which `complete` gives by
+            default where none collude, and `sparse` does not: it trusts the server to follow the
+            protocol.
 
     Raises:
         ParameterError: a number is out of range.
@@ -68,6 +70,7 @@ class MaskGraph:
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool):
                 raise ParameterError(f"{name} must be an integer, got {value!r}")
+            object.__setattr__(self, name, int(value))
         if not MIN_CLIENTS <= self.threshold <= p:
             raise ParameterError(
                 f"threshold must be in {MIN_CLIENTS} … {p}, the number of clients, "
@@ -137,24 +140,32 @@ class MaskGraph:
             sparse = len(clients) > MAX_COMPLETE
         return (cls.sparse if sparse else cls.complete)(clients, threshold)
 
-    def neighbours(self, lab: bytes) -> dict[str, tuple[str, ...]]:
+    @cached_property
+    def indices(self) -> Mapping[str, int]:
+        """Return the index that each client's shares have: 1 … p."""
+        return {c: i for i, c in enumerate(self.clients, start=1)}
+
+    def neighbours(self, lab: bytes) -> Mapping[str, tuple[str, ...]]:
         """Return each client's neighbours in the agreed order.
 
         Args:
             lab: label of this sum, which fixes the order on the circle.
         """
-        p = len(self.clients)
-        if self.degree == p - 1:
-            return {c: tuple(o for o in self.clients if o != c) for c in self.clients}
-        key = derive_key(lab, label("mask graph"))
-        circle = np.argsort(expand(key, label("mask graph order"), 1 << 64, p), kind="stable")
-        steps = np.arange(1, self.degree // 2 + 1)
-        near = np.empty((p, self.degree), dtype=np.intp)
-        near[circle] = circle[
-            (np.arange(p)[:, None] + np.concatenate([-steps, steps])[None, :]) % p
-        ]
-        near.sort(axis=1)
-        return {c: tuple(self.clients[i] for i in near[j]) for j, c in enumerate(self.clients)}
+        return _neighbours(self.clients, self.degree, lab)
+
+
+@lru_cache(maxsize=4)  # every party of a simulation asks for the same one; all of it is public
+def _neighbours(clients: tuple[str, ...], degree: int, lab: bytes) -> Mapping[str, tuple[str, ...]]:
+    p = len(clients)
+    if degree == p - 1:
+        return MappingProxyType({c: clients[:j] + clients[j + 1 :] for j, c in enumerate(clients)})
+    key = derive_key(lab, label("mask graph"))
+    circle = np.argsort(expand(key, label("mask graph order"), 1 << 64, p), kind="stable")
+    steps = np.arange(1, degree // 2 + 1)
+    near = np.empty((p, degree), dtype=np.intp)
+    near[circle] = circle[(np.arange(p)[:, None] + np.concatenate([-steps, steps])[None, :]) % p]
+    near.sort(axis=1)
+    return MappingProxyType({c: tuple(clients[i] for i in near[j]) for j, c in enumerate(clients)})
 
 
 @lru_cache

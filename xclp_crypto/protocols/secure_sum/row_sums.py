@@ -12,7 +12,7 @@ Client k contributes a matrix Z_k with a row for every row of the federation; cl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
@@ -46,7 +46,7 @@ def check_mode(mode: str) -> None:
 
 def secure_row_sums_client(
     session: Session,
-    values: NDArray[np.float64],
+    values: NDArray[np.float64] | Callable[[], NDArray[np.float64]],
     rows: Rows,
     codec: FixedPoint,
     graph: MaskGraph,
@@ -63,7 +63,9 @@ def secure_row_sums_client(
 
     Args:
         session: the session.
-        values: (n, c), this client's contribution to every row.
+        values: (n, c), this client's contribution to every row; or a function that returns it,
+            called when it is to be masked, so that where hundreds of clients run in one process
+            their arrays need not exist at once.
         rows: by client of the graph, its rows; a partition of 0 … n−1.
         codec: the fixed-point code, for as many parties as there are clients.
         graph: who shares masks with whom, and the threshold.
@@ -73,24 +75,32 @@ def secure_row_sums_client(
         noise: (n, c) residues to add to what is uploaded, for differential privacy.
 
     Raises:
-        DataError, EncodingOverflow: a value cannot be encoded; nothing was sent.
+        DataError, EncodingOverflow: a value cannot be encoded; nothing was sent, or with a function
+            nothing that depends on a value.
         Excluded: the others went on without this client (``restart``).
         TooFewParties: too few are left; nothing was revealed.
         FaultyPeer: another party does not follow the protocol.
     """
     check_mode(mode)
     n = check_rows(rows)
-    if values.ndim != 2 or len(values) != n:
-        raise DataError(
-            f"client {session.io.name!r}: values of shape {values.shape} for {n} rows in all"
-        )
-    encoded = np.ascontiguousarray(codec.encode(values, client=session.io.name))
-    check_upload(encoded.size, codec.modulus)
+    make, held = (values, []) if callable(values) else (None, [_encode(values, n, codec, session)])
+
+    def encode() -> Residues:  # the caller has the only reference
+        return held.pop() if make is None else _encode(make(), n, codec, session)
+
     lab = sum_label(session, purpose, graph)
     role = row_sums_recover.row_sums_client
     if mode == "restart":
         role = row_sums_restart.row_sums_client
-    return role(session, encoded, rows, codec, graph, lab, rng, noise)
+    return role(session, encode, rows, codec, graph, lab, rng, noise)
+
+
+def _encode(values: NDArray[np.float64], n: int, codec: FixedPoint, session: Session) -> Residues:
+    client = session.io.name
+    if values.ndim != 2 or len(values) != n:
+        raise DataError(f"client {client!r}: values of shape {values.shape} for {n} rows in all")
+    check_upload(values.size, codec.modulus)
+    return np.ascontiguousarray(codec.encode(values, client=client))
 
 
 async def secure_row_sums_server(

@@ -25,7 +25,7 @@ with client j* learns that sum too, and fewer than t colluding holders learn no 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def strip_block(
 
 async def row_sums_client(
     session: Session,
-    encoded: Residues,
+    encode: Callable[[], Residues],
     rows: Rows,
     codec: FixedPoint,
     graph: MaskGraph,
@@ -118,26 +118,28 @@ async def row_sums_client(
     noise: Residues | None,
 ) -> RowSums:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
-    io, me, modulus, columns = session.io, session.io.name, codec.modulus, encoded.shape[1]
-    own = rows[me]
-    total = encoded[own]  # what the sum of this client's rows begins with
+    io, me, modulus, own = session.io, session.io.name, codec.modulus, rows[session.io.name]
     with io.step("share"):
         masks = await agree_on_masks(session, graph, lab, rng)
     at_own: dict[str, Residues] = {}
-    if masks is not None:
-        with io.step("upload"):
+    with io.step("upload"):
+        encoded = await io.compute(encode)
+        columns = encoded.shape[1]
+        total = encoded[own]  # what the sum of this client's rows begins with
+        if masks is not None:
             if noise is not None:
                 ring.add_into(encoded, noise, modulus)
             at_own = await io.compute(masks.mask, encoded, modulus, own)
             await io.compute(add_owner_masks, encoded, session, rows, lab, modulus)
             # Rows whose owner is not in the session would have no owner mask.
-            order = tuple(c for c in rows if c in session.clients)
+            order = tuple(c for c in rows if c in session.numbers)
             upload = encoded[rows_of_others(rows, order, me)]
             await io.send(SERVER, RowSumsUpload(upload, modulus))
             del upload
     del encoded
     with io.step("reveal"):
-        survivors = await receive_survivors(session, graph)
+        taking_part = session.clients if masks is None else masks.clients
+        survivors = await receive_survivors(session, graph, taking_part)
         if masks is not None and me in survivors:
             await reveal_shares(session, graph, masks, survivors, lab)
         elif me in survivors:
@@ -165,7 +167,7 @@ async def row_sums_server(
     clients: Collection[str],
 ) -> SumRecord:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_server`."""
-    io, order = session.io, tuple(c for c in rows if c in session.clients)
+    io, order = session.io, tuple(c for c in rows if c in session.numbers)
     others = {c: rows_of_others(rows, order, c) for c in order}
     total = np.zeros((sum(map(len, rows.values())), columns), residue_dtype(modulus))
     with io.step("share"):

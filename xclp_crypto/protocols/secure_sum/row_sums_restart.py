@@ -27,7 +27,7 @@ late client's values. The self masks of mode ``recover`` close that.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,7 +131,7 @@ def unmask_block(
 
 async def row_sums_client(
     session: Session,
-    encoded: Residues,
+    encode: Callable[[], Residues],
     rows: Rows,
     codec: FixedPoint,
     graph: MaskGraph,
@@ -141,13 +141,9 @@ async def row_sums_client(
 ) -> RowSums:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
     io, me, modulus = session.io, session.io.name, codec.modulus
-    shape = (encoded.shape[0], encoded.shape[1])
-    uploaded = encoded
-    if noise is not None:
-        uploaded = encoded.copy()
-        ring.add_into(uploaded, noise, modulus)
-    order = tuple(rows)
-    masks: dict[str, Residues] = {}
+    own, order = rows[me], tuple(rows)
+    encoded: Residues | None = None
+    at_own: dict[str, Residues] = {}
     taking_part: tuple[str, ...] = ()
     attempt = 0
     while True:
@@ -158,27 +154,36 @@ async def row_sums_client(
         if status.done:
             break
         allowed = (
-            set(clients) < set(taking_part) if attempt else set(clients) <= set(session.clients)
+            set(clients) < set(taking_part) if attempt else set(clients) <= session.numbers.keys()
         )
         if len(clients) < graph.threshold or not allowed:
             raise FaultyPeer(SERVER, f"asks {len(clients)} clients for attempt {attempt}")
         taking_part = clients
         attempt_lab = label("row sums attempt", lab, attempt, *clients)
         with io.step("upload"):
+            if encoded is None:
+                encoded = await io.compute(encode)
+                total = encoded[own]  # what the sum of this client's rows begins with
+                if noise is not None:
+                    ring.add_into(encoded, noise, modulus)
+            shape = (encoded.shape[0], encoded.shape[1])
             masks = await io.compute(pair_masks, session, clients, attempt_lab, shape, modulus)
+            at_own = {peer: mask[own] for peer, mask in masks.items()}
             keep = rows_of_others(rows, clients, me)
-            values = await io.compute(mask_upload, uploaded, masks, clients, me, keep, modulus)
+            values = await io.compute(mask_upload, encoded, masks, clients, me, keep, modulus)
+            del masks
             await io.send(SERVER, RowSumsUpload(values, modulus))
+            del values
         attempt += 1
-    if clients != taking_part:
+    if encoded is None or clients != taking_part:
         raise FaultyPeer(SERVER, "sums over other clients than those that it asked")
-    own = rows[me]
+    del encoded
     with io.step("result"):
-        block = await io.recv(
-            RowSumsBlock, SERVER, rows=len(own), columns=shape[1], modulus=modulus
-        )
+        columns = total.shape[1]
+        block = await io.recv(RowSumsBlock, SERVER, rows=len(own), columns=columns, modulus=modulus)
+        whole = np.arange(len(own))
         total = await io.compute(
-            unmask_block, block.values, encoded, masks, clients, me, own, modulus
+            unmask_block, block.values, total, at_own, clients, me, whole, modulus
         )
     return RowSums(codec.decode(total), clients)
 

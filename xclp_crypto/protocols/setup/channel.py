@@ -24,7 +24,7 @@ from xclp_crypto.errors import (
     Stalled,
     TooFewParties,
 )
-from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox
+from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox, channel_pair
 from xclp_crypto.role import Dim, RoleIO, dims_for, name_of
 from xclp_crypto.wire import TAG_BYTES, M, Message, Reader, Writer
 
@@ -75,14 +75,18 @@ class SealedIO(RoleIO):
 
     Args:
         io: the `RoleIO` underneath.
-        boxes: by peer, the pair (sending, receiving) of boxes.
+        secrets: by peer, the secret shared with it. The keys of a link are derived when it is
+            first used: among hundreds of clients, most links never are.
+        session_id: what both ends of every link bind its keys to.
     """
 
-    def __init__(self, io: RoleIO, boxes: Mapping[str, tuple[SealedBox, SealedBox]]) -> None:
+    def __init__(self, io: RoleIO, secrets: Mapping[str, bytes], session_id: bytes) -> None:
         super().__init__(io.name)
         self._io = io
         self._steps = io._steps
-        self._boxes = dict(boxes)
+        self._secrets = dict(secrets)
+        self._session_id = session_id
+        self._boxes: dict[str, tuple[SealedBox, SealedBox]] = {}
         self._late: set[str] = set()
 
     async def send(self, to: str | Collection[str], message: Message) -> None:
@@ -154,7 +158,10 @@ class SealedIO(RoleIO):
 
     def _box(self, peer: str) -> tuple[SealedBox, SealedBox]:
         if peer not in self._boxes:
-            raise ParameterError(f"{self.name} has no channel to {peer!r} in this session")
+            if peer not in self._secrets:
+                raise ParameterError(f"{self.name} has no channel to {peer!r} in this session")
+            secret = self._secrets[peer]
+            self._boxes[peer] = channel_pair(secret, self.name, peer, self._session_id)
         return self._boxes[peer]
 
     def _open(self, kind: type[M], frm: str, sealed: Sealed, dims: Mapping[str, Any]) -> M:

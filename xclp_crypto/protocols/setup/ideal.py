@@ -22,7 +22,6 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import Excluded
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES, Agreement
-from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
@@ -110,13 +109,12 @@ def _session(
     secrets = dict(zip((*invited, SERVER), keys.secrets, strict=True))
     here = [c for c, present in zip(invited, keys.present, strict=True) if present]
     secrets = {p: secrets[p] for p in (*here, SERVER) if p != io.name}
-    boxes = {p: channel_pair(s, io.name, p, keys.session_id) for p, s in secrets.items()}
     numbers = {
         c: tuple(int(v) for v in row)
         for c, row in zip(invited, keys.values, strict=True)
         if c in here
     }
-    return Session(SealedIO(io, boxes), keys.session_id, numbers, secrets)
+    return Session(SealedIO(io, secrets, keys.session_id), keys.session_id, numbers, secrets)
 
 
 async def ideal_key_exchange_client(

@@ -45,7 +45,6 @@ from xclp_crypto.errors import Excluded, FaultyPeer, FaultyPeerOrServer, Paramet
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
 from xclp_crypto.primitives.identity import SIGNATURE_BYTES
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
-from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
@@ -213,11 +212,8 @@ def _open_session(
                 secrets[party] = own.shared_secret(PublicKey(key), party)
             except FaultyPeer as error:
                 raise _blame(io, party, signed)(party, error.reason) from None
-    boxes = {
-        party: channel_pair(secret, io.name, party, session_id) for party, secret in secrets.items()
-    }
     numbers = {invited[i]: tuple(int(v) for v in directory.values[i]) for i in present}
-    session = Session(SealedIO(io, boxes), session_id, numbers, secrets)
+    session = Session(SealedIO(io, secrets, session_id), session_id, numbers, secrets)
     session.authenticated = signed
     return session
 
@@ -279,7 +275,6 @@ async def key_exchange_client(
         not directory.present[me]
         or directory.keys[me] != hello.key
         or not np.array_equal(directory.values[me], values)
-        or directory.signatures[me] != hello.signature
     ):
         raise FaultyPeer(SERVER, f"its directory does not list {io.name} as it announced itself")
     if identities is not None:
