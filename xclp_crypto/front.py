@@ -5,6 +5,7 @@ All run every party in this process, through the real messages.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from xclp_crypto.protocols.secure_sum import (
     secure_sum_client,
     secure_sum_server,
 )
+from xclp_crypto.protocols.secure_sum.secure_sum import bytes_per_link
 from xclp_crypto.protocols.setup import (
     SERVER,
     Session,
@@ -37,10 +39,12 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_client,
     seed_agreement_server,
 )
+from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
+from xclp_crypto.wire import TAG_BYTES
 
 RING: Final = 1 << 64
 """Modulus of sums unless another is asked for."""
@@ -261,6 +265,26 @@ def secure_sum(
     found: SecureSum = outcome.results[SERVER]
     lost = _lost(found.record, outcome)
     return SumResult(found.total, found.record.survivors, lost, outcome.cost)
+
+
+def secure_sum_bytes(
+    graph: MaskGraph, shape: tuple[int, ...], codec: FixedPoint
+) -> dict[tuple[str, str], int]:
+    """Return the bytes of all messages of `secure_sum` if nobody vanishes, by (from, to).
+
+    Args:
+        graph: the clients, and who shares masks with whom; if sparse, the same number of bytes on
+            other links than those of a run, whose graph is drawn.
+        shape: of every client's values.
+        codec: for its modulus.
+    """
+    p = len(graph.clients)
+    agreement = _sum_agreement(graph, codec, shape=shape)
+    links = bytes_per_link(graph, math.prod(shape), codec.modulus)
+    for client in graph.clients:
+        links[client, SERVER] += TAG_BYTES + Hello.size(agreement=agreement.size, numbers=0)
+        links[SERVER, client] += TAG_BYTES + Directory.size(invited=p, numbers=0)
+    return links
 
 
 def secure_row_sums(

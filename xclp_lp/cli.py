@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, NoReturn, cast, get_args
 
 import typer
 from rich.console import Console
@@ -26,7 +26,8 @@ from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.protocols.hamming import BACKENDS
-from xclp_lp.bench import bench_hamming
+from xclp_crypto.transport.simulate import Progress
+from xclp_lp.bench import bench_hamming, bench_propagation, bench_sum, plan_sum
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import Comparison, compare, summary
 from xclp_lp.estimator import Plan
@@ -38,8 +39,10 @@ from xclp_lp.report import (
     estimate_line,
     plan_lines,
     size,
+    sum_line,
 )
 from xclp_lp.session import STEPS, ClassWeight
+from xclp_lp.solvers import Solver
 
 app = typer.Typer(
     add_completion=False,
@@ -217,8 +220,8 @@ def run(
     and -1 where all labels are integers, mean unlabelled. Columns of tables are matched by name,
     and labels in a table of their own by id_column where both tables have it. The section
     [parameters] takes n_bits, k, alpha, hamming, classes, class_weight, threshold and the other
-    arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon, delta and
-    noise_contributors.
+    arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon (each client
+    randomises its labels), or epsilon, delta and noise_contributors (noise in the sums).
 
     Writes NAME.csv for each client (id, label, confidence, probability of every class) and
     cost.json, which also says whose labels were counted. All parties run in this one process, with
@@ -278,6 +281,141 @@ def bench_hamming_command(
     table.add_row("times as long as plain", f"{result['ratio_to_plain']:.1f}")
     table.add_row("peak memory", size(result["peak_rss"]))
     table.add_row("every distance exact", "yes" if result["exact"] else "NO")
+    console.print(table)
+    if json_file is not None:
+        _write_json(json_file, result)
+        console.print(f"written to {json_file}", markup=False, emoji=False)
+    if not result["exact"]:
+        raise typer.Exit(1)
+
+
+@bench_app.command("propagation")
+def bench_propagation_command(
+    n: Annotated[int, typer.Option(min=2, help="Points.")] = 2500,
+    labelled: Annotated[int, typer.Option(min=1, help="Labelled points.")] = 100,
+    bits: Annotated[int, typer.Option(help="Bits of each hash.")] = 4096,
+    k: Annotated[int, typer.Option("-k", "--k", help="Neighbours per point.")] = 10,
+    alpha: Annotated[float, typer.Option(help="How far labels travel, between 0 and 1.")] = 0.99,
+    solver: Annotated[
+        str, typer.Option(help=f"How the equations are solved: {', '.join(get_args(Solver))}.")
+    ] = "auto",
+    from_features: Annotated[
+        bool,
+        typer.Option(
+            "--from-features",
+            help="Start from vectors instead of distances, without a matrix of all distances.",
+        ),
+    ] = False,
+    no_dense: Annotated[
+        bool, typer.Option("--no-dense", help="Leave out the dense inverse: minutes, 32·n² bytes.")
+    ] = False,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result to this file.")
+    ] = None,
+) -> None:
+    """Time graph and propagation on clustered vectors, with a dense inverse in the same run."""
+    if json_file is not None:
+        _require_writable(json_file)
+    with StepReporter(console).showing() as reporter:
+        result = bench_propagation(
+            n,
+            labelled,
+            bits,
+            k=k,
+            alpha=alpha,
+            solver=cast(Solver, solver),  # the run itself refuses others
+            from_features=from_features,
+            dense=not no_dense,
+            repeat=repeat,
+            progress=lambda what, done, total: reporter(
+                Progress("this machine", what, f"{done:,} of {total:,}")
+            ),
+        )
+    table = Table(
+        title=f"{n:,} points, {labelled:,} labelled, {bits} bits, k = {k}", title_justify="left"
+    )
+    for heading in ("measure", "scores at once", "columns of labelled points", "dense inverse"):
+        table.add_column(heading, justify="left" if heading == "measure" else "right")
+
+    def row(name: str, form: str, *keys: str) -> None:
+        values = (result[key] if key else None for key in keys)
+        table.add_row(name, *("–" if v is None else format(v, form) for v in values))
+
+    start = "features" if from_features else "distances"
+    row(f"seconds, {start} to scores", ".3f", "seconds", "columns_seconds", "dense_seconds")
+    row("dense takes times as long", ".1f", "ratio_to_dense", "columns_ratio_to_dense", "")
+    row("largest residual", ".1e", "residual", "columns_residual", "")
+    row("solver", "", "solver", "columns_solver", "")
+    console.print(table)
+    console.print(
+        f"{size(result['peak_rss'])} of memory at the peak, without the dense inverse; labels "
+        + ("identical" if result["identical_labels"] else "DIFFERENT"),
+        highlight=False,
+    )
+    if json_file is not None:
+        _write_json(json_file, result)
+        console.print(f"written to {json_file}", markup=False, emoji=False)
+    if not result["identical_labels"]:
+        raise typer.Exit(1)
+
+
+@bench_app.command("sum")
+def bench_sum_command(
+    clients: Annotated[int, typer.Option(min=2, help="Number of clients.")] = 10,
+    n_values: Annotated[int, typer.Option("--size", min=1, help="Values of each client.")] = (
+        1_000_000
+    ),
+    drop: Annotated[
+        int, typer.Option(min=0, help="Clients that vanish when their masks are agreed on.")
+    ] = 0,
+    bits: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64.")] = 64,
+    threshold: Annotated[
+        int | None,
+        typer.Option(help="Fewest survivors; by default a majority, with --sparse 90%."),
+    ] = None,
+    sparse: Annotated[
+        bool | None,
+        typer.Option(
+            "--sparse/--complete",
+            help="Masks with few other clients or with all; by default few from 101 clients on.",
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
+    seed: Annotated[int, typer.Option(min=0, help="Of the values; keys stay random.")] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result to this file.")
+    ] = None,
+) -> None:
+    """Time a secure sum of integers, with NumPy's sum of the same in the same run."""
+    if json_file is not None:
+        _require_writable(json_file)
+    plan = plan_sum(clients, n_values, drop=drop, bits=bits, threshold=threshold, sparse=sparse)
+    _print_lines([sum_line(plan)])
+    with StepReporter(console).showing() as progress:
+        result = bench_sum(
+            clients,
+            n_values,
+            drop=drop,
+            bits=bits,
+            threshold=threshold,
+            sparse=sparse,
+            repeat=repeat,
+            seed=seed,
+            progress=progress,
+        )
+    title = f"{clients} clients × {n_values:,} values × {bits} bits"
+    table = Table(title=title, title_justify="left")
+    table.add_column("measure")
+    table.add_column("value", justify="right")
+    table.add_row("seconds, all parties", f"{result['seconds']:.3f}")
+    table.add_row("clients in the sum", f"{result['survivors']} of {clients}")
+    table.add_row("bytes of all messages", size(result["bytes"]))
+    table.add_row("bytes that a client sends", size(result["upload_bytes_per_client"]))
+    table.add_row("masks of a client per second", size(1e9 * result["mask_gb_per_s"]))
+    table.add_row("times as long as plain", f"{result['ratio_to_plain']:.1f}")
+    table.add_row("peak memory", size(result["peak_rss"]))
+    table.add_row("every sum exact", "yes" if result["exact"] else "NO")
     console.print(table)
     if json_file is not None:
         _write_json(json_file, result)

@@ -10,10 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
+from xclp_lp.bench import SumPlan
 from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.session import Departure
@@ -98,6 +100,18 @@ def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bit
     return line
 
 
+def sum_line(plan: SumPlan) -> str:
+    """Say what a sum will cost, before anything is computed."""
+    graph = plan.graph
+    return (
+        f"sum over {count(len(graph.clients), 'client')}, each with {count(plan.size, 'value')} "
+        f"modulo 2^{plan.codec.modulus.bit_length() - 1} and masks with "
+        f"{count(graph.degree, 'other')}: {size(plan.total_bytes)} in "
+        f"{count(plan.rounds, 'round')}, about {size(plan.memory)} of memory; "
+        f"at least {graph.threshold} must stay, {plan.drop} vanish"
+    )
+
+
 def plan_lines(
     plan: Plan, columns: Mapping[str, Sequence[str] | None] | None = None
 ) -> Iterator[str]:
@@ -126,8 +140,13 @@ def plan_lines(
     params = plan.params
     if params.class_weight is not None:
         yield "labels weigh 1/(labels of their class), totals that the server does not learn"
-    if params.privacy is not None:
-        asked = params.privacy
+    if isinstance(params.privacy, RandomizedResponse):
+        yield (
+            f"every client randomises its labels, which are {params.privacy.epsilon:g}-"
+            "differentially private whoever looks"
+        )
+    if params.noise is not None:
+        asked = params.noise
         yield (
             f"labels are ({asked.epsilon:g}, {asked.delta:g})-differentially private while the "
             f"noise of {count(asked.noise_contributors, 'client')} is unknown to whoever looks"

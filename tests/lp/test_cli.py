@@ -655,3 +655,68 @@ def test_without_arguments_the_help_is_shown(xclp: Callable[..., tuple[int, str,
     code, out, err = xclp()
     assert code in (0, 2)
     assert "Usage: " in out + err
+
+
+def test_bench_sum_says_what_it_will_cost_and_then_what_it_did(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "sum.json"
+    options = "--clients 4 --size 500 --drop 1 --bits 32 --threshold 3 --repeat 1 --seed 3"
+    code, out, err = xclp("bench", "sum", *options.split(), "--json", file)
+    assert (code, err) == (0, "")
+    estimate, *rest = out.splitlines()
+    assert estimate.startswith(
+        "sum over 4 clients, each with 500 values modulo 2^32 and masks with 3 others: 1"
+    )
+    assert " kB in 9 rounds, about " in estimate
+    assert estimate.endswith(" of memory; at least 3 must stay, 1 vanish")
+    text = "\n".join(rest)
+    for words in ("setup …", "reveal …", "4 clients × 500 values × 32 bits", "3 of 4", "yes"):
+        assert words in text
+    result = json.loads(file.read_text("utf-8"))
+    assert (result["exact"], result["survivors"], result["seed"]) == (True, 3, 3)
+
+
+def test_bench_sum_takes_sparse_masks(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "sum.json"
+    for option, neighbours in (("--sparse", 40), ("--complete", 59)):
+        arguments = ["--clients", "60", "--size", "1", "--repeat", "1", option, "--json", file]
+        assert xclp("bench", "sum", *arguments)[0] == 0
+        assert json.loads(file.read_text("utf-8"))["neighbours"] == neighbours
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--clients", "4", "--drop", "2"], "drop must be in 0 … 1, got 2"),
+        (["--bits", "16"], "bits must be 32 or 64"),
+        (["--threshold", "11"], "threshold must be in 2 … 10"),
+        (["--clients", "9000", "--size", "10000000"], " GB; use fewer clients or values"),
+        (["--json", "gone/out.json"], "there is no folder"),
+    ],
+)
+def test_bench_sum_refuses_before_anything_is_computed(
+    xclp: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    def never(*args: Any, **options: Any) -> Any:
+        raise AssertionError("the computation was started")
+
+    monkeypatch.setattr(cli, "bench_sum", never)
+    code, out, err = xclp("bench", "sum", *arguments)
+    assert (code, out) == (2, "")
+    assert message in one_line(err)
+
+
+def test_bench_sum_exits_1_when_a_sum_is_wrong(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = cli.bench_sum
+    monkeypatch.setattr(cli, "bench_sum", lambda *a, **o: real(*a, **o) | {"exact": False})
+    code, out, _ = xclp("bench", "sum", "--clients", "3", "--size", "5", "--repeat", "1")
+    assert code == 1
+    assert "NO" in out
