@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench peers clean
+.PHONY: demo test faults lint bench peers clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -18,6 +18,9 @@ demo: $(VENV)/.demo-installed
 
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest
+
+faults: $(VENV)/.test-installed
+	$(BIN)/python -m tests.faults.run --schedules 10000
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

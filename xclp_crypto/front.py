@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning
+from xclp_crypto.errors import DataError, Excluded, ParameterError, PrivacyWarning, Stalled
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.hamming import HammingBackend, check_bits, get_backend
@@ -212,8 +212,9 @@ def secure_sum(
 
     Args:
         values: one array per client, numbers of any shape, the same for all.
-        threshold: fewest clients whose values the sum may have, by default a majority; and how many
-            would have to collude with the server to take one client's values from the sum.
+        threshold: fewest clients whose values the sum may have, by default a majority, or nine in
+            ten if masks are sparse. Where all share masks, it is also how many would have to
+            collude with the server to take one client's values from the sum.
         drop: clients that vanish, by default in stage ``upload``, the worst moment: masks are
             agreed on, and the values do not come.
         sparse: whether each client shares masks with few others only; by default for more than
@@ -249,6 +250,7 @@ def secure_sum(
     codec = FixedPoint(fraction_bits, parties=len(clients), modulus=modulus)
     for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
         codec.check(array, client=name)
+    warn_if_two(len(clients))
     graph = MaskGraph.choose(clients, threshold, sparse=sparse)
     agreement = _sum_agreement(graph, codec, shape=shape)
 
@@ -304,7 +306,7 @@ def secure_row_sums(
     Args:
         values: one array per client, (n, c) numbers, the same shape for all.
         rows: one array per client, the indices of the rows that it owns; together 0 … n−1.
-        threshold: fewest clients whose values the sums may have, by default a majority.
+        threshold: see `secure_sum`.
         drop: clients that vanish, by default in stage ``upload``.
         mode: ``recover`` recovers the masks of clients that vanish from secret shares, ``restart``
             begins again without them.
@@ -362,7 +364,7 @@ def secure_row_sums(
 
 def _lost(record: SumRecord, outcome: Outcome) -> dict[str, str]:
     """Return by client the stage in which it was missing; the server cannot know of the last."""
-    after = {c: "result" for c in outcome.vanished if c not in record.lost}
+    after = {c: "result" for c in (*outcome.vanished, *outcome.errors) if c not in record.lost}
     return {**record.lost, **after}
 
 
@@ -411,7 +413,11 @@ def _run_sum(
     outcome = Simulation(faults=faults, progress=progress).run(roles)
     if SERVER in outcome.errors:  # it knows best why all stopped
         raise outcome.errors[SERVER]
-    return outcome.raise_errors()
+    for error in outcome.errors.values():
+        late = SERVER in outcome.results and isinstance(error, Excluded | Stalled)
+        if not late:  # one that came too late is among the lost
+            raise error
+    return outcome
 
 
 def _dropped(drop: Drop, clients: Sequence[str], possible: Sequence[str]) -> dict[str, str]:

@@ -218,8 +218,8 @@ def run(
     and -1 where all labels are integers, mean unlabelled. Columns of tables are matched by name,
     and labels in a table of their own by id_column where both tables have it. The section
     [parameters] takes n_bits, k, alpha, hamming, classes, class_weight, threshold and the other
-    arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon, delta and
-    noise_contributors.
+    arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon (each client
+    randomises its labels), or epsilon, delta and noise_contributors (noise in the sums).
 
     Writes NAME.csv for each client (id, label, confidence, probability of every class) and
     cost.json, which also says whose labels were counted. All parties run in this one process, with

@@ -19,7 +19,7 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS
-from xclp_crypto.privacy import LabelPrivacy
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
@@ -83,9 +83,10 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             majority.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
             for imbalanced classes; the clients learn these totals, the server does not.
-        privacy: differential privacy of the labels by noise in the secure sums, a
-            `xclp_crypto.privacy.LabelPrivacy`; excludes `class_weight`. Scores below zero count as
-            zero, and labels come from noisy scores.
+        privacy: differential privacy of the labels. `xclp_crypto.privacy.RandomizedResponse`: each
+            client randomises its labels for itself. `xclp_crypto.privacy.LabelPrivacy`: noise in
+            the secure sums, which excludes `class_weight` and costs far more accuracy; scores
+            below zero count as zero. See docs/privacy.md.
         random_state: an integer fixes the random projection, and nothing else, so that results
             can be repeated; None lets the clients agree on a secret one.
         client_names: one name per client, for errors and costs.
@@ -128,7 +129,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         fraction_bits: int = FRACTION_BITS,
         threshold: int | None = None,
         class_weight: ClassWeight = None,
-        privacy: LabelPrivacy | None = None,
+        privacy: LabelPrivacy | RandomizedResponse | None = None,
         random_state: int | None = None,
         client_names: Sequence[str] | None = None,
     ) -> None:

@@ -10,9 +10,8 @@
     hamming = "rlwe"
 
     [parameters.privacy]               # optional; differential privacy of the labels
-    epsilon = 2.0
-    delta = 1e-6
-    noise_contributors = 4
+    epsilon = 3.0                      # alone: each client randomises its labels; with `delta` and
+                                       # `noise_contributors`: noise in the secure sums
 
     [clients.north]                    # one section per client
     features = "north.csv"             # .npy, .npz, .csv or .parquet, relative to this file
@@ -44,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_crypto.privacy import LabelPrivacy
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.report import participation
 from xclp_lp.tables import (
@@ -182,17 +181,18 @@ def load_federation(path: Path) -> FederationFile:
     )
 
 
-def _privacy(section: Any, path: Path) -> LabelPrivacy:
-    """Return the privacy that the section asks for; all of its fields are needed."""
+def _privacy(section: Any, path: Path) -> LabelPrivacy | RandomizedResponse:
+    """Return the privacy that the section asks for: epsilon alone, or all of its fields."""
     where = f"{path}, [parameters.privacy]"
     if not isinstance(section, dict):
         raise ParameterError(f"{where} must be a section, got {section!r}")
     _require_known(section, PRIVACY_FIELDS, where)
+    alone = set(section) == {"epsilon"}
     for field in PRIVACY_FIELDS:
-        if field not in section:
+        if field not in section and not alone:
             raise ParameterError(f"{where}: {field} is missing")
     try:
-        return LabelPrivacy(**section)
+        return RandomizedResponse(**section) if alone else LabelPrivacy(**section)
     except ParameterError as error:
         raise ParameterError(f"{where}: {error}") from None
 

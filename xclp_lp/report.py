@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
@@ -139,8 +140,13 @@ def plan_lines(
     params = plan.params
     if params.class_weight is not None:
         yield "labels weigh 1/(labels of their class), totals that the server does not learn"
-    if params.privacy is not None:
-        asked = params.privacy
+    if isinstance(params.privacy, RandomizedResponse):
+        yield (
+            f"every client randomises its labels, which are {params.privacy.epsilon:g}-"
+            "differentially private whoever looks"
+        )
+    if params.noise is not None:
+        asked = params.noise
         yield (
             f"labels are ({asked.epsilon:g}, {asked.delta:g})-differentially private while the "
             f"noise of {count(asked.noise_contributors, 'client')} is unknown to whoever looks"

@@ -27,7 +27,8 @@ With `class_weight` the clients, not the server, learn how many labels each clas
 client's matrix in the row sums has one more row for each owner, its numbers of labels by class. So
 the totals are over exactly those clients whose labels count.
 
-With `privacy` each upload carries noise: see `xclp_crypto.privacy`.
+With `privacy` each client randomises its labels, or each upload carries noise: see
+`xclp_crypto.privacy`.
 
 Rows that are all zero have no angle to anything. Their client leaves them out, so nobody learns
 that they exist, and they get no label.
@@ -60,6 +61,7 @@ from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_wi
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import (
     LabelPrivacy,
+    RandomizedResponse,
     add_noise,
     encode_label_sums,
     label_sensitivity,
@@ -115,7 +117,8 @@ class Parameters:
             majority of those in the graph.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
             for imbalanced classes; None does not.
-        privacy: differential privacy of the labels, by noise in the row sums; None adds none.
+        privacy: differential privacy of the labels: `RandomizedResponse` by each client for itself,
+            `LabelPrivacy` by noise in the row sums; None has neither.
 
     Raises:
         ParameterError: a value is out of range; the message gives value and limit.
@@ -132,7 +135,7 @@ class Parameters:
     fraction_bits: int = FRACTION_BITS
     threshold: int | None = None
     class_weight: ClassWeight = None
-    privacy: LabelPrivacy | None = None
+    privacy: LabelPrivacy | RandomizedResponse | None = None
     version: int = field(default=PROTOCOL_VERSION, init=False)
 
     def __post_init__(self) -> None:
@@ -165,12 +168,14 @@ class Parameters:
             raise ParameterError(
                 f"class_weight must be None or 'balanced', got {self.class_weight!r}"
             )
-        if self.privacy is not None and not isinstance(self.privacy, LabelPrivacy):
-            raise ParameterError(f"privacy must be a LabelPrivacy, got {self.privacy!r}")
-        if self.privacy is not None and self.class_weight is not None:
+        if not isinstance(self.privacy, LabelPrivacy | RandomizedResponse | None):
             raise ParameterError(
-                "class_weight and privacy exclude each other: the exact totals of the classes "
-                "would tell what the noise hides"
+                f"privacy must be a RandomizedResponse or a LabelPrivacy, got {self.privacy!r}"
+            )
+        if self.noise is not None and self.class_weight is not None:
+            raise ParameterError(
+                "class_weight and privacy by noise in the sums exclude each other: the exact "
+                "totals of the classes would tell what the noise hides; use RandomizedResponse"
             )
         if self.threshold is not None:
             object.__setattr__(self, "threshold", _integer("threshold", self.threshold))
@@ -180,9 +185,14 @@ class Parameters:
                 )
 
     @property
+    def noise(self) -> LabelPrivacy | None:
+        """Return what noise the row sums carry."""
+        return self.privacy if isinstance(self.privacy, LabelPrivacy) else None
+
+    @property
     def fewest_clients(self) -> int:
         """Return the fewest clients with which any step can go on."""
-        return MIN_CLIENTS if self.privacy is None else self.privacy.min_clients
+        return MIN_CLIENTS if self.noise is None else self.noise.min_clients
 
     def mask_graph(self, clients: Sequence[str]) -> MaskGraph:
         """Return who shares masks with whom in the row sums of these clients."""
@@ -202,8 +212,8 @@ class Parameters:
         Raises:
             ParameterError: says what to install.
         """
-        if self.privacy is not None:
-            self.privacy.rho()
+        if self.noise is not None:
+            self.noise.rho()
 
     def require_rows(self, n: int) -> None:
         """Refuse a k for which n rows in all are too few.
@@ -446,7 +456,7 @@ def contribution(
         codes: (l_j,) classes of the labelled rows.
         clients: number of clients in the graph.
     """
-    if params.privacy is not None:  # no rounding may depend on a label
+    if params.noise is not None:  # no rounding may depend on a label
         codec = FixedPoint(params.fraction_bits, clients)
         encoded = encode_label_sums(columns, codes, len(params.classes), codec)
         exact = codec.decode(encoded)
@@ -473,7 +483,7 @@ def noise_of_client(
     """Return the noise that a client adds to its upload, (n, C) residues.
 
     Args:
-        params: the agreement, with `privacy`.
+        params: the agreement, with `noise`.
         columns: S_L, (n, l_j).
         sensitivity: of all clients' columns, as the server says.
         clients: number of clients in the graph.
@@ -494,10 +504,10 @@ def noise_of_client(
         )
     # Another machine adds up in another order; `client_variance` has room for that.
     own = label_sensitivity(columns, codec)
-    if params.privacy is None or own > sensitivity * ROUNDING:
+    if params.noise is None or own > sensitivity * ROUNDING:
         raise FaultyPeer(SERVER, "names a sensitivity below that of the columns that it sent")
     nothing = np.zeros((len(columns), len(params.classes)), codec.dtype)
-    return add_noise(nothing, params.privacy.client_variance(sensitivity, len(columns)), rng)
+    return add_noise(nothing, params.noise.client_variance(sensitivity, len(columns)), rng)
 
 
 def sensitivity_of_all(params: Parameters, columns: NDArray[np.float64], clients: int) -> float:
@@ -508,9 +518,9 @@ def sensitivity_of_all(params: Parameters, columns: NDArray[np.float64], clients
     """
     codec = FixedPoint(params.fraction_bits, clients)
     sensitivity = label_sensitivity(columns, codec)
-    if params.privacy is not None:
+    if params.noise is not None:
         n = len(columns)
-        variance = params.privacy.client_variance(sensitivity, n)
+        variance = params.noise.client_variance(sensitivity, n)
         largest = float(columns.sum(axis=1).max())
         require_room(codec, largest, variance, n * len(params.classes))
     return sensitivity
@@ -520,7 +530,7 @@ def own_scores(params: Parameters, sums: NDArray[np.float64]) -> NDArray[np.floa
     """Return a client's scores from its rows of the sums: balanced by class, noise cut at zero."""
     if params.class_weight is not None:
         return sums[:-1] * balanced_weights(np.rint(sums[-1]).astype(np.int64))
-    return sums if params.privacy is None else np.maximum(sums, 0.0)
+    return sums if params.noise is None else np.maximum(sums, 0.0)
 
 
 def no_prediction(rows: int, n_classes: int) -> Prediction:
@@ -584,6 +594,8 @@ async def client_role(
     vectors, codes = data.vectors[kept], data.codes[kept]
     labelled = codes != UNLABELLED
     n_classes = len(params.classes)
+    if isinstance(params.privacy, RandomizedResponse):
+        codes[labelled] = params.privacy.randomize(codes[labelled], n_classes, rng)
     with io.step("setup"):
         session = await key_exchange_client(
             io,
@@ -615,7 +627,7 @@ async def client_role(
             Influence, SERVER, rows=sum(sizes.values()), labelled=int(labelled.sum())
         )
         noise = None
-        if params.privacy is not None:
+        if params.noise is not None:
             told = await io.recv(Sensitivity, SERVER)
             noise = await io.compute(
                 noise_of_client, params, columns.columns, told.value, len(sizes), rng
@@ -700,14 +712,14 @@ async def server_role(
             raise ProtocolError("no client that is left has a labelled row, so nothing can spread")
         graph = await io.compute(build_graph, distances.matrix, params)
         columns = await io.compute(influence, graph, np.flatnonzero(labelled), params.alpha)
-        if params.privacy is not None:
+        if params.noise is not None:
             sensitivity = Sensitivity(
                 await io.compute(sensitivity_of_all, params, columns, len(present))
             )
         ends = np.cumsum([prepared[c].labelled.sum() for c in present])
         for client, part in zip(present, np.split(columns, ends[:-1], axis=1), strict=True):
             await io.send(client, Influence(part))
-        if params.privacy is not None:
+        if params.noise is not None:
             await io.send(tuple(present), sensitivity)
     with io.step("row sums"):
         record = await secure_row_sums_server(

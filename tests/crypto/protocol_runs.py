@@ -6,7 +6,13 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.hamming import get_backend
-from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
+from xclp_crypto.protocols.secure_sum import (
+    MaskGraph,
+    secure_row_sums_client,
+    secure_row_sums_server,
+    secure_sum_client,
+    secure_sum_server,
+)
 from xclp_crypto.protocols.setup import (
     SERVER,
     Identities,
@@ -107,27 +113,60 @@ def hamming(backend, bits, seed=0, **options):
     )
 
 
+def secure_sum(
+    values,
+    *,
+    graph=None,
+    fraction_bits=20,
+    modulus=1 << 64,
+    seed=0,
+    client=secure_sum_client,
+    server=secure_sum_server,
+):
+    """SecureSum over `values`, an array by client; the server returns `SecureSum`."""
+    graph = graph or MaskGraph.complete(tuple(values))
+    codec = FixedPoint(fraction_bits, len(values), modulus)
+    shape = np.shape(next(iter(values.values())))
+
+    async def client_part(session, rng):
+        with session.io.step("sum"):
+            return await client(session, values[session.io.name], codec, graph, rng)
+
+    async def server_part(session, rng):
+        with session.io.step("sum"):
+            return await server(session, shape, codec, graph, clients=session.clients)
+
+    return with_session(tuple(values), client_part, server_part, seed=seed)
+
+
 def row_sums(
     values,
     rows,
     *,
+    graph=None,
+    mode="recover",
     fraction_bits=20,
+    modulus=1 << 64,
     seed=0,
     client=secure_row_sums_client,
     server=secure_row_sums_server,
 ):
-    """SecureRowSums over `values` and `rows`, both by client."""
-    codec = FixedPoint(fraction_bits, parties=len(rows))
+    """SecureRowSums over `values` and `rows`, both by client; clients return `RowSums`."""
+    graph = graph or MaskGraph.complete(tuple(rows))
+    codec = FixedPoint(fraction_bits, len(rows), modulus)
     owned = {c: np.asarray(r, dtype=np.intp) for c, r in rows.items()}
     columns = next(iter(values.values())).shape[1]
 
     async def client_part(session, rng):
         with session.io.step("row sums"):
-            return await client(session, values[session.io.name], owned, codec)
+            own = values[session.io.name]
+            return await client(session, own, owned, codec, graph, rng, mode=mode)
 
     async def server_part(session, rng):
         with session.io.step("row sums"):
-            return await server(session, owned, columns, session.clients)
+            return await server(
+                session, owned, columns, modulus, graph, clients=session.clients, mode=mode
+            )
 
     return with_session(tuple(rows), client_part, server_part, seed=seed)
 

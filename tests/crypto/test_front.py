@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from xclp_crypto import secure_hamming, secure_row_sums
+from xclp_crypto import secure_hamming, secure_row_sums, secure_sum
 from xclp_crypto.errors import (
     DataError,
     EncodingOverflow,
@@ -15,7 +15,7 @@ from xclp_crypto.errors import (
     Stalled,
     TooFewParties,
 )
-from xclp_crypto.front import client_names
+from xclp_crypto.front import STAGES, client_names
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.protocols.ot import ideal_ot
@@ -52,30 +52,177 @@ def test_the_systems_randomness_is_the_default_and_a_seed_makes_runs_equal():
 
 
 def test_sums_and_cost():
-    blocks, cost = secure_row_sums(VALUES, ROWS, rng=SeededRng(1))
+    blocks, survivors, lost, cost = secure_row_sums(VALUES, ROWS, rng=SeededRng(1))
     total = np.sum(VALUES, axis=0)
     for rows, block in zip(ROWS, blocks, strict=True):
         assert np.allclose(block, total[rows], rtol=0, atol=3 * 2.0**-41)
         assert block.dtype == np.float64
-    assert {"setup", "row sums"} == set(cost.steps)
-    coarse, _ = secure_row_sums(VALUES, ROWS, fraction_bits=0)
-    assert np.array_equal(coarse[0], np.rint(coarse[0]))
+    assert survivors == ("client-0", "client-1", "client-2")
+    assert lost == {}
+    assert set(STAGES) == set(cost.steps)
+    coarse = secure_row_sums(VALUES, ROWS, fraction_bits=0).blocks[0]
+    assert np.array_equal(coarse, np.rint(coarse))
 
 
-def test_two_clients_are_warned_and_three_are_not():
+def test_a_sum_and_its_cost():
+    result = secure_sum(VALUES, rng=SeededRng(1))
+    assert np.allclose(result.total, np.sum(VALUES, axis=0), rtol=0, atol=3 * 2.0**-41)
+    assert result.survivors == ("client-0", "client-1", "client-2")
+    assert result.lost == {}
+    assert set(STAGES) - {"result"} == set(result.cost.steps)
+    assert secure_sum(VALUES, rng=SeededRng(1)).cost.bytes_by_link() == result.cost.bytes_by_link()
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (4,), (2, 3), (2, 0, 3), (2, 1, 3)])
+@pytest.mark.parametrize("modulus", [1 << 64, 1 << 32, 10007])
+def test_the_sum_has_the_shape_of_the_values(shape, modulus):
+    values = [np.arange(np.prod(shape), dtype=int).reshape(shape) * k for k in (1, 2, -5)]
+    result = secure_sum(values, fraction_bits=0, modulus=modulus)
+    assert result.total.shape == shape
+    assert np.array_equal(result.total, -2 * values[0])
+
+
+@pytest.mark.parametrize("stage", ["setup", "share", "upload", "reveal"])
+@pytest.mark.parametrize("who", [["client-3"], [3, "client-0"]])
+def test_user_case_drop_each_client_at_each_stage_of_a_sum(stage, who):
+    values = [np.array([10**k, -k]) for k in range(5)]
+    result = secure_sum(values, drop=dict.fromkeys(who, stage))
+    gone = {"client-3", "client-0"} if 3 in who else {"client-3"}
+    summed = gone if stage != "reveal" else set()
+    assert result.survivors == tuple(f"client-{k}" for k in range(5) if f"client-{k}" not in summed)
+    assert result.lost == dict.fromkeys(sorted(gone), "share" if stage == "setup" else stage)
+    expected = sum(values[k] for k in range(5) if f"client-{k}" not in summed)
+    assert np.array_equal(result.total, expected)
+    assert secure_sum(values, drop=who).survivors == tuple(
+        f"client-{k}" for k in range(5) if f"client-{k}" not in gone
+    )
+
+
+@pytest.mark.parametrize("mode", ["recover", "restart"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_user_case_drop_each_client_at_each_stage_of_row_sums_the_result_names_it_and_when(
+    mode, stage
+):
+    if mode == "restart" and stage in ("share", "reveal"):
+        with pytest.raises(ParameterError, match=r"can vanish in setup, upload, result, not"):
+            secure_row_sums(VALUES, ROWS, mode=mode, drop={1: stage})
+        return
+    result = secure_row_sums(VALUES, ROWS, mode=mode, drop={1: stage})
+    kept = stage in ("reveal", "result")
+    assert result.survivors == (
+        ("client-0", "client-1", "client-2") if kept else ("client-0", "client-2")
+    )
+    assert result.lost == {"client-1": "share" if stage == "setup" else stage}
+    assert result.blocks[1] is None
+    total = sum(VALUES[k] for k in range(3) if kept or k != 1)
+    for k in (0, 2):
+        assert np.allclose(result.blocks[k], total[ROWS[k]], rtol=0, atol=3 * 2.0**-41)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_user_case_nobody_waits_for_a_straggler_and_the_result_names_it_and_when(stage):
+    """It comes back after all deadlines; of row sums it then gets what is its own."""
+    values = [np.array([[k], [0], [k * k]]) for k in range(3)]
+    faults = Faults(away={"client-1": stage})
+    summed = stage in ("reveal", "result")
+    missed = {"client-1": "share" if stage == "setup" else stage}
+    if stage != "result":
+        found = secure_sum(values, faults=faults)
+        assert ("client-1" in found.survivors) == summed
+        assert found.lost == missed
+        assert np.array_equal(found.total, values[2] + (values[1] if summed else 0))
+    sums = secure_row_sums(values, ROWS, faults=faults)
+    assert ("client-1" in sums.survivors) == summed
+    assert sums.lost == (missed if stage != "result" else {})
+    total = values[2] + (values[1] if summed else 0)
+    for block, rows in zip(sums.blocks, ROWS, strict=True):
+        assert block is None or np.array_equal(block, total[rows])
+    assert [b is None for b in sums.blocks] == [False, stage == "setup", False]
+    if stage not in ("share", "reveal"):
+        again = secure_row_sums(values, ROWS, faults=faults, mode="restart")
+        assert ("client-1" in again.survivors) == (stage == "result")
+        assert (again.blocks[1] is None) == (stage != "result")
+
+
+def test_a_client_whose_block_is_lost_is_lost_in_the_result():
+    def lose(d):
+        lost = d.message == "Sealed[RowSumsBlock]" and d.receiver == "client-2"
+        return None if lost else d.payload
+
+    for mode in ("recover", "restart"):
+        sums = secure_row_sums(VALUES, ROWS, faults=Faults(on_message=lose), mode=mode)
+        assert sums.survivors == ("client-0", "client-1", "client-2")
+        assert sums.lost == {"client-2": "result"}
+        assert [b is None for b in sums.blocks] == [False, False, True]
+
+
+def test_user_case_a_threshold_is_enforced_and_nothing_is_revealed_below_it():
+    values = [np.array([k]) for k in range(5)]
+    assert secure_sum(values, threshold=4, drop=[1]).total == 9
+    for call in (
+        lambda **how: secure_sum(values, **how),
+        lambda **how: secure_row_sums([np.ones((5, 1))] * 5, [[k] for k in range(5)], **how),
+    ):
+        for drop in ([1, 2], {1: "share", 2: "upload"}, {0: "setup", 4: "reveal"}):
+            with pytest.raises(TooFewParties, match=r"\d .* 4 are needed; nothing was revealed"):
+                call(threshold=4, drop=drop)
+        for threshold in (1, 6, 2.5):
+            with pytest.raises(ParameterError, match="threshold must be"):
+                call(threshold=threshold)
+
+
+@pytest.mark.parametrize(
+    ("drop", "message"),
+    [
+        ({"client-1": "hamming"}, "'client-1' can vanish in setup, share, upload, reveal, not"),
+        ({"client-1": "result"}, "can vanish in"),
+        (["nobody"], "cannot drop 'nobody': the clients are client-0, client-1, client-2"),
+        ([3], "cannot drop 3"),
+        ([-1], "cannot drop -1"),
+        ("client-1", "drop must be a set of clients or a mapping to stages, got 'client-1'"),
+    ],
+)
+def test_drops_of_clients_or_stages_that_do_not_exist_are_refused(drop, message):
+    with pytest.raises(ParameterError, match=message):
+        secure_sum(VALUES, drop=drop)
+
+
+@pytest.mark.parametrize("mode", ["restore", "", None])
+def test_modes_that_do_not_exist_are_refused(mode):
+    with pytest.raises(ParameterError, match="mode must be one of recover, restart"):
+        secure_row_sums(VALUES, ROWS, mode=mode)
+
+
+def test_a_sparse_sum_of_many_clients_is_chosen_by_itself_or_on_request():
+    for count, sparse in [(101, None), (50, True), (50, None)]:
+        values = [np.array([k, 1]) for k in range(count)]
+        found = secure_sum(values, sparse=sparse)
+        assert found.total.tolist() == [sum(range(count)), count]
+        degree = {101: 42, 50: 40 if sparse else 49}[count]
+        shares = found.cost.bytes_by_message()["Sealed[SumShares]"]
+        assert shares == count * degree * (32 + 2 * 37 + 20)
+
+
+def test_user_case_two_clients_are_warned_and_three_are_not():
     with pytest.warns(PrivacyWarning, match="each learns the other's part") as warned:
-        blocks, _ = secure_row_sums([v[:2] for v in VALUES[:2]], [[0], [1]])
+        sums = secure_row_sums([v[:2] for v in VALUES[:2]], [[0], [1]])
     assert warned[0].filename == __file__  # points at the caller
-    assert len(blocks) == 2
+    assert len(sums.blocks) == 2
     secure_row_sums(VALUES, ROWS)  # a warning would be an error here
+    with pytest.warns(PrivacyWarning, match="each learns the other's part") as warned:
+        assert secure_sum([1, 2]).total == 3
+    assert warned[0].filename == __file__
+    secure_sum([1, 2, 3])
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_fewer_than_two_clients_are_refused(count):
+def test_user_case_fewer_than_two_clients_are_refused(count):
     with pytest.raises(ParameterError, match=f"at least 2 clients are needed, got {count}"):
         secure_hamming(BITS[:count])
     with pytest.raises(ParameterError, match=f"at least 2 clients are needed, got {count}"):
         secure_row_sums(VALUES[:count], ROWS[:count])
+    with pytest.raises(ParameterError, match=f"at least 2 clients are needed, got {count}"):
+        secure_sum(VALUES[:count])
 
 
 NAMES = [
@@ -94,6 +241,7 @@ def test_names_that_cannot_be_used_are_refused(names, message):
     for call in (
         lambda: secure_hamming(BITS, names=names),
         lambda: secure_row_sums(VALUES, ROWS, names=names),
+        lambda: secure_sum(VALUES, names=names),
     ):
         with pytest.raises(ParameterError, match=message):
             call()
@@ -155,8 +303,15 @@ def test_values_and_rows_that_cannot_be_used_are_refused(values, rows, error, me
 def test_nothing_is_computed_or_sent_when_a_value_does_not_fit():
     seen = []
     faults = Faults(on_message=seen.append)
+    bad = [*VALUES[:2], VALUES[2] + 1e9]
     with pytest.raises(EncodingOverflow):
-        secure_row_sums([*VALUES[:2], VALUES[2] + 1e9], ROWS, faults=faults, progress=seen.append)
+        secure_row_sums(bad, ROWS, faults=faults, progress=seen.append)
+    with pytest.raises(EncodingOverflow):
+        secure_sum(bad, faults=faults, progress=seen.append)
+    with pytest.raises(DataError, match="'client-2': row 0, column 0: the value is NaN"):
+        secure_sum([*VALUES[:2], VALUES[2] * np.nan], faults=faults, progress=seen.append)
+    with pytest.raises(DataError, match=r"'client-2': values have shape \(2, 2\), 'client-0'"):
+        secure_sum([*VALUES[:2], VALUES[2][:2]], faults=faults, progress=seen.append)
     assert seen == []
 
 
@@ -167,9 +322,9 @@ def test_fraction_bits_out_of_range_are_refused(fraction_bits):
 
 
 def test_values_of_no_rows_or_no_columns():
-    blocks, _ = secure_row_sums([np.zeros((0, 2))] * 3, [[], [], []])
+    blocks = secure_row_sums([np.zeros((0, 2))] * 3, [[], [], []]).blocks
     assert [b.shape for b in blocks] == [(0, 2)] * 3
-    blocks, _ = secure_row_sums([np.zeros((3, 0))] * 3, ROWS)
+    blocks = secure_row_sums([np.zeros((3, 0))] * 3, ROWS).blocks
     assert [b.shape for b in blocks] == [(1, 0)] * 3
 
 
@@ -186,9 +341,13 @@ def test_faults_and_progress_are_passed_on():
     assert "client upload" in {p.activity for p in seen}
 
 
-@pytest.mark.parametrize("run", ["hamming", "sums"])
+@pytest.mark.parametrize("run", ["hamming", "row sums", "sum"])
 def test_the_cost_is_json_and_adds_up(run):
-    _, cost = secure_hamming(BITS) if run == "hamming" else secure_row_sums(VALUES, ROWS)
+    cost = {
+        "hamming": lambda: secure_hamming(BITS)[1],
+        "row sums": lambda: secure_row_sums(VALUES, ROWS).cost,
+        "sum": lambda: secure_sum(VALUES).cost,
+    }[run]()
     record = json.loads(json.dumps(cost.to_dict()))
     assert record["bytes"] == sum(record["bytes_by_link"].values())
     assert record["bytes"] == sum(record["bytes_by_message"].values())

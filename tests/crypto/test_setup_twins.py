@@ -15,7 +15,11 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols import setup
 from xclp_crypto.protocols.hamming import get_backend
-from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
+from xclp_crypto.protocols.secure_sum import (
+    MaskGraph,
+    secure_row_sums_client,
+    secure_row_sums_server,
+)
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.simulate import Faults, Outcome, Role, Simulation
@@ -24,6 +28,7 @@ CLIENTS = ("anna", "ben", "cleo")
 BITS = {c: np.eye(4, 9, k, dtype=np.uint8)[: k + 1] for k, c in enumerate(CLIENTS)}
 SIZES = {c: len(b) for c, b in BITS.items()}
 ROWS = {c: np.flatnonzero(np.repeat(np.arange(3), [1, 2, 3]) == j) for j, c in enumerate(CLIENTS)}
+GRAPH = MaskGraph.complete(CLIENTS)
 VALUES = {c: np.full((6, 2), j + 0.25) for j, c in enumerate(CLIENTS)}
 
 
@@ -72,9 +77,9 @@ def run(
         sizes = {c: SIZES[c] for c in session.clients}
         await method.client(session, BITS[io.name], sizes, secret, own)
         block = await secure_row_sums_client(
-            session, VALUES[io.name], ROWS, FixedPoint(40, parties=3)
+            session, VALUES[io.name], ROWS, FixedPoint(40, parties=3), GRAPH, own
         )
-        return secret, session.numbers, block, session.authenticated
+        return secret, session.numbers, block.values, session.authenticated
 
     async def server(io):
         session = await kind.exchange_server(
@@ -82,7 +87,7 @@ def run(
         )
         members = await kind.seed_server(session)
         distances = await method.server(session, 9, {c: SIZES[c] for c in session.clients})
-        await secure_row_sums_server(session, ROWS, 2, session.clients)
+        await secure_row_sums_server(session, ROWS, 2, 1 << 64, GRAPH, clients=session.clients)
         return members, session.numbers, distances.matrix
 
     roles: dict[str, Role] = dict.fromkeys(CLIENTS, client)

@@ -33,8 +33,18 @@ from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweCiphertexts, Rlw
 from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
 from xclp_crypto.protocols.ot.ideal import IdealMessages
 from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup
-from xclp_crypto.protocols.secure_sum.ideal import IdealBlock, IdealRows
-from xclp_crypto.protocols.secure_sum.row_sums import RowSumsBlock, RowSumsRound, RowSumsUpload
+from xclp_crypto.protocols.secure_sum.double_masks import (
+    SumClients,
+    SumReady,
+    SumReveal,
+    SumSeen,
+    SumShares,
+    SumSurvivors,
+)
+from xclp_crypto.protocols.secure_sum.ideal import IdealBlock, IdealSumUpload
+from xclp_crypto.protocols.secure_sum.row_sums_restart import RowSumsRound
+from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload
+from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
 from xclp_crypto.protocols.setup.channel import Sealed
 from xclp_crypto.protocols.setup.ideal import IdealHello, IdealKeys, IdealSecret
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
@@ -246,6 +256,30 @@ def _round(rng):
     return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), _bits(rng, p))
 
 
+def _ready(rng):
+    k = int(rng.integers(1, 20))
+    return {"neighbours": k}, SumReady(rng.bytes(32), _bits(rng, k))
+
+
+def _client_set(kind):
+    def make(rng):
+        p = int(rng.integers(2, 20))
+        return {"clients": p}, kind(_bits(rng, p))
+
+    return make
+
+
+def _reveal(rng):
+    count = int(rng.integers(1, 6))
+    return {"count": count}, SumReveal(tuple(rng.bytes(37) for _ in range(count)))
+
+
+def _ideal_block(rng):
+    dims, block = _block(RowSumsBlock)(rng)
+    p = int(rng.integers(2, 20))
+    return {"clients": p, **dims}, IdealBlock(_bits(rng, p), block.values, block.modulus)
+
+
 def _rlwe_ciphertexts(rng):
     rows, n_bits = int(rng.integers(0, 3)), int(rng.choice([1, 4095, 4096, 4097, 9000]))
     p = parameters_for(n_bits)
@@ -351,8 +385,15 @@ EXAMPLES = {
     RowSumsRound: _round,
     RowSumsUpload: _block(RowSumsUpload),
     RowSumsBlock: _block(RowSumsBlock),
-    IdealRows: _block(IdealRows),
-    IdealBlock: _block(IdealBlock),
+    SumShares: lambda rng: ({}, SumShares(rng.bytes(32), rng.bytes(37), rng.bytes(37))),
+    SumReady: _ready,
+    SumClients: _client_set(SumClients),
+    SumUpload: _block(SumUpload),
+    SumSurvivors: _client_set(SumSurvivors),
+    SumSeen: lambda rng: ({}, SumSeen(rng.bytes(32))),
+    SumReveal: _reveal,
+    IdealSumUpload: _block(IdealSumUpload),
+    IdealBlock: _ideal_block,
 }
 KINDS = pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
 

@@ -26,7 +26,9 @@ def test_the_baseline_covers_all_protocols_and_message_types():
         *("PaillierKey", "PaillierRows", "PaillierAnswers", "PaillierShares"),
         *("OtSetup", "OtChoices", "OtOffers", "IdealMessages"),
         *("OtColumns", "OtChallenge", "OtProof", "OtCorrections"),
-        *("RowSumsRound", "RowSumsUpload", "RowSumsBlock", "IdealRows", "IdealBlock"),
+        *("SumShares", "SumReady", "SumClients", "SumUpload"),
+        *("SumSurvivors", "SumSeen", "SumReveal"),
+        *("RowSumsRound", "RowSumsUpload", "RowSumsBlock", "IdealSumUpload", "IdealBlock"),
     }
 
 

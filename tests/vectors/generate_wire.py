@@ -27,8 +27,11 @@ from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.protocols.ot import Choices, extended_ot, ideal_ot, naor_pinkas
 from xclp_crypto.protocols.secure_sum import (
+    MaskGraph,
     ideal_row_sums_client,
     ideal_row_sums_server,
+    ideal_sum_client,
+    ideal_sum_server,
 )
 
 FILE = Path(__file__).with_name("wire_baseline.json")
@@ -42,6 +45,8 @@ BITS = {
 SHORT = {c: b[:, :5] for c, b in BITS.items()}
 VALUES = {c: np.arange(12.0).reshape(6, 2) * (k + 0.375) for k, c in enumerate("abc")}
 ROWS = {"a": [0, 4], "b": [5], "c": [1, 3, 2]}
+SPARSE = MaskGraph(tuple("abcdefg"), threshold=5, degree=4, share_threshold=3)
+FEW = {c: np.arange(3.0) * (k - 2.5) for k, c in enumerate(SPARSE.clients)}
 MESSAGES = np.arange(5 * 2 * 7, dtype=np.uint8).reshape(5, 2, 7)
 CHOICES = np.array([True, False, False, True, True])
 
@@ -69,7 +74,13 @@ PROTOCOLS: dict[str, Callable[[], Factory]] = {
     "ot extension": lambda: _transfer(extended_ot),
     "ot extension, checked": lambda: _transfer(partial(extended_ot, check_receiver=True)),
     "ot ideal": lambda: _transfer(ideal_ot),
+    "sum": lambda: runs.secure_sum(VALUES),
+    "sum, sparse, modulo 2^32": lambda: runs.secure_sum(
+        FEW, graph=SPARSE, fraction_bits=8, modulus=1 << 32
+    ),
+    "sum, ideal": lambda: runs.secure_sum(VALUES, client=ideal_sum_client, server=ideal_sum_server),
     "row sums": lambda: runs.row_sums(VALUES, ROWS),
+    "row sums, restart": lambda: runs.row_sums(VALUES, ROWS, mode="restart"),
     "row sums, ideal": lambda: runs.row_sums(
         VALUES, ROWS, client=ideal_row_sums_client, server=ideal_row_sums_server
     ),

@@ -23,7 +23,8 @@ part: shares fewer than t are independent of what is shared.
 
 A client reveals once, for one set of survivors, and only if enough neighbours saw the same set; so
 it never reveals both secrets of one peer, whatever the server asks. A server that shows different
-sets to different clients is noticed if 2·t > holders + colluding ones.
+sets to different clients, for t shares of either secret of one client, is noticed if
+2·t > holders + colluding ones.
 """
 
 from __future__ import annotations
@@ -340,6 +341,8 @@ async def agree_on_masks(
     missing = [c for c in partners if c not in got]
     if missing:
         raise FaultyPeer(SERVER, f"counts {missing[0]}, whose shares did not arrive at {me}")
+    if len(partners) + 1 < graph.share_threshold:  # few masks, and none that could be recovered
+        raise FaultyPeer(SERVER, f"starts a sum with {len(partners)} neighbours of {me}")
     secrets = await io.compute(_pair_secrets, own, {c: got[c].mask_key for c in partners})
     shares = {c: (got[c].key_share, got[c].seed_share) for c in partners} | {me: dealt[me]}
     return ClientMasks(me, lab, graph, clients, seed, secrets, shares)
@@ -380,14 +383,27 @@ def _pair_secrets(own: KeyPair, keys: Mapping[str, bytes]) -> dict[str, bytes]:
     return {peer: own.shared_secret(PublicKey(key), peer) for peer, key in keys.items()}
 
 
-async def receive_survivors(session: Session, graph: MaskGraph) -> tuple[str, ...]:
-    """Return the clients that uploaded, as the server says."""
+async def receive_survivors(
+    session: Session, graph: MaskGraph, clients: Collection[str]
+) -> tuple[str, ...]:
+    """Return the clients that uploaded, as the server says.
+
+    Args:
+        session: the session.
+        graph: who shares with whom, and the threshold.
+        clients: those that may have uploaded, as far as this client knows.
+
+    Raises:
+        FaultyPeer: the server names too few, or one that did not take part.
+    """
     message = await session.io.recv(SumSurvivors, SERVER, clients=len(graph.clients))
     survivors = members(graph, message.clients)
     if len(survivors) < graph.threshold:
         raise FaultyPeer(
             SERVER, f"sums over {len(survivors)} clients, below the threshold of {graph.threshold}"
         )
+    if not set(survivors) <= set(clients):
+        raise FaultyPeer(SERVER, "names survivors that did not take part")
     return survivors
 
 
@@ -397,13 +413,10 @@ async def reveal_shares(
     """Compare the survivors with the neighbours, then send the server its shares.
 
     Raises:
-        FaultyPeer: the server names survivors that did not take part.
         FaultyPeerOrServer: a neighbour was told of other participants or survivors.
         TooFewParties: too few neighbours answered to be sure; nothing is revealed.
     """
     io = session.io
-    if not set(survivors) <= set(masks.clients):
-        raise FaultyPeer(SERVER, "names survivors that did not take part")
     peers = tuple(c for c in masks.partners if c in survivors)
     told = label("sum survivors", lab, len(masks.clients), *masks.clients, *survivors)
     digest = hashlib.sha256(told).digest()
@@ -457,7 +470,7 @@ async def open_masks(
         clients: those to wait for.
 
     Raises:
-        TooFewParties: fewer than the threshold take part.
+        TooFewParties: fewer than the threshold take part, or too few neighbours of one of them.
     """
     io = session.io
     near = {c: n for c, n in graph.neighbours(lab).items() if c in session.numbers}
@@ -474,6 +487,7 @@ async def open_masks(
     if len(present) < graph.threshold:
         raise TooFewParties(io.current_step, len(present), graph.threshold)
     masks = ServerMasks(graph, lab, {c: ready[c].mask_key for c in present})
+    masks.require_recoverable(present, io.current_step)
     await io.send(tuple(near), SumClients(client_set(graph, present)))
     return masks
 
@@ -517,7 +531,8 @@ async def close_masks(
 
     Raises:
         TooFewParties: fewer survivors, or shares, than needed.
-        FaultyPeer: a client sent a share that is none, or its shares give another secret.
+        FaultyPeer: a client sent a share that is none, or the shares of one do not give its secret:
+            then it dealt wrong ones, or one of their holders revealed a wrong one.
     """
     io, graph = session.io, masks.graph
     masks.require_recoverable(survivors, io.current_step)
@@ -543,7 +558,7 @@ async def close_masks(
     return tuple(reveals)
 
 
-def _recovered(client: str, shares: list[Share]) -> bytes:
+def _recovered(masks: ServerMasks, client: str, shares: list[Share]) -> bytes:
     """Return a client's secret from all the shares that were revealed.
 
     Raises:
@@ -552,7 +567,13 @@ def _recovered(client: str, shares: list[Share]) -> bytes:
     try:
         return recover_secret(shares)
     except DecodeError as error:
-        raise FaultyPeer(client, f"its shares do not belong together: {error}") from None
+        raise _wrong_shares(masks, client, shares, f"do not belong together: {error}") from None
+
+
+def _wrong_shares(masks: ServerMasks, client: str, shares: list[Share], reason: str) -> FaultyPeer:
+    """Blame the client that dealt the shares, or one of those that revealed them."""
+    revealed = (masks.graph.clients[share.index - 1] for share in shares)
+    return FaultyPeer(tuple(dict.fromkeys((client, *revealed))), f"{client}'s shares {reason}")
 
 
 NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
@@ -578,7 +599,7 @@ def strip_self_mask(
     """Take a survivor's self mask from the sum, in place."""
     lab = _self_label(masks.lab, client)
     with _sparing(total, own.get(client, NO_ROWS)):
-        accumulate(total, _recovered(client, shares), lab, modulus, subtract=True)
+        accumulate(total, _recovered(masks, client, shares), lab, modulus, subtract=True)
 
 
 def strip_pair_masks(
@@ -591,9 +612,10 @@ def strip_pair_masks(
     own: Mapping[str, NDArray[np.intp]],
 ) -> None:
     """Take the masks that survivors share with a vanished client from the sum, in place."""
-    pair = KeyPair(_recovered(client, shares))
+    pair = KeyPair(_recovered(masks, client, shares))
     if pair.public.encode() != masks.keys[client]:
-        raise FaultyPeer(client, "its shares give another mask key than the one that it announced")
+        reason = "give another mask key than the one that it announced"
+        raise _wrong_shares(masks, client, shares, reason)
     for peer in masks.neighbours[client]:
         if peer in survivors:
             secret = pair.shared_secret(PublicKey(masks.keys[peer]), peer)

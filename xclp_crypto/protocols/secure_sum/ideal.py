@@ -9,6 +9,7 @@ For tests only. *Server learns* every contribution.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -89,7 +90,7 @@ async def ideal_sum_server(
     clients: Collection[str] | None = None,
 ) -> SecureSum:
     """See `secure_sum_server`."""
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     asked = tuple(c for c in graph.clients if clients is None or c in clients)
     total, survivors = await _gather(session, asked, graph, count, 1, codec.modulus)
     lost = {c: "upload" for c in graph.clients if c not in survivors}

@@ -43,12 +43,13 @@ class MaskGraph:
 
     Attributes:
         clients: all that may take part, in the agreed order.
-        threshold: fewest clients whose values a sum may have; with fewer the protocol stops. A
-            server that shows different survivors to different clients is noticed when
-            2·threshold > p + colluding clients.
+        threshold: fewest clients whose values a sum may have; with fewer the protocol stops.
         degree: k, the number of neighbours of each client.
         share_threshold: t, how many of the k+1 holders of a client's shares recover its secrets;
-            so many colluding ones can, too.
+            so many colluding ones can, too. A server that shows different survivors to different
+            clients is noticed when 2·t > k + 1 + colluding holders, which `complete` gives by
+            default where none collude, and `sparse` does not: it trusts the server to follow the
+            protocol.
 
     Raises:
         ParameterError: a number is out of range.
@@ -69,6 +70,7 @@ class MaskGraph:
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool):
                 raise ParameterError(f"{name} must be an integer, got {value!r}")
+            object.__setattr__(self, name, int(value))
         if not MIN_CLIENTS <= self.threshold <= p:
             raise ParameterError(
                 f"threshold must be in {MIN_CLIENTS} … {p}, the number of clients, "

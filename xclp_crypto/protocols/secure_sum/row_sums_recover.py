@@ -138,7 +138,8 @@ async def row_sums_client(
             del upload
     del encoded
     with io.step("reveal"):
-        survivors = await receive_survivors(session, graph)
+        taking_part = session.clients if masks is None else masks.clients
+        survivors = await receive_survivors(session, graph, taking_part)
         if masks is not None and me in survivors:
             await reveal_shares(session, graph, masks, survivors, lab)
         elif me in survivors:

@@ -14,6 +14,7 @@ neighbourhood learn a client's value; fewer learn the sum of the others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -124,7 +125,7 @@ async def secure_sum_client(
         await io.send(SERVER, SumUpload(total, modulus))
         del total
     with io.step("reveal"):
-        survivors = await receive_survivors(session, graph)
+        survivors = await receive_survivors(session, graph, masks.clients)
         if io.name not in survivors:
             raise Excluded(io.name, io.current_step)
         await reveal_shares(session, graph, masks, survivors, lab)
@@ -154,7 +155,7 @@ async def secure_sum_server(
         FaultyPeer: a client does not follow the protocol.
     """
     io, modulus = session.io, codec.modulus
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     check_upload(count, modulus)
     lab = sum_label(session, purpose, graph)
     with io.step("share"):

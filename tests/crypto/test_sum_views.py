@@ -1,0 +1,470 @@
+"""What the server can form of a secure sum is uniform, and is not when a mask is left out.
+
+The sums are modulo 17, so that a chi-square test has power, of arrays of equal entries, so that
+every entry of every run is a sample. `Knowledge` takes off an upload all that the server may know.
+The last client, d, stays, vanishes before its upload, or uploads too late.
+"""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from protocol_runs import row_sums, secure_sum, with_session
+
+from xclp_crypto.algebra import ring
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import accumulate, expand
+from xclp_crypto.algebra.ring import residue_dtype
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.primitives.key_agreement import KeyPair, PublicKey
+from xclp_crypto.primitives.shamir import Share, recover_secret
+from xclp_crypto.protocols.secure_sum import (
+    MaskGraph,
+    double_masks,
+    row_sums_recover,
+    secure_row_sums_client,
+    secure_row_sums_server,
+    secure_sum_server,
+)
+from xclp_crypto.protocols.secure_sum import row_sums as row_sums_module
+from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks, SumReady, SumReveal
+from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload, rows_of_others
+from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.testing import run, same_distribution, uniformity
+from xclp_crypto.transport.simulate import Faults
+
+M = 17
+ENTRIES = 128
+CLIENTS = tuple("abcd")
+GRAPH = MaskGraph.complete(CLIENTS, 3)
+ROWS = {"a": np.array([0, 3]), "b": np.array([1]), "c": np.array([2]), "d": np.array([4])}
+SEEDS = range(30)
+
+STATUS = {
+    "living": Faults(),
+    "dropped": Faults(vanish={"d": "upload"}),
+    "late": Faults(away={"d": "upload"}),
+}
+INPUT = {"a": 1, "b": -1, "c": 2, "d": -2}
+ANOTHER = {  # with the same sum over the survivors
+    "living": {"a": 2, "b": 2, "c": -2, "d": -2},
+    "dropped": {"a": 2, "b": 2, "c": -2, "d": 1},
+    "late": {"a": 2, "b": 2, "c": -2, "d": 1},
+}
+
+
+def arrays(inputs, shape):
+    return {c: np.full(shape, x) for c, x in inputs.items()}
+
+
+def plus(*parts):
+    total = np.zeros_like(parts[0])
+    for part in parts:
+        ring.add_into(total, part, M)
+    return total
+
+
+def minus(a, b):
+    total = a.copy()
+    ring.subtract_from(total, b, M)
+    return total
+
+
+class Knowledge:
+    """What the server learns of the masks in one run, from its view."""
+
+    def __init__(self, view, lab, shape):
+        self.lab, self.shape = lab, shape
+        self.public = {f: m.mask_key for f, m in view if isinstance(m, SumReady)}
+        self.revealing = [f for f, m in view if isinstance(m, SumReveal)]
+        shares = {c: [] for c in self.public}
+        for holder, message in view:
+            if isinstance(message, SumReveal):
+                order = (*(c for c in self.public if c != holder), holder)
+                for client, data in zip(order, message.shares, strict=True):
+                    shares[client].append(Share.decode(data))
+        secrets = {c: recover_secret(s) for c, s in shares.items() if len(s) >= 3}
+        self.seeds = {c: s for c, s in secrets.items() if c in self.revealing}
+        self.keys = {c: KeyPair(s) for c, s in secrets.items() if c not in self.revealing}
+        self.pair_secrets = {}
+
+    def zeros(self):
+        return np.zeros(self.shape, residue_dtype(M))
+
+    def known_masks(self, client):
+        """The sum of all masks of this client that the server can compute."""
+        total = self.zeros()
+        if client in self.seeds:
+            # As the protocol does, so that a mask that is left out there is left out here.
+            double_masks.accumulate(
+                total, self.seeds[client], double_masks._self_label(self.lab, client), M
+            )
+        for peer in self.public:
+            secret = self.pair_secret(client, peer) if peer != client else None
+            if secret is not None:
+                double_masks._add_pair_mask(total, M, secret, self.lab, client, peer, False)
+        return total
+
+    def pair_secret(self, one, other):
+        for mine, theirs in ((one, other), (other, one)):
+            if mine in self.keys:
+                return self.keys[mine].shared_secret(PublicKey(self.public[theirs]), theirs)
+        return self.pair_secrets.get(frozenset((one, other)))
+
+
+def served(kind, honest, late):
+    """A server that also takes d's late upload, and returns the label of the sum as well."""
+
+    async def server(session, first, second, third, graph=None, clients=(), **how):
+        if kind == "sum":
+            shape, codec, graph = first, second, third
+            purpose, dims = "sum", {"rows": shape[0], "columns": 1}
+            found = await honest(session, shape, codec, graph, clients=clients)
+        else:
+            rows, columns, modulus = first, second, third
+            purpose = "row sums"
+            dims = {"rows": sum(len(r) for c, r in rows.items() if c != "d"), "columns": columns}
+            found = await honest(session, rows, columns, modulus, graph, clients=clients, **how)
+        lab = label(
+            "secure sum", session.id, purpose, graph.threshold, graph.degree,
+            graph.share_threshold, *graph.clients,
+        )  # fmt: skip
+        if late:
+            session.io._late.clear()
+            upload = SumUpload if kind == "sum" else RowSumsUpload
+            await session.io.gather(upload, ["d"], **dims, modulus=M)
+        return found, lab
+
+    return server
+
+
+# SecureSum
+
+
+def sum_forms(inputs, status, seed, leak=None):
+    """By name, everything that the server can form, (ENTRIES,) each, and pairs of these."""
+    honest = served("sum", secure_sum_server, status == "late")
+    make = secure_sum(
+        arrays(inputs, (ENTRIES,)),
+        graph=GRAPH, fraction_bits=0, modulus=M, seed=seed, server=honest,
+    )  # fmt: skip
+    outcome = run(make, STATUS[status], record=True)
+    found, lab = outcome.results[SERVER]
+    survivors = CLIENTS if status == "living" else CLIENTS[:3]
+    assert found.record.survivors == survivors
+    assert (found.total == sum(inputs[c] for c in survivors)).all()  # the sum does not tell
+    view = outcome.views[SERVER]
+    known = Knowledge(view, lab, (ENTRIES, 1))
+    if leak is not None:
+        known.seeds.update(leak)
+    uploads = {f: m.values for f, m in view if isinstance(m, SumUpload)}
+    assert set(uploads) == set(CLIENTS if status == "late" else survivors)
+    forms = {f"upload {c}": u for c, u in uploads.items()}
+    bare = {c: minus(u, known.known_masks(c)) for c, u in uploads.items()}
+    forms |= {f"stripped {c}": u for c, u in bare.items()}
+    if "d" in uploads and "d" not in survivors:
+        forms["all and d"] = plus(*bare.values())
+    pairs = {f"{c} with {o}": (bare[c], bare[o]) for c, o in combinations(bare, 2)}
+    return forms, pairs
+
+
+def gather_counts(samples):
+    """Counts of all forms, of the differences of neighbouring entries, and of pairs."""
+    columns, joint = {}, {}
+    for forms, pairs in samples:
+        for name, form in forms.items():
+            columns.setdefault(name, []).append(form.reshape(-1))
+            step = minus(form[1:], form[:-1]).reshape(-1)
+            columns.setdefault(f"steps of {name}", []).append(step)
+        for name, (one, other) in pairs.items():
+            cells = one.reshape(-1).astype(int) * M + other.reshape(-1)
+            joint.setdefault(name, []).append(cells)
+    counts = {n: np.bincount(np.concatenate(c), minlength=M) for n, c in columns.items()}
+    return counts | {n: np.bincount(np.concatenate(c), minlength=M * M) for n, c in joint.items()}
+
+
+def worst_uniform(counts):
+    """The smallest p-value, corrected for the number of tests, and where it is."""
+    return min((min(1.0, uniformity(c) * len(counts)), name) for name, c in counts.items())
+
+
+def worst_same(counts, others):
+    assert set(counts) == set(others)
+    return min(
+        (min(1.0, same_distribution(c, others[name]) * len(counts)), name)
+        for name, c in counts.items()
+    )
+
+
+def sum_counts(inputs, status, seeds=SEEDS, **how):
+    return gather_counts(sum_forms(inputs, status, seed, **how) for seed in seeds)
+
+
+@pytest.mark.parametrize("status", STATUS)
+def test_all_that_the_server_can_form_of_a_sum_is_uniform_and_the_same_for_other_inputs(status):
+    counts = sum_counts(INPUT, status)
+    assert worst_uniform(counts) > (1e-3, "")
+    others = sum_counts(ANOTHER[status], status, range(1000, 1000 + len(SEEDS)))
+    assert worst_uniform(others) > (1e-3, "")
+    assert worst_same(counts, others) > (1e-3, "")
+
+
+def leave_out(monkeypatch, purpose):
+    """Let all parties leave out the masks of this purpose."""
+
+    def some(total, key, lab, modulus, *, subtract=False):
+        if purpose not in lab:
+            accumulate(total, key, lab, modulus, subtract=subtract)
+
+    monkeypatch.setattr(double_masks, "accumulate", some)
+
+
+def one_mask_for_all_entries(monkeypatch, purpose):
+    """Let all parties repeat the first residue of the masks of this purpose."""
+
+    def repeated(total, key, lab, modulus, *, subtract=False):
+        if purpose not in lab:
+            accumulate(total, key, lab, modulus, subtract=subtract)
+            return
+        mask = np.broadcast_to(expand(key, lab, modulus, 1), total.shape).copy()
+        (ring.subtract_from if subtract else ring.add_into)(total, mask, modulus)
+
+    monkeypatch.setattr(double_masks, "accumulate", repeated)
+
+
+FEWER = range(12)
+SELF, PAIR = b"sum self mask", b"sum pair mask"
+
+
+@pytest.mark.parametrize("breaking", [leave_out, one_mask_for_all_entries])
+@pytest.mark.parametrize(
+    ("purpose", "status", "where"),
+    [
+        (PAIR, "living", "stripped a"),
+        (PAIR, "dropped", "stripped a"),
+        (PAIR, "late", "stripped c"),
+        (SELF, "late", "stripped d"),
+    ],
+)
+def test_the_same_test_fails_without_a_mask_or_with_a_mask_used_twice(
+    monkeypatch, breaking, purpose, status, where
+):
+    breaking(monkeypatch, purpose)
+    counts = sum_counts(INPUT, status, FEWER)
+    assert worst_uniform(counts)[0] < 1e-9
+    step = counts[f"steps of {where}"]
+    assert step[0] == step.sum()  # of a mask that repeats, the steps between entries tell
+    if breaking is leave_out:
+        value = counts[where]
+        assert value[INPUT[where[-1]] % M] == value.sum()  # the value itself
+        others = sum_counts(ANOTHER[status], status, range(1000, 1000 + len(FEWER)))
+        assert worst_same(counts, others)[0] < 1e-9
+
+
+def test_the_same_test_fails_when_both_secrets_of_a_late_client_are_revealed(monkeypatch):
+    seeds = {}
+    made = ClientMasks.__init__
+
+    def spying(self, me, lab, graph, clients, seed, *others):
+        seeds[me] = seed
+        made(self, me, lab, graph, clients, seed, *others)
+
+    monkeypatch.setattr(ClientMasks, "__init__", spying)
+
+    class Leak:  # the seed of the run that is looked at
+        def keys(self):
+            return ["d"]
+
+        def __getitem__(self, client):
+            return seeds[client]
+
+    counts = sum_counts(INPUT, "late", FEWER, leak=Leak())
+    assert worst_uniform(counts)[0] < 1e-9
+    assert counts["stripped d"][INPUT["d"] % M] == counts["stripped d"].sum()
+
+
+# SecureRowSums, mode recover
+
+
+def rows_run(inputs, status, seed):
+    """One run: the server's knowledge and uploads, who survived, and the clients' own secrets."""
+    sessions, masks = {}, {}
+    made = ClientMasks.__init__
+
+    async def client(session, *others, **how):
+        sessions[session.io.name] = session
+        return await secure_row_sums_client(session, *others, **how)
+
+    def spying(self, me, *others):
+        masks[me] = self
+        made(self, me, *others)
+
+    make = row_sums(
+        arrays(inputs, (5, ENTRIES)), ROWS,
+        graph=GRAPH, fraction_bits=0, modulus=M, seed=seed, client=client,
+        server=served("row sums", secure_row_sums_server, status == "late"),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClientMasks, "__init__", spying)
+        outcome = run(make, STATUS[status], record=True).raise_errors()
+    record, lab = outcome.results[SERVER]
+    survivors = CLIENTS if status == "living" else CLIENTS[:3]
+    assert record.survivors == survivors
+    for client in CLIENTS if status != "dropped" else survivors:
+        values = outcome.results[client].values
+        assert (values == sum(inputs[c] for c in survivors)).all()  # the sums do not tell
+    view = outcome.views[SERVER]
+    known = Knowledge(view, lab, (5, ENTRIES))
+    uploads = {}
+    for client, message in view:
+        if isinstance(message, RowSumsUpload):
+            uploads[client] = known.zeros()
+            uploads[client][rows_of_others(ROWS, CLIENTS, client)] = message.values
+    assert set(uploads) == set(CLIENTS if status == "late" else survivors)
+    return known, uploads, survivors, sessions, masks
+
+
+def forms_of_rows(known, uploads, survivors, take_off=lambda client, owner, piece: piece):
+    """By uploader and owner, what is left of an upload; and the sums of these, by owner."""
+    forms, pairs = {}, {}
+    for owner in CLIENTS:
+        bare = {}
+        for client, upload in uploads.items():
+            if client != owner:
+                own = ROWS[owner]
+                piece = minus(upload, known.known_masks(client))[own]
+                bare[client] = take_off(client, owner, piece)
+                forms[f"upload {client}, rows of {owner}"] = upload[own]
+                forms[f"{client}, rows of {owner}"] = bare[client]
+        block = [bare[c] for c in survivors if c != owner]
+        forms[f"block {owner}"] = plus(*block)
+        if len(block) < len(bare):
+            forms[f"block {owner} and d"] = plus(*bare.values())
+        pairs |= {
+            f"{c} with {o}, rows of {owner}": (bare[c], bare[o]) for c, o in combinations(bare, 2)
+        }
+    return {name: form.T for name, form in forms.items()}, pairs
+
+
+def server_counts(inputs, status, seeds=SEEDS):
+    return gather_counts(forms_of_rows(*rows_run(inputs, status, seed)[:3]) for seed in seeds)
+
+
+@pytest.mark.parametrize("status", STATUS)
+def test_all_that_the_server_can_form_of_row_sums_is_uniform_and_the_same_for_other_inputs(status):
+    """For living, dropped and late clients: each upload and block, that of the dropped one too."""
+    counts = server_counts(INPUT, status)
+    assert "block d" in counts
+    assert worst_uniform(counts) > (1e-3, "")
+    others = server_counts(ANOTHER[status], status, range(1000, 1000 + len(SEEDS)))
+    assert worst_uniform(others) > (1e-3, "")
+    assert worst_same(counts, others) > (1e-3, "")
+
+
+def no_owner_masks(monkeypatch):
+    def nothing(session, adder, owner, lab, modulus, shape):
+        return np.zeros(shape, residue_dtype(modulus))
+
+    monkeypatch.setattr(row_sums_recover, "owner_mask", nothing)
+
+
+@pytest.mark.parametrize("status", ["dropped", "late"])
+def test_without_owner_masks_the_server_learns_what_survivors_gave_for_a_dropped_client(
+    monkeypatch, status
+):
+    """Erratum 4: the keys of a client that vanished are recovered, and its rows lie open."""
+    no_owner_masks(monkeypatch)
+    counts = server_counts(INPUT, status, FEWER)
+    assert worst_uniform(counts)[0] < 1e-9
+    block = counts["block d"]
+    assert block[(INPUT["a"] + INPUT["b"] + INPUT["c"]) % M] == block.sum()
+    # The rows of those that stay remain hidden: their owners' pair masks are still on them.
+    assert uniformity(counts["block a"]) > 1e-6
+
+
+def test_a_label_that_is_used_for_two_sums_would_tell_how_they_differ(monkeypatch):
+    """The blocks of a client that is not there differ by the sums if its owner masks repeat."""
+    codec = FixedPoint(0, 4, M)
+
+    def difference(seed, same_label):
+        blocks = []
+        if same_label:
+            monkeypatch.setattr(
+                row_sums_module, "sum_label", lambda session, purpose, graph: session.id
+            )
+
+        async def client(session, rng):
+            for purpose, factor in (("first", 1), ("second", 2)):
+                values = np.full((5, ENTRIES), INPUT[session.io.name] * factor // 2)
+                await secure_row_sums_client(session, values, ROWS, codec, GRAPH, rng, purpose)
+
+        async def server(session, rng):
+            honest = session.io.send
+
+            async def send(to, message):
+                if isinstance(message, RowSumsBlock) and to == "d":
+                    blocks.append(message.values)
+                await honest(to, message)
+
+            session.io.send = send
+            for purpose in ("first", "second"):
+                await secure_row_sums_server(session, ROWS, ENTRIES, M, GRAPH, purpose)
+
+        make = with_session(CLIENTS, client, server, seed=seed)
+        run(make, Faults(vanish={"d": "share"})).raise_errors()
+        assert len(blocks) == 2
+        return minus(*blocks).reshape(-1)
+
+    fresh = np.concatenate([difference(seed, False) for seed in FEWER])
+    assert uniformity(np.bincount(fresh, minlength=M)) > 1e-3
+    reused = np.concatenate([difference(seed, True) for seed in FEWER])
+    assert len(set(reused)) == 1
+
+
+def colluding_counts(status, seeds):
+    """The same with all secrets of a, whose rows are looked at: owner masks, its masks with all."""
+    samples = []
+    for seed in seeds:
+        known, uploads, survivors, sessions, masks = rows_run(INPUT, status, seed)
+        for peer, secret in masks["a"]._pair_secrets.items():
+            known.pair_secrets[frozenset(("a", peer))] = secret
+
+        def take_off(client, owner, piece, session=sessions["a"], lab=known.lab):
+            if owner != "a":
+                return piece
+            mask = row_sums_recover.owner_mask(session, client, "a", lab, M, piece.shape)
+            return minus(piece, mask)
+
+        forms, pairs = forms_of_rows(known, uploads, survivors, take_off)
+        del forms["block a"]  # which it may learn: the sum of the others
+        pairs = {name: pair for name, pair in pairs.items() if name.endswith("rows of a")}
+        if status != "living":  # two pieces of which it may know the sum
+            pairs.pop("b with c, rows of a")
+        samples.append((forms, pairs))
+    return gather_counts(samples)
+
+
+@pytest.mark.parametrize("status", STATUS)
+def test_server_and_owner_together_learn_nothing_of_a_late_client(status):
+    """Mode recover closes `test_limit_server_and_owner_together_learn_a_late_clients_part`."""
+    counts = colluding_counts(status, SEEDS)
+    if status == "late":
+        assert "d, rows of a" in counts
+        assert "block a and d" in counts
+    assert worst_uniform(counts) > (1e-3, "")
+
+
+@pytest.mark.parametrize(
+    ("purpose", "status", "where"),
+    [
+        (SELF, "late", "d, rows of a"),
+        (PAIR, "living", "b, rows of a"),
+        (PAIR, "dropped", "c, rows of a"),
+    ],
+)
+def test_the_same_test_fails_without_self_or_pair_masks(monkeypatch, purpose, status, where):
+    leave_out(monkeypatch, purpose)
+    counts = colluding_counts(status, FEWER)
+    assert worst_uniform(counts)[0] < 1e-9
+    assert counts[where][INPUT[where[0]] % M] == counts[where].sum()
