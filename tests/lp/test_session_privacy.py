@@ -249,7 +249,7 @@ def test_the_estimator_takes_privacy_and_keeps_it() -> None:
             {"privacy": (2, 1e-5, 2)},
             r"privacy must be a RandomizedResponse or a LabelPrivacy, got \(2, 1e-05, 2\)",
         ),
-        ({"class_weight": "balanced"}, "class_weight and privacy exclude each other"),
+        ({"class_weight": "balanced"}, "class_weight and privacy by noise in the sums exclude"),
         (
             {"privacy": replace(ASKED, noise_contributors=4)},
             "privacy with its noise_contributors and the owner needs 5 clients or more, got 4",
