@@ -374,7 +374,7 @@ def test_clients_of_the_demonstration_vanish(
     lines = out.splitlines()
     assert "labels weigh 1/(labels of their class), totals that the server does not learn" in lines
     assert (
-        "client-02 vanished before the end of the step 'hamming': for the others as if it had "
+        "client-02 vanished before the end of the step 'hamming': to the others it is as if it had "
         "never taken part: its points are not in the graph. It gets no labels."
     ) in lines
     assert (

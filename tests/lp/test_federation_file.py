@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from xclp_crypto.errors import DataError, ParameterError, XclpError
-from xclp_crypto.privacy import LabelPrivacy
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_lp import CrossClientLabelPropagation, federation_file
 from xclp_lp.federation_file import FederationFile, load_federation, require_writable, write_results
 
@@ -315,6 +315,16 @@ def test_a_section_of_privacy_that_cannot_be_used(
     assert str(path) in str(caught.value)
     path.write_text(text.replace("k = 2\n", "k = 2\nprivacy = 3\n"))
     with pytest.raises(ParameterError, match=r"\[parameters.privacy\] must be a section, got 3"):
+        load_federation(path)
+
+
+def test_epsilon_alone_asks_for_randomised_labels(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    section = "[parameters.privacy]\nepsilon = 3\n\n"
+    path.write_text(path.read_text().replace("[clients.", section + "[clients.", 1))
+    assert load_federation(path).estimator().privacy == RandomizedResponse(3.0)
+    path.write_text(path.read_text().replace("epsilon = 3", "epsilon = 0"))
+    with pytest.raises(ParameterError, match=r"\[parameters.privacy\]: epsilon must be in"):
         load_federation(path)
 
 

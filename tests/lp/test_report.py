@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xclp_crypto.privacy import LabelPrivacy
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_lp.estimator import Plan
 from xclp_lp.report import (
@@ -151,6 +151,9 @@ def test_what_changes_the_result_is_announced() -> None:
         "labels are (2, 1e-06)-differentially private while the noise of 3 clients is unknown to "
         "whoever looks"
     ) in list(plan_lines(private))
+    randomised = replace(shown, params=replace(shown.params, privacy=RandomizedResponse(3)))
+    (line,) = [line for line in plan_lines(randomised) if "private" in line]
+    assert line.startswith("every client randomises its labels, which are 3-differentially private")
 
 
 def test_a_departure_is_one_sentence_about_who_when_and_what_that_means() -> None:

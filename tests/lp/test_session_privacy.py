@@ -245,10 +245,7 @@ def test_the_estimator_takes_privacy_and_keeps_it() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (
-            {"privacy": (2, 1e-5, 2)},
-            r"privacy must be a RandomizedResponse or a LabelPrivacy, got \(2, 1e-05, 2\)",
-        ),
+        ({"privacy": (2, 1e-5, 2)}, r"a RandomizedResponse or a LabelPrivacy, got \(2, 1e-05, 2\)"),
         ({"class_weight": "balanced"}, "class_weight and privacy by noise in the sums exclude"),
         (
             {"privacy": replace(ASKED, noise_contributors=4)},
