@@ -28,7 +28,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench-installed
-	$(BIN)/python -m pytest bench --benchmark-only
+	$(BIN)/python -m pytest bench --benchmark-only -m "not long"
 
 peers: $(VENV)/.bench-installed
 	$(BIN)/python bench/peers/run.py

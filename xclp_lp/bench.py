@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xclp_crypto import secure_hamming, secure_sum
 from xclp_crypto.errors import ParameterError
@@ -23,6 +24,19 @@ from xclp_crypto.protocols.secure_sum.double_masks import ROUNDS
 from xclp_crypto.protocols.secure_sum.secure_sum import check_upload
 from xclp_crypto.transport.simulate import Progress
 from xclp_lp.estimator import require_memory
+from xclp_lp.graph import Report, neighbour_graph, neighbour_graph_from_bits
+from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.propagation import hamming_distances, predict
+from xclp_lp.solvers import Propagator, Solver
+
+CLASSES = 10
+CLUSTERS = 50
+"""Of the vectors that propagation is measured on: five to a class."""
+FEATURES = 64
+DIMENSIONS = 12
+"""In which a cluster extends; real features lie near surfaces of few dimensions too."""
+DENSE_SHARE = 0.6
+"""Of this machine's memory: what the dense baseline may take, else it is left out."""
 
 
 def peak_rss() -> int:
@@ -268,3 +282,187 @@ def bench_sum(
         "peak_rss": peak,
         "mask_gb_per_s": float(np.median(speeds)),
     }
+
+
+def clustered(n: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Draw vectors of 50 clusters of 12 dimensions each, in 64 features, and their classes.
+
+    Their graph looks like those of real data: with k = 10 one component, or few, whose neighbours
+    mostly are of the same class, and with k = 3 some dozens of components.
+
+    Args:
+        n: number of vectors.
+        seed: of centres, directions and vectors.
+
+    Returns:
+        Shape (n, 64), float64, and shape (n,), int64: classes 0..9.
+    """
+    rng = np.random.default_rng(seed)
+    centres = 0.2 * rng.standard_normal((CLUSTERS, FEATURES))
+    directions = rng.standard_normal((CLUSTERS, DIMENSIONS, FEATURES)) / np.sqrt(DIMENSIONS)
+    cluster = rng.integers(0, CLUSTERS, n)
+    vectors = centres[cluster] + 0.1 * rng.standard_normal((n, FEATURES))
+    for c in range(CLUSTERS):
+        own = np.flatnonzero(cluster == c)
+        vectors[own] += rng.standard_normal((len(own), DIMENSIONS)) @ directions[c]
+    return vectors, cluster % CLASSES
+
+
+def bench_propagation(
+    n: int,
+    labelled: int,
+    n_bits: int,
+    *,
+    k: int = 10,
+    alpha: float = 0.99,
+    solver: Solver = "auto",
+    from_features: bool = False,
+    dense: bool = True,
+    repeat: int = 3,
+    seed: int = 0,
+    progress: Report | None = None,
+) -> dict[str, Any]:
+    """Time the server's half, from distances to scores, and a dense inverse in the same run.
+
+    The vectors are those of `clustered`. Everything is done as a whole ``repeat`` times, and the
+    medians are reported; the dense inverse only once from 5,000 points on.
+
+    Args:
+        n: points.
+        labelled: labelled points, in 1..n.
+        n_bits: L.
+        k: neighbours per point.
+        alpha: α.
+        solver: see `Propagator`.
+        from_features: start from the vectors, without a matrix of all distances, and compute the
+            scores only.
+        dense: whether to time the dense inverse, if it fits into memory.
+        repeat: runs.
+        seed: of the vectors, and of which are labelled.
+        progress: called as the work goes on.
+
+    Returns:
+        ``seconds`` (from distances, or features, to the scores of all points, solving for one
+        column per class), ``columns_seconds`` (from distances to the columns of S of all labelled
+        points and to the scores by them, as in a private run), ``dense_seconds`` (from distances to
+        scores by dense float64 matrices) and ``dense_inverse_seconds`` (`numpy.linalg.inv` alone),
+        ``ratio_to_dense`` and ``columns_ratio_to_dense`` (how many times as long the dense way
+        takes), ``residual`` and ``columns_residual`` (largest entries), ``solver`` and
+        ``columns_solver``, ``identical_labels`` (of all ways), ``peak_rss`` (bytes of the whole
+        process before the dense inverse) and the arguments. What was not measured is None.
+
+    Raises:
+        ParameterError: a size is out of range or does not fit into memory.
+    """
+    if not 1 <= labelled <= n:
+        raise ParameterError(f"labelled must be in 1..{n}, got {labelled}")
+    if repeat < 1:
+        raise ParameterError(f"repeat must be at least 1, got {repeat}")
+    residue_width(n_bits)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if not from_features and 3 * n**2 + 6 * n * n_bits > memory:
+        raise ParameterError(
+            f"all distances of {n:,} points do not fit into this machine's memory of "
+            f"{memory / 1e9:,.1f} GB; start from features instead"
+        )
+    report: Report = progress or (lambda *_: None)
+    vectors, classes = clustered(n, seed)
+    picked = np.sort(np.random.default_rng(seed).permutation(n)[:labelled])
+    Y = np.zeros((n, CLASSES))
+    Y[picked, classes[picked]] = 1.0
+    report("hashing", 0, n)
+    pi = projection(bytes(32), n_bits, FEATURES)
+    H = np.empty((0, 0), np.uint16)
+    if not from_features:
+        H = hamming_distances(hash_bits(vectors, pi))
+
+    seconds: dict[str, list[float]] = {}
+    labels = []
+    result: dict[str, Any] = {}
+
+    def measure(name: str, started: float, Z: NDArray[np.float64]) -> None:
+        seconds.setdefault(name, []).append(perf_counter() - started)
+        labels.append(predict(Z).labels)
+
+    for _ in range(repeat):
+        started = perf_counter()
+        if from_features:
+            graph = neighbour_graph_from_bits(hash_bits(vectors, pi), k, progress=progress)
+        else:
+            graph = neighbour_graph(H, n_bits, k)
+        graph_seconds = perf_counter() - started
+        direct = Propagator(graph, alpha, CLASSES, solver=solver, progress=progress)
+        measure("seconds", started, direct.scores(Y))
+        result |= {"solver": direct.solver, "residual": direct.residual}
+        if not from_features:
+            started = perf_counter() - graph_seconds
+            by_columns = Propagator(graph, alpha, labelled, solver=solver, progress=progress)
+            Z = np.zeros((n, CLASSES))
+            for block, S in by_columns.influence(picked):
+                Z += S @ Y[picked[block]]
+            measure("columns_seconds", started, Z)
+            result["columns_solver"] = by_columns.solver
+            result["columns_residual"] = by_columns.residual
+    result["peak_rss"] = peak_rss()
+    if dense and not from_features and 32 * n**2 <= DENSE_SHARE * memory:
+        for _ in range(repeat if n < 5000 else 1):
+            report("dense inverse", 0, n)
+            started = perf_counter()
+            Z, inverse = dense_scores(H, n_bits, k, alpha, Y)
+            measure("dense_seconds", started, Z)
+            seconds.setdefault("dense_inverse_seconds", []).append(inverse)
+    result["identical_labels"] = all((found == labels[0]).all() for found in labels)
+    names = ("seconds", "columns_seconds", "dense_seconds", "dense_inverse_seconds")
+    median = {s: float(np.median(seconds[s])) if s in seconds else None for s in names}
+    whole = median["dense_seconds"]
+    for ratio, name in (
+        ("ratio_to_dense", "seconds"),
+        ("columns_ratio_to_dense", "columns_seconds"),
+    ):
+        ours = median[name]
+        result[ratio] = whole / ours if whole and ours else None
+    arguments = {
+        "n": n,
+        "labelled": labelled,
+        "bits": n_bits,
+        "k": k,
+        "alpha": alpha,
+        "from_features": from_features,
+        "repeat": repeat,
+        "seed": seed,
+    }
+    return arguments | {"columns_solver": None, "columns_residual": None} | median | result
+
+
+def dense_scores(
+    H: NDArray[np.uint16], n_bits: int, k: int, alpha: float, Y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], float]:
+    """Compute Z with dense matrices throughout, as a straightforward implementation would.
+
+    Args:
+        H: shape (n, n): distances; not modified.
+        n_bits: L.
+        k: neighbours per point, with all that are as near as the k-th.
+        alpha: α.
+        Y: shape (n, C).
+
+    Returns:
+        Z, shape (n, C), float64, and the seconds of the inverse alone.
+    """
+    A = np.cos(np.pi / n_bits * H)
+    np.fill_diagonal(A, -np.inf)
+    for row in A:
+        row[row < max(np.partition(row, -k)[-k], 1e-15)] = 0.0
+    W = A + A.T
+    del A
+    degree = W.sum(axis=1)
+    root = np.sqrt(np.where(degree > 0, degree, 1.0))
+    W /= root[:, None]
+    W /= root
+    W *= -alpha
+    W[np.diag_indices(len(W))] += 1.0
+    started = perf_counter()
+    S = np.linalg.inv(W)
+    inverse = perf_counter() - started
+    Z: NDArray[np.float64] = np.maximum(S @ Y, 0.0)
+    return Z, inverse

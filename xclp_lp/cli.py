@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast
+from typing import Annotated, Any, NoReturn, cast, get_args
 
 import typer
 from rich.console import Console
@@ -26,7 +26,8 @@ from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.protocols.hamming import BACKENDS
-from xclp_lp.bench import bench_hamming, bench_sum, plan_sum
+from xclp_crypto.transport.simulate import Progress
+from xclp_lp.bench import bench_hamming, bench_propagation, bench_sum, plan_sum
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import Comparison, compare, summary
 from xclp_lp.estimator import Plan
@@ -41,6 +42,7 @@ from xclp_lp.report import (
     sum_line,
 )
 from xclp_lp.session import STEPS, ClassWeight
+from xclp_lp.solvers import Solver
 
 app = typer.Typer(
     add_completion=False,
@@ -125,13 +127,13 @@ def demo(
         raise ParameterError(f"--dataset must be one of {', '.join(LOADERS)}, got {dataset!r}")
     if json_file is not None:
         _require_writable(json_file)
+    vanishing = _parsed_drop(drop)
     with console.status(f"reading {dataset}"):
         federation = load(dataset)
     if imbalance != 1:
         federation = federation.imbalanced(imbalance)
     if rows is not None:
         federation = federation.thinned(rows)
-    vanishing = _parsed_drop(drop)
     console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
     runs: list[Comparison] = []
 
@@ -228,6 +230,7 @@ def run(
     """
     if output == "":
         raise ParameterError("--output must be the name of a folder, got ''")
+    vanishing = _parsed_drop(drop)
     with console.status("reading the clients' files"):
         loaded = load_federation(federation)
     if output is not None:
@@ -242,7 +245,7 @@ def run(
         estimator.fit(
             [c.features for c in loaded.clients],
             [c.labels for c in loaded.clients],
-            drop=_parsed_drop(drop),
+            drop=vanishing,
             progress=progress,
             announce=announce,
         )
@@ -284,6 +287,77 @@ def bench_hamming_command(
         _write_json(json_file, result)
         console.print(f"written to {json_file}", markup=False, emoji=False)
     if not result["exact"]:
+        raise typer.Exit(1)
+
+
+@bench_app.command("propagation")
+def bench_propagation_command(
+    n: Annotated[int, typer.Option(min=2, help="Points.")] = 2500,
+    labelled: Annotated[int, typer.Option(min=1, help="Labelled points.")] = 100,
+    bits: Annotated[int, typer.Option(help="Bits of each hash.")] = 4096,
+    k: Annotated[int, typer.Option("-k", "--k", help="Neighbours per point.")] = 10,
+    alpha: Annotated[float, typer.Option(help="How far labels travel, between 0 and 1.")] = 0.99,
+    solver: Annotated[
+        str, typer.Option(help=f"How the equations are solved: {', '.join(get_args(Solver))}.")
+    ] = "auto",
+    from_features: Annotated[
+        bool,
+        typer.Option(
+            "--from-features",
+            help="Start from vectors instead of distances, without a matrix of all distances.",
+        ),
+    ] = False,
+    no_dense: Annotated[
+        bool, typer.Option("--no-dense", help="Leave out the dense inverse: minutes, 32·n² bytes.")
+    ] = False,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result to this file.")
+    ] = None,
+) -> None:
+    """Time graph and propagation on clustered vectors, with a dense inverse in the same run."""
+    if json_file is not None:
+        _require_writable(json_file)
+    with StepReporter(console).showing() as reporter:
+        result = bench_propagation(
+            n,
+            labelled,
+            bits,
+            k=k,
+            alpha=alpha,
+            solver=cast(Solver, solver),  # the run itself refuses others
+            from_features=from_features,
+            dense=not no_dense,
+            repeat=repeat,
+            progress=lambda what, done, total: reporter(
+                Progress("this machine", what, f"{done:,} of {total:,}")
+            ),
+        )
+    table = Table(
+        title=f"{n:,} points, {labelled:,} labelled, {bits} bits, k = {k}", title_justify="left"
+    )
+    for heading in ("measure", "scores at once", "columns of labelled points", "dense inverse"):
+        table.add_column(heading, justify="left" if heading == "measure" else "right")
+
+    def row(name: str, form: str, *keys: str) -> None:
+        values = (result[key] if key else None for key in keys)
+        table.add_row(name, *("–" if v is None else format(v, form) for v in values))
+
+    start = "features" if from_features else "distances"
+    row(f"seconds, {start} to scores", ".3f", "seconds", "columns_seconds", "dense_seconds")
+    row("dense takes times as long", ".1f", "ratio_to_dense", "columns_ratio_to_dense", "")
+    row("largest residual", ".1e", "residual", "columns_residual", "")
+    row("solver", "", "solver", "columns_solver", "")
+    console.print(table)
+    console.print(
+        f"{size(result['peak_rss'])} of memory at the peak, without the dense inverse; labels "
+        + ("identical" if result["identical_labels"] else "DIFFERENT"),
+        highlight=False,
+    )
+    if json_file is not None:
+        _write_json(json_file, result)
+        console.print(f"written to {json_file}", markup=False, emoji=False)
+    if not result["identical_labels"]:
         raise typer.Exit(1)
 
 

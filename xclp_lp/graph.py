@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from xclp_crypto.errors import ParameterError, ProtocolError
+from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_crypto.params import MAX_HASH_BITS
 
 Ties = Literal["all", "lowest-index"]
 
+Report = Callable[[str, int, int], None]
+"""Takes what is being computed, how much of it is done, and how much there is."""
+
+WORKERS = os.cpu_count() or 1
+"""Threads over blocks; NumPy and SciPy release the lock in everything that takes long here."""
+
 _FLOOR = 1e-100  # smaller weights count as 0: their square roots' products would lose precision
-_BLOCK_ENTRIES = 1 << 22  # uint16 entries of one block of rows: 8 MiB
+_BLOCK_ENTRIES = 1 << 21  # uint16 entries of one block of rows: 4 MiB, about a core's cache
+_STRIP_ENTRIES = 1 << 27  # uint16 entries of the distances that exist at once: 256 MiB
+_TILE_ENTRIES = 1 << 22  # float32 entries of the vectors multiplied at once: 16 MiB
 _NEVER = np.uint16(0xFFFF)  # beyond every distance
 
 
@@ -52,7 +64,76 @@ def neighbour_graph(
     Source: paper §4.1, Algorithm 1; permutation-invariant tie rule ours.
     """
     table = similarity_table(n_bits, gamma)
-    B = top_k(H, n_bits, k, include_self=include_self, ties=ties)
+    return _normalised(top_k(H, n_bits, k, include_self=include_self, ties=ties), table)
+
+
+def neighbour_graph_from_bits(
+    bits: ArrayLike,
+    k: int,
+    *,
+    gamma: float = 1.0,
+    include_self: bool = False,
+    ties: Ties = "all",
+    progress: Report | None = None,
+) -> sparse.csr_array:
+    """Build the same matrix as `neighbour_graph` from the hashes, without holding all distances.
+
+    Takes 2·n²·L floating-point operations, and n·L bytes, 0.4 GB and the graph as memory.
+
+    Args:
+        bits: shape (n, L), 0 or 1, L in 1..32768.
+        k: neighbours per point, in 1..n-1.
+        gamma: see `neighbour_graph`.
+        include_self: see `neighbour_graph`.
+        ties: see `neighbour_graph`.
+        progress: called after each strip of rows.
+
+    Returns:
+        Shape (n, n), float64: equal in every bit to that of all distances.
+
+    Raises:
+        ParameterError: a parameter or the shape is out of range.
+        DataError: an entry is neither 0 nor 1.
+
+    Source: paper §4.1, Algorithm 1.
+    """
+    rows = checked_bits(bits)
+    n, n_bits = rows.shape
+    table = similarity_table(n_bits, gamma)
+    _check_choice(n, n_bits, k, ties)
+    choose = partial(_choose, n_bits=n_bits, k=k, include_self=include_self, ties=ties)
+    height = max(1, min(n, _STRIP_ENTRIES // n))
+    width = max(1, min(n, _TILE_ENTRIES // n_bits))
+    strip = np.empty((height, n), dtype=np.uint16)
+    chosen: list[_Chosen] = []
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for start in range(0, n, height):
+            own = rows[start : start + height]
+            distances = strip[: len(own)]
+            signs = np.subtract(1, 2 * own, dtype=np.float32)
+            for left in range(0, n, width):
+                # ⟨±1, ±½⟩ = L/2 − h, exact in float32: every partial sum is a multiple of ½ ≤ 2^14.
+                halves = np.subtract(0.5, rows[left : left + width], dtype=np.float32)
+                products = signs @ halves.T
+                blocks = _blocks(len(own), width)
+                fill = partial(_fill, distances[:, left : left + width], products, n_bits)
+                list(pool.map(fill, blocks))
+            blocks = _blocks(len(own), n)
+            chosen += pool.map(lambda b: choose(distances[b], start + b.start), blocks)  # noqa: B023
+            if progress is not None:
+                progress("distances and neighbours", start + len(own), n)
+    return _normalised(_assembled(chosen, n), table)
+
+
+def _fill(
+    distances: NDArray[np.uint16], products: NDArray[np.float32], n_bits: int, rows: slice
+) -> None:
+    """Write h = L/2 − ⟨±1, ±½⟩ into some rows."""
+    np.subtract(np.float32(n_bits / 2), products[rows], out=distances[rows], casting="unsafe")
+
+
+def _normalised(B: sparse.csr_array, table: NDArray[np.float64]) -> sparse.csr_array:
+    """Turn the chosen distances into 𝒲."""
     B.data = table[B.data]
     B.eliminate_zeros()
     W = sparse.csr_array(B + B.T)
@@ -112,56 +193,102 @@ def top_k(
         ParameterError: a parameter is out of range.
         ProtocolError: a distance exceeds L.
     """
-    _check_bits(n_bits)
     if H.ndim != 2 or H.shape[0] != H.shape[1]:
         raise ParameterError(f"H has shape {H.shape}; it must be square")
     if H.dtype != np.uint16:
         raise ParameterError(f"H has dtype {H.dtype}; it must be uint16")
     n = len(H)
+    _check_choice(n, n_bits, k, ties)
+    choose = partial(_choose, n_bits=n_bits, k=k, include_self=include_self, ties=ties)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        chosen = list(pool.map(lambda b: choose(H[b], b.start), _blocks(n, n)))
+    return _assembled(chosen, n)
+
+
+_Chosen = tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.uint16]]
+
+
+def _blocks(rows: int, columns: int) -> list[slice]:
+    """Cut the rows of a matrix into blocks for one thread each."""
+    step = max(1, _BLOCK_ENTRIES // columns)
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+def _choose(
+    block: NDArray[np.uint16], start: int, *, n_bits: int, k: int, include_self: bool, ties: Ties
+) -> _Chosen:
+    """Select from the rows from `start` on: counts by row, columns, distances."""
+    if block.max() > n_bits:
+        i, j = (int(x) for x in np.argwhere(block > n_bits)[0])
+        raise ProtocolError(
+            f"distance {block[i, j]} between points {start + i} and {j} exceeds {n_bits} bits: "
+            "some party did not follow the protocol"
+        )
+    rows = np.arange(len(block))
+    ordered = block.copy()
+    if not include_self:
+        ordered[rows, start + rows] = _NEVER
+    ordered.partition(k - 1, axis=1)
+    kth = ordered[:, k - 1 : k]
+    farthest = np.uint16((n_bits - 1) // 2)  # the largest h with 2h < L
+    keep = block <= np.minimum(kth, farthest)
+    if not include_self:
+        keep[rows, start + rows] = False
+    counts = np.count_nonzero(keep, axis=1)
+    # A flat search is several times faster than one by rows and columns.
+    places = np.flatnonzero(keep)
+    of_row = np.repeat(rows, counts)
+    columns = (places - of_row * block.shape[1]).astype(np.int32)
+    distances = block[of_row, columns]
+    if ties == "lowest-index" and (counts > k).any():
+        # Only in rows with more than k: all nearer points, and the first of those at the k-th.
+        tied = distances == kth[of_row, 0]
+        total = np.cumsum(tied)
+        ends = np.cumsum(counts)
+        before = np.concatenate([[0], total])[ends - counts]
+        room = k - (counts - np.bincount(of_row[tied], minlength=len(rows)))
+        stay = ~tied | (total - before[of_row] <= room[of_row])
+        counts = np.bincount(of_row[stay], minlength=len(rows))
+        columns, distances = columns[stay], distances[stay]
+    return counts, columns, distances
+
+
+def _assembled(chosen: list[_Chosen], n: int) -> sparse.csr_array:
+    """Put the blocks of rows together."""
+    counts, columns, distances = (np.concatenate(part) for part in zip(*chosen, strict=True))
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return sparse.csr_array((distances, columns, indptr), shape=(n, n))
+
+
+def checked_bits(bits: ArrayLike) -> NDArray[np.uint8]:
+    """Turn hashes into a matrix of bytes.
+
+    Args:
+        bits: shape (n, L), 0 or 1, L in 1..32768.
+
+    Returns:
+        Shape (n, L), uint8.
+
+    Raises:
+        ParameterError: another shape.
+        DataError: an entry is neither 0 nor 1.
+    """
+    b = np.asarray(bits)
+    if b.ndim != 2 or not 1 <= b.shape[1] <= MAX_HASH_BITS:
+        raise ParameterError(
+            f"bits have shape {b.shape}; (n, L) with L in 1..{MAX_HASH_BITS} is needed"
+        )
+    if b.dtype.kind not in "buif" or not ((b == 0) | (b == 1)).all():
+        raise DataError("bits have an entry that is neither 0 nor 1")
+    return b.astype(np.uint8, copy=False)
+
+
+def _check_choice(n: int, n_bits: int, k: int, ties: Ties) -> None:
+    _check_bits(n_bits)
     if not isinstance(k, int | np.integer) or not 1 <= k < n:
         raise ParameterError(f"k is {k}; with {n} points it must be an integer in 1..{n - 1}")
     if ties not in get_args(Ties):
         raise ParameterError(f"ties is {ties!r}; it must be one of {get_args(Ties)}")
-
-    farthest = np.uint16((n_bits - 1) // 2)  # the largest h with 2h < L
-    counts: list[NDArray[np.intp]] = []
-    indices: list[NDArray[np.intp]] = []
-    distances: list[NDArray[np.uint16]] = []
-    step = max(1, _BLOCK_ENTRIES // n)
-    for start in range(0, n, step):
-        block = H[start : start + step]
-        if block.max() > n_bits:
-            i, j = (int(x) for x in np.argwhere(block > n_bits)[0])
-            raise ProtocolError(
-                f"distance {block[i, j]} between points {start + i} and {j} exceeds {n_bits} bits: "
-                "some party did not follow the protocol"
-            )
-        if not include_self:
-            block = block.copy()
-            rows = np.arange(len(block))
-            block[rows, start + rows] = _NEVER
-        keep = _nearest(block, k, farthest, ties)
-        counts.append(keep.sum(axis=1))
-        indices.append(np.nonzero(keep)[1])
-        distances.append(block[keep])
-    indptr = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-    parts = (np.concatenate(distances), np.concatenate(indices), indptr)
-    return sparse.csr_array(parts, shape=(n, n))
-
-
-def _nearest(
-    block: NDArray[np.uint16], k: int, farthest: np.uint16, ties: Ties
-) -> NDArray[np.bool_]:
-    """Mark the k smallest entries of each row that do not exceed `farthest`."""
-    kth = np.partition(block, k - 1, axis=1)[:, k - 1 : k]
-    if ties == "all":
-        everyone: NDArray[np.bool_] = block <= np.minimum(kth, farthest)
-        return everyone
-    nearer = block < kth
-    tied = block == kth
-    room = k - nearer.sum(axis=1, keepdims=True)
-    chosen: NDArray[np.bool_] = nearer | (tied & (tied.cumsum(axis=1) <= room))
-    return chosen & (block <= farthest)
 
 
 def _check_bits(n_bits: int) -> None:

@@ -7,21 +7,18 @@ label.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import linalg, sparse
+from scipy import sparse
 from scipy.special import entr
 
-from xclp_crypto.errors import DataError, ParameterError, XclpError
-from xclp_crypto.params import MAX_HASH_BITS
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.protocols.hamming import distances_between
-from xclp_lp.graph import Ties, neighbour_graph
-
-DENSE_LIMIT = 8000
-"""Most points for which I − α𝒲 is factorised as a dense matrix (8·n² bytes: 512 MB)."""
+from xclp_lp.graph import Report, Ties, checked_bits, neighbour_graph_from_bits
+from xclp_lp.solvers import Propagator, Solver
 
 RESOLUTION = 2.0**-30
 """Scores and differences of scores up to this count as zero.
@@ -29,10 +26,6 @@ RESOLUTION = 2.0**-30
 It is far above the error of a fixed-point sum (at most 2^-38) and of a float64 solution, so both
 give the same labels unless a score or a difference lies within that error of 2^-30 itself.
 """
-
-_TOLERANCE = 1e-12
-_COLUMN_CHUNK = 64
-_RESTARTS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +43,22 @@ class Prediction:
     distribution: NDArray[np.float64]
 
 
-def influence(graph: sparse.csr_array, columns: ArrayLike, alpha: float) -> NDArray[np.float64]:
-    """Solve for columns of the influence matrix S = (I − α𝒲)⁻¹.
+def influence(
+    graph: sparse.csr_array,
+    columns: ArrayLike,
+    alpha: float,
+    *,
+    solver: Solver = "auto",
+    progress: Report | None = None,
+) -> NDArray[np.float64]:
+    """Solve for columns of the influence matrix S = (I − α𝒲)⁻¹, all at once.
 
     Args:
         graph: 𝒲, shape (n, n), from `neighbour_graph`.
         columns: shape (m,), integers in 0..n-1: the labelled points; m = 0 is fine.
         alpha: α, in (0, 1).
+        solver: see `Propagator`.
+        progress: called as the work goes on.
 
     Returns:
         Shape (n, m), float64, entries in [0, 1/(1−α)].
@@ -67,6 +69,69 @@ def influence(graph: sparse.csr_array, columns: ArrayLike, alpha: float) -> NDAr
 
     Source: Algorithm 1, line "S".
     """
+    picked = _checked_columns(graph, columns)
+    S = np.empty((graph.shape[0], picked.size))
+    for block, part in influence_blocks(graph, picked, alpha, solver=solver, progress=progress):
+        S[:, block] = part
+    return S
+
+
+def influence_blocks(
+    graph: sparse.csr_array,
+    columns: ArrayLike,
+    alpha: float,
+    *,
+    solver: Solver = "auto",
+    progress: Report | None = None,
+) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Solve for columns of S in blocks of at most 64 MiB, so that not all of S need exist at once.
+
+    Arguments and errors are those of `influence`.
+
+    Returns:
+        Pairs: which of `columns`, and those columns of S, shape (n, number of them), float64.
+    """
+    picked = _checked_columns(graph, columns)
+    return Propagator(graph, alpha, picked.size, solver=solver, progress=progress).influence(picked)
+
+
+def propagate(
+    graph: sparse.csr_array,
+    Y: ArrayLike,
+    alpha: float,
+    *,
+    solver: Solver = "auto",
+    progress: Report | None = None,
+) -> NDArray[np.float64]:
+    """Compute the scores Z = S·Y of a plain (pooled) run, solving for its C columns only.
+
+    Args:
+        graph: 𝒲, shape (n, n), from `neighbour_graph`.
+        Y: shape (n, C), finite and ≥ 0: zero-or-one-hot labels.
+        alpha: α, in (0, 1).
+        solver: see `Propagator`.
+        progress: called as the work goes on.
+
+    Returns:
+        Shape (n, C), float64, ≥ 0.
+
+    Raises:
+        ParameterError: α is out of range or the shapes differ.
+        DataError: Y has an entry that is negative or not finite.
+        XclpError: the solution is not accurate enough.
+
+    Source: paper §4.1; appendix app:LP.
+    """
+    rhs = np.array(Y, dtype=np.float64)
+    if rhs.ndim != 2 or len(rhs) != graph.shape[0]:
+        raise ParameterError(f"Y has shape {rhs.shape}; ({graph.shape[0]}, C) is needed")
+    if not (np.isfinite(rhs) & (rhs >= 0)).all():
+        raise DataError("Y has an entry that is negative or not finite")
+    propagator = Propagator(graph, alpha, rhs.shape[1], solver=solver, progress=progress)
+    return propagator.scores(rhs)
+
+
+def _checked_columns(graph: sparse.csr_array, columns: ArrayLike) -> NDArray[np.integer]:
     n = graph.shape[0]
     picked = np.asarray(columns)
     if picked.size == 0:
@@ -80,35 +145,7 @@ def influence(graph: sparse.csr_array, columns: ArrayLike, alpha: float) -> NDAr
         raise ParameterError(
             f"columns run from {picked.min()} to {picked.max()}; they must be in 0..{n - 1}"
         )
-    rhs = np.zeros((n, picked.size), order="F")
-    rhs[picked, np.arange(picked.size)] = 1.0
-    return _solve(graph, rhs, alpha)
-
-
-def propagate(graph: sparse.csr_array, Y: ArrayLike, alpha: float) -> NDArray[np.float64]:
-    """Compute the scores Z = S·Y of a plain (pooled) run.
-
-    Args:
-        graph: 𝒲, shape (n, n), from `neighbour_graph`.
-        Y: shape (n, C), finite and ≥ 0: zero-or-one-hot labels.
-        alpha: α, in (0, 1).
-
-    Returns:
-        Shape (n, C), float64, ≥ 0.
-
-    Raises:
-        ParameterError: α is out of range or the shapes differ.
-        DataError: Y has an entry that is negative or not finite.
-        XclpError: the solution is not accurate enough.
-
-    Source: paper §4.1; appendix app:LP.
-    """
-    rhs = np.array(Y, dtype=np.float64, order="F")
-    if rhs.ndim != 2 or len(rhs) != graph.shape[0]:
-        raise ParameterError(f"Y has shape {rhs.shape}; ({graph.shape[0]}, C) is needed")
-    if not (np.isfinite(rhs) & (rhs >= 0)).all():
-        raise DataError("Y has an entry that is negative or not finite")
-    return _solve(graph, rhs, alpha)
+    return picked
 
 
 def predict(Z: ArrayLike) -> Prediction:
@@ -167,14 +204,7 @@ def hamming_distances(bits: ArrayLike) -> NDArray[np.uint16]:
         ParameterError: another shape.
         DataError: an entry is neither 0 nor 1.
     """
-    b = np.asarray(bits)
-    if b.ndim != 2 or not 1 <= b.shape[1] <= MAX_HASH_BITS:
-        raise ParameterError(
-            f"bits have shape {b.shape}; (n, L) with L in 1..{MAX_HASH_BITS} is needed"
-        )
-    if b.dtype.kind not in "buif" or not ((b == 0) | (b == 1)).all():
-        raise DataError("bits have an entry that is neither 0 nor 1")
-    rows = b.astype(np.uint8)
+    rows = checked_bits(bits)
     return distances_between(rows, rows)
 
 
@@ -207,9 +237,8 @@ def pooled_scores(
         DataError: bits or labels are out of range.
     """
     _check_clients(bits, onehot)
-    b = np.concatenate(bits)
-    graph = neighbour_graph(
-        hamming_distances(b), b.shape[1], k, gamma=gamma, include_self=include_self, ties=ties
+    graph = neighbour_graph_from_bits(
+        np.concatenate(bits), k, gamma=gamma, include_self=include_self, ties=ties
     )
     return propagate(graph, np.concatenate(onehot), alpha)
 
@@ -294,80 +323,3 @@ def _check_clients(
                 f"client {client} has {b.shape[1]} bits and {y.shape[1]} classes, "
                 f"client 0 has {bits[0].shape[1]} and {onehot[0].shape[1]}"
             )
-
-
-def _solve(graph: sparse.csr_array, rhs: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """Solve (I − α𝒲)·X = rhs, check the residual, and clip negative rounding noise."""
-    if not 0 < alpha < 1:
-        raise ParameterError(f"alpha is {alpha}; it must be in (0, 1)")
-    n, m = rhs.shape
-    if n == 0 or m == 0:
-        return rhs
-    norms = np.linalg.norm(rhs, axis=0)
-    # No solver gets below the rounding of α𝒲X, and |X| may be 1/(1 − α) times |rhs|.
-    limits = norms * max(_TOLERANCE, 32 * np.finfo(np.float64).eps / (1 - alpha))
-    X = np.empty_like(rhs)
-    if n <= DENSE_LIMIT:
-        # 𝒲 is symmetric: the transposed view is what LAPACK can overwrite without a copy.
-        matrix = (sparse.eye_array(n, format="csr") - alpha * graph).toarray().T
-        factor = linalg.cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-        X[:] = linalg.cho_solve(factor, rhs, check_finite=False)
-    else:
-        for start in range(0, m, _COLUMN_CHUNK):
-            chunk = slice(start, start + _COLUMN_CHUNK)
-            X[:, chunk] = _conjugate_gradients(graph, rhs[:, chunk], alpha, limits[chunk])
-    for start in range(0, m, _COLUMN_CHUNK):
-        chunk = slice(start, start + _COLUMN_CHUNK)
-        residual = np.linalg.norm(_residual(graph, X[:, chunk], rhs[:, chunk], alpha), axis=0)
-        excess = residual > limits[chunk]
-        if excess.any():
-            worst = start + int(np.argmax(excess))
-            raise XclpError(
-                f"label propagation did not converge: column {worst} has residual "
-                f"{residual[worst - start]:.1e} and {limits[worst]:.1e} is needed; use a smaller "
-                f"alpha than {alpha}"
-            )
-    return np.maximum(X, 0.0, out=X)
-
-
-def _residual(
-    graph: sparse.csr_array, X: NDArray[np.float64], rhs: NDArray[np.float64], alpha: float
-) -> NDArray[np.float64]:
-    residual: NDArray[np.float64] = rhs - X + alpha * (graph @ X)
-    return residual
-
-
-def _conjugate_gradients(
-    graph: sparse.csr_array,
-    rhs: NDArray[np.float64],
-    alpha: float,
-    limits: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """Run conjugate gradients on all columns at once, each with its own step lengths.
-
-    Restarts from the true residual, because the recursive one drifts away from it.
-    """
-    # The eigenvalues lie in [1 − α, 1 + α], which bounds the iterations (Saad 2003, §6.11.3).
-    bound = 0.5 * np.sqrt((1 + alpha) / (1 - alpha)) * np.log(2 / np.finfo(np.float64).eps)
-    X = np.zeros(rhs.shape)
-    for _ in range(_RESTARTS):
-        R = _residual(graph, X, rhs, alpha)
-        if (np.linalg.norm(R, axis=0) <= limits).all():
-            break
-        P = R.copy()
-        rho = np.einsum("ij,ij->j", R, R)
-        for _ in range(int(bound) + 10):
-            active = np.sqrt(rho) > limits / 8
-            if not active.any():
-                break
-            Q = P - alpha * (graph @ P)
-            curvature = np.einsum("ij,ij->j", P, Q)
-            step = np.divide(rho, curvature, out=np.zeros_like(rho), where=active)
-            X += step * P
-            R -= step * Q
-            new = np.einsum("ij,ij->j", R, R)
-            ratio = np.divide(new, rho, out=np.zeros_like(rho), where=active)
-            P *= ratio
-            P += R
-            rho = new
-    return X

@@ -9,9 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import ParameterError, ProtocolError
+from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_lp import graph as graph_module
-from xclp_lp.graph import Ties, neighbour_graph, similarity_table, top_k
+from xclp_lp.graph import (
+    Ties,
+    neighbour_graph,
+    neighbour_graph_from_bits,
+    similarity_table,
+    top_k,
+)
+from xclp_lp.propagation import hamming_distances
 
 TIES: tuple[Ties, ...] = ("all", "lowest-index")
 
@@ -202,3 +209,84 @@ def test_impossible_distance_is_a_protocol_error() -> None:
     H[3, 1] = 9
     with pytest.raises(ProtocolError, match="distance 9 between points 3 and 1 exceeds 8 bits"):
         neighbour_graph(H, 8, 2)
+
+
+# From bits
+
+
+def assert_same_matrix(left: Any, right: Any) -> None:
+    assert left.shape == right.shape
+    for name in ("indptr", "indices", "data"):
+        assert (getattr(left, name) == getattr(right, name)).all()
+
+
+@settings(deadline=None)
+@given(
+    n=st.integers(2, 40),
+    n_bits=st.sampled_from([1, 2, 3, 7, 8, 65, 300]),
+    k=st.integers(1, 39),
+    include_self=st.booleans(),
+    ties=st.sampled_from(TIES),
+    seed=st.integers(0, 10**6),
+    entries=st.integers(1, 3000),
+    copies=st.integers(1, 3),
+)
+def test_the_graph_from_bits_is_the_graph_from_distances(
+    n: int,
+    n_bits: int,
+    k: int,
+    include_self: bool,
+    ties: Ties,
+    seed: int,
+    entries: int,
+    copies: int,
+) -> None:
+    """With duplicates, and with strips, tiles and blocks of any size."""
+    k = min(k, n - 1)
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 2, (n, n_bits), dtype=np.uint8)[rng.integers(0, n, n) // copies]
+    H = hamming_distances(bits)
+    expected = neighbour_graph(H, n_bits, k, gamma=2, include_self=include_self, ties=ties)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graph_module, "_BLOCK_ENTRIES", entries // 3)
+        patch.setattr(graph_module, "_STRIP_ENTRIES", entries)
+        patch.setattr(graph_module, "_TILE_ENTRIES", entries)
+        found = neighbour_graph_from_bits(bits, k, gamma=2, include_self=include_self, ties=ties)
+    assert_same_matrix(found, expected)
+
+
+def test_the_longest_hashes_are_exact() -> None:
+    bits = np.zeros((4, 32768), dtype=np.uint8)
+    bits[1] = 1
+    bits[2, :16383] = 1
+    bits[3, 0] = 1
+    expected = neighbour_graph(hamming_distances(bits), 32768, 2)
+    assert_same_matrix(neighbour_graph_from_bits(bits, 2), expected)
+    assert expected.nnz == 6
+
+
+def test_strips_report_their_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_module, "_STRIP_ENTRIES", 40)
+    reports: list[tuple[str, int, int]] = []
+    bits = np.eye(10, dtype=np.uint8)
+    neighbour_graph_from_bits(bits, 2, progress=lambda *report: reports.append(report))
+    assert reports == [("distances and neighbours", done, 10) for done in (4, 8, 10)]
+
+
+@pytest.mark.parametrize(
+    ("bits", "k", "options", "error", "message"),
+    [
+        (np.zeros((4, 0)), 1, {}, ParameterError, "bits have shape"),
+        (np.zeros(4), 1, {}, ParameterError, "bits have shape"),
+        (np.full((4, 8), 2), 1, {}, DataError, "neither 0 nor 1"),
+        (np.zeros((4, 8)), 4, {}, ParameterError, "k is 4; with 4 points"),
+        (np.zeros((0, 8)), 1, {}, ParameterError, "k is 1; with 0 points"),
+        (np.zeros((4, 8)), 1, {"gamma": -1}, ParameterError, "gamma is -1"),
+        (np.zeros((4, 8)), 1, {"ties": "x"}, ParameterError, "ties is 'x'"),
+    ],
+)
+def test_unusable_bits(
+    bits: NDArray[Any], k: int, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        neighbour_graph_from_bits(bits, k, **options)

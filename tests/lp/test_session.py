@@ -625,7 +625,11 @@ def test_a_score_that_does_not_fit_is_refused_before_it_is_sent() -> None:
         ("threshold", True, "threshold must be an integer, got True"),
         ("class_weight", "yes", "class_weight must be None or 'balanced', got 'yes'"),
         ("class_weight", True, "class_weight must be None or 'balanced', got True"),
-        ("privacy", (1.0, 1e-6, 2), r"privacy must be a LabelPrivacy, got \(1.0"),
+        (
+            "privacy",
+            (1.0, 1e-6, 2),
+            r"privacy must be a RandomizedResponse or a LabelPrivacy, got \(1.0",
+        ),
     ],
 )
 def test_parameters_out_of_range(field: str, value: Any, message: str) -> None:
@@ -638,7 +642,9 @@ def test_privacy_needs_clients_that_add_noise_and_no_totals() -> None:
     assert private.fewest_clients == 4
     with pytest.raises(ParameterError, match="threshold must be at least 4, got 3"):
         replace(private, threshold=3)
-    with pytest.raises(ParameterError, match="class_weight and privacy exclude each other"):
+    with pytest.raises(
+        ParameterError, match="class_weight and privacy by noise in the sums exclude"
+    ):
         replace(private, class_weight="balanced")
 
 

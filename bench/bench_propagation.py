@@ -1,0 +1,44 @@
+"""The server's half, from distances to scores, beside dense matrices with a float64 inverse.
+
+    python -m pytest bench/bench_propagation.py --benchmark-only -s
+    python -m pytest bench/bench_propagation.py --benchmark-only -s -m long
+
+Vectors are clustered as `xclp_lp.bench.clustered` says. Each size runs in a process of its own, so
+that its peak memory is its own, and checks that all ways give the same labels.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("n", "labelled", "bits", "options"),
+    [
+        (1000, 100, 4096, ()),
+        (2500, 100, 4096, ()),
+        (4000, 400, 4096, ()),
+        pytest.param(8000, 800, 4096, ("--repeat", "1"), marks=LONG),
+        pytest.param(16000, 1600, 4096, ("--repeat", "1"), marks=LONG),
+        pytest.param(23247, 18597, 1024, ("-k", "3", "--repeat", "1"), marks=LONG),
+        pytest.param(100_000, 1000, 1024, ("--from-features", "--repeat", "1"), marks=LONG),
+    ],
+)
+@pytest.mark.benchmark(group="propagation")
+def test_distances_to_scores(benchmark, tmp_path, n, labelled, bits, options):
+    file = tmp_path / "result.json"
+    sizes = ("--n", str(n), "--labelled", str(labelled), "--bits", str(bits))
+    command = [sys.executable, "-m", "xclp_lp", "bench", "propagation", *sizes, *options]
+    benchmark.pedantic(
+        lambda: subprocess.run([*command, "--json", str(file)], check=True),  # noqa: S603
+        rounds=1,
+    )
+    result = json.loads(file.read_text("utf-8"))
+    assert result["identical_labels"]
+    benchmark.extra_info |= result
