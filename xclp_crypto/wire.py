@@ -153,9 +153,9 @@ class Writer:
         else:
             self.parts.append(values.astype(f"<u{n_bytes}", order="C", copy=False).tobytes())
 
-    def floats(self, values: NDArray[np.float64]) -> None:
-        """Append an array of little-endian 64-bit floats."""
-        self.parts.append(np.ascontiguousarray(values, dtype="<f8").tobytes())
+    def floats(self, values: NDArray[np.floating[Any]], n_bytes: int = 8) -> None:
+        """Append an array of little-endian floats of 4 or 8 bytes."""
+        self.parts.append(np.ascontiguousarray(values, dtype=f"<f{n_bytes}").tobytes())
 
     def residues(self, values: NDArray[Any], width: int) -> None:
         """Append residues modulo 2^width, 1 ≤ width ≤ 16, densely packed."""
@@ -199,10 +199,10 @@ class Reader:
         piece = self._take(int(np.prod(shape, dtype=np.int64)) * n_bytes)
         return np.frombuffer(piece, dtype=f"<u{n_bytes}").astype(f"u{n_bytes}").reshape(shape)
 
-    def floats(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Read an array of finite little-endian 64-bit floats."""
-        piece = self._take(int(np.prod(shape, dtype=np.int64)) * 8)
-        values = np.frombuffer(piece, dtype="<f8").astype(np.float64).reshape(shape)
+    def floats(self, shape: tuple[int, ...], n_bytes: int = 8) -> NDArray[Any]:
+        """Read an array of finite little-endian floats of 4 or 8 bytes."""
+        piece = self._take(int(np.prod(shape, dtype=np.int64)) * n_bytes)
+        values = np.frombuffer(piece, dtype=f"<f{n_bytes}").astype(f"f{n_bytes}").reshape(shape)
         if not np.isfinite(values).all():
             raise DecodeError("an array of floats contains NaN or infinity")
         return values
