@@ -116,8 +116,10 @@ RINGS: Final = (32, 64)
 """Bits of the rings that sums are measured in."""
 BASE_BYTES: Final = 150_000_000
 """Memory of the interpreter and its libraries."""
-PAIR_BYTES: Final = 700
-"""Memory of the keys and counters that a simulation holds for each pair of clients."""
+PAIR_BYTES: Final = 350
+"""Memory that a simulation holds for each client and each other one: keys and counters."""
+LINK_BYTES: Final = 7000
+"""Memory more for each client and each neighbour: keys of the link, shares."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,8 @@ def plan_sum(
     # All clients hold their values, and those that are not yet masked their residues; the plain
     # sum, the result, and copies of one message on its way.
     word = bits // 8
-    memory = size * (clients * (8 + word) + 8 * word + 32) + PAIR_BYTES * clients**2 + BASE_BYTES
+    memory = BASE_BYTES + size * (clients * (8 + word) + 8 * word + 32)
+    memory += clients * (clients * PAIR_BYTES + graph.degree * LINK_BYTES)
     if hasattr(os, "sysconf"):  # Windows does not say it this way
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if memory > available:

@@ -35,7 +35,7 @@ from xclp_crypto.errors import (
     TooFewParties,
 )
 from xclp_crypto.primitives.identity import IdentityKey
-from xclp_crypto.privacy import LabelPrivacy
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.secure_sum import (
     double_masks,
@@ -625,7 +625,7 @@ def test_a_score_that_does_not_fit_is_refused_before_it_is_sent() -> None:
         ("threshold", True, "threshold must be an integer, got True"),
         ("class_weight", "yes", "class_weight must be None or 'balanced', got 'yes'"),
         ("class_weight", True, "class_weight must be None or 'balanced', got True"),
-        ("privacy", (1.0, 1e-6, 2), r"privacy must be a LabelPrivacy, got \(1.0"),
+        ("privacy", (1.0, 1e-6, 2), r"a RandomizedResponse or a LabelPrivacy, got \(1.0"),
     ],
 )
 def test_parameters_out_of_range(field: str, value: Any, message: str) -> None:
@@ -638,8 +638,12 @@ def test_privacy_needs_clients_that_add_noise_and_no_totals() -> None:
     assert private.fewest_clients == 4
     with pytest.raises(ParameterError, match="threshold must be at least 4, got 3"):
         replace(private, threshold=3)
-    with pytest.raises(ParameterError, match="class_weight and privacy exclude each other"):
+    with pytest.raises(
+        ParameterError, match=r"class_weight and privacy by noise .* exclude each other"
+    ):
         replace(private, class_weight="balanced")
+    randomised = replace(SMALL, privacy=RandomizedResponse(1.0), class_weight="balanced")
+    assert randomised.noise is None
 
 
 # What the parties see
