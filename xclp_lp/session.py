@@ -371,8 +371,8 @@ class Departure:
         """Return what that means, for whom (paper, §4.3, Robustness)."""
         if not self.in_graph:
             return (
-                "to the others it is as if it had never taken part: its points are not in the graph. "
-                "It gets no labels"
+                "to the others it is as if it had never taken part: its points are not in the "
+                "graph. It gets no labels"
             )
         if not self.contributed:
             return (
