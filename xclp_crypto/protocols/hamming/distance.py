@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,11 +12,15 @@ from xclp_crypto.algebra.products import exact_product
 BLOCK_ROWS = 1024
 
 
-def distances_between(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> NDArray[np.uint16]:
+def distances_between(
+    left: NDArray[np.uint8],
+    right: NDArray[np.uint8],
+    progress: Callable[[str, int, int], None] | None = None,
+) -> NDArray[np.uint16]:
     """Return the (n, m) Hamming distances between rows of 0/1 matrices (n, L) and (m, L).
 
     One float32 matrix product of ±1 vectors, ⟨u, v⟩ = L − 2h, exact because all partial sums are
-    integers of at most L ≤ 2^15 < 2^24.
+    integers of at most L ≤ 2^15 < 2^24. `progress` is called after each block of rows.
     """
     n_bits = left.shape[1]
     u = 1 - 2 * left.astype(np.float32)
@@ -26,4 +32,6 @@ def distances_between(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> NDAr
         distances[start:stop, first:] = (n_bits - exact_product(u[start:stop], v[first:].T)) / 2
         if right is left:
             distances[stop:, start:stop] = distances[start:stop, stop:].T
+        if progress is not None:
+            progress("distances", min(stop, len(u)), len(u))
     return distances
