@@ -21,6 +21,7 @@ from xclp_crypto.params import SEED_BYTES
 
 TAG_BYTES = 2
 MAX_PACKED_WIDTH = 16
+_PACK_GROUPS = 1 << 12  # groups of eight residues packed at once: what the caches hold
 
 _registry: dict[int, type[Message]] = {}
 
@@ -87,15 +88,21 @@ def pack(values: NDArray[Any], width: int) -> bytes:
         return flat.astype("<u2").tobytes()
     if width == 1:
         return np.packbits(flat.astype(np.uint8), bitorder="little").tobytes()
-    count = flat.size
-    lanes = np.zeros(((count + 7) // 8, 2, 4), dtype=np.uint64)
-    lanes.reshape(-1)[:count] = flat
-    low, high = np.bitwise_or.reduce(lanes << _lane_shifts(width), axis=2).T
+    out = np.empty(((flat.size + 7) // 8, width), dtype=np.uint8)
     bits = np.uint64(4 * width)
-    words = np.empty((low.size, 2), dtype="<u8")
-    words[:, 0] = low | high << bits
-    words[:, 1] = high >> (np.uint64(64) - bits)
-    return words.view(np.uint8).reshape(-1, 16)[:, :width].tobytes()[: packed_size(count, width)]
+    for start in range(0, len(out), _PACK_GROUPS):
+        groups = out[start : start + _PACK_GROUPS]
+        part = flat[8 * start : 8 * (start + len(groups))]
+        lanes = np.zeros((len(groups), 2, 4), dtype=np.uint64)
+        lanes.reshape(-1)[: part.size] = part
+        lanes <<= _lane_shifts(width)
+        joined = lanes[..., 0] | lanes[..., 1] | lanes[..., 2] | lanes[..., 3]
+        low, high = joined[:, 0], joined[:, 1]
+        words = np.empty((len(groups), 2), dtype="<u8")
+        words[:, 0] = low | high << bits
+        words[:, 1] = high >> (np.uint64(64) - bits)
+        groups[:] = words.view(np.uint8).reshape(-1, 16)[:, :width]
+    return out.reshape(-1)[: packed_size(flat.size, width)].tobytes()
 
 
 def unpack(data: bytes | memoryview, count: int, width: int) -> NDArray[np.uint16]:
@@ -112,19 +119,20 @@ def unpack(data: bytes | memoryview, count: int, width: int) -> NDArray[np.uint1
         return raw.view("<u2").astype(np.uint16)
     if width == 1:
         return np.unpackbits(raw, count=count, bitorder="little").astype(np.uint16)
-    groups = (count + 7) // 8
-    padded = np.zeros((groups, 16), dtype=np.uint8)
-    full = raw.size // width
-    padded[:full, :width] = raw[: full * width].reshape(full, width)
-    if full < groups:
-        padded[full, : raw.size - full * width] = raw[full * width :]
-    words = padded.view("<u8").astype(np.uint64, copy=False)
-    bits = np.uint64(4 * width)
-    lanes = np.empty((groups, 2, 4), dtype=np.uint16)
-    high = words[:, 0] >> bits | words[:, 1] << (np.uint64(64) - bits)
-    mask = np.uint64((1 << width) - 1)
-    lanes[:, 0] = words[:, :1] >> _lane_shifts(width) & mask
-    lanes[:, 1] = high[:, None] >> _lane_shifts(width) & mask
+    bits, mask = np.uint64(4 * width), np.uint64((1 << width) - 1)
+    lanes = np.empty(((count + 7) // 8, 2, 4), dtype=np.uint16)
+    for start in range(0, len(lanes), _PACK_GROUPS):
+        groups = lanes[start : start + _PACK_GROUPS]
+        part = raw[width * start : width * (start + len(groups))]
+        padded = np.zeros((len(groups), 16), dtype=np.uint8)
+        full = part.size // width
+        padded[:full, :width] = part[: full * width].reshape(full, width)
+        if full < len(groups):
+            padded[full, : part.size - full * width] = part[full * width :]
+        words = padded.view("<u8").astype(np.uint64, copy=False)
+        high = words[:, 0] >> bits | words[:, 1] << (np.uint64(64) - bits)
+        groups[:, 0] = words[:, :1] >> _lane_shifts(width) & mask
+        groups[:, 1] = high[:, None] >> _lane_shifts(width) & mask
     return lanes.reshape(-1)[:count]
 
 

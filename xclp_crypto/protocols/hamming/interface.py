@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, FaultyPeer, TooFewParties
 from xclp_crypto.params import MIN_CLIENTS, residue_width
-from xclp_crypto.protocols.hamming.distance import distances_between
+from xclp_crypto.protocols.hamming.distance import upper_distances
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
@@ -275,9 +275,15 @@ async def own_distances(session: Session, bits: NDArray[np.uint8]) -> NDArray[np
 
 def local_distances(bits: NDArray[np.uint8], progress: Report | None = None) -> NDArray[np.uint16]:
     """Return the n(n−1)/2 distances above the diagonal of one client's own rows."""
-    matrix = distances_between(bits, bits, progress)
-    above = [row[i + 1 :] for i, row in enumerate(matrix)]
-    return np.concatenate([np.zeros(0, np.uint16), *above])
+    n = len(bits)
+    found, at = np.empty(n * (n - 1) // 2, dtype=np.uint16), 0
+    for start, rows in upper_distances(bits):
+        for i, row in enumerate(rows):
+            found[at : at + n - 1 - start - i] = row[i + 1 :]
+            at += n - 1 - start - i
+        if progress is not None:
+            progress("own distances", at, len(found))
+    return found
 
 
 def stacks(sizes: Mapping[str, int], most: int) -> list[dict[str, int]]:
