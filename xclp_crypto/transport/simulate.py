@@ -169,6 +169,14 @@ class _Party:
         self.depth = 0
         self.operations = 0
 
+    def take(self, sender: str) -> tuple[bytes, int]:
+        """Return the next message of `sender`, which is there."""
+        queue = self.inbox[sender]
+        message = queue.popleft()
+        if not queue:  # among hundreds of parties, most links are used once
+            del self.inbox[sender]
+        return message
+
     def reached(self, point: int | str | None) -> bool:
         """Return whether the next operation comes after this point of `Faults`."""
         if isinstance(point, str):
@@ -401,7 +409,7 @@ class Simulation:
             if not queue:
                 missing[sender] = None
             elif isinstance(wait, ReceiveEach):
-                error = self._hand_over(party, wait, sender, *queue.popleft())
+                error = self._hand_over(party, wait, sender, *party.take(sender))
                 if error is not None:
                     return error
         if missing:
@@ -415,7 +423,7 @@ class Simulation:
         if isinstance(wait, ReceiveEach):
             return present
         try:
-            return {p: self._decode(party, wait, p, *party.inbox[p].popleft()) for p in present}
+            return {p: self._decode(party, wait, p, *party.take(p)) for p in present}
         except FaultyPeer as error:
             return error
 
