@@ -330,7 +330,7 @@ def bench_propagation_command(
             dense=not no_dense,
             repeat=repeat,
             progress=lambda what, done, total: reporter(
-                Progress("this machine", what, f"{done:,} of {total:,}")
+                Progress("this machine", "propagation", what, done, total)
             ),
         )
     table = Table(

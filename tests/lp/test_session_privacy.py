@@ -25,7 +25,8 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.simulate import Delivery, Faults
 from xclp_lp import CrossClientLabelPropagation, session
-from xclp_lp.session import Parameters, Sensitivity
+from xclp_lp.columns import Layout, PartialScores
+from xclp_lp.session import Parameters, Sensitivity, SensitivityOfAll
 
 ASKED = LabelPrivacy(epsilon=2.0, delta=1e-5, noise_contributors=2)
 PRIVATE = replace(SMALL, hamming="plain", fraction_bits=30, privacy=ASKED)
@@ -95,9 +96,9 @@ def test_the_same_test_finds_a_client_without_noise(monkeypatch: pytest.MonkeyPa
     original = session.noise_of_client
     calls = []
 
-    def lazy(params: Parameters, columns: Any, *rest: Any) -> Any:
+    def lazy(params: Parameters, *rest: Any) -> Any:
         calls.append(1)
-        noise = original(params, columns, *rest)
+        noise = original(params, *rest)
         return noise * 0 if len(calls) % len(DATA) == 1 else noise  # the first client
 
     monkeypatch.setattr(session, "noise_of_client", lazy)
@@ -123,12 +124,19 @@ def test_no_rounding_depends_on_a_label() -> None:
     """Without noise, another class of a row moves the sums by its rounded column, and no more."""
     data = blobs({"a": 4, "b": 4, "c": 4}, labelled=3, seed=4)
     codec = FixedPoint(PRIVATE.fraction_bits, 3)
-    columns = np.random.default_rng(0).random((12, 3))
+    columns = np.random.default_rng(0).random((12, 3), dtype=np.float32).astype(np.float64)
+    layout = Layout(np.ones(12, np.uint16), np.arange(3))
+
+    def contribution(codes: NDArray[np.int64]) -> NDArray[np.float64]:
+        scores = PartialScores(layout, codes, 3, codec)
+        scores.add_block(0, columns.T.astype(np.float32).reshape(-1))
+        return session.contribution(PRIVATE, scores, codes, 3)
+
     for row in range(3):
         codes = data["a"].codes[:3].copy()
-        one = session.contribution(PRIVATE, columns, codes, 3)
+        one = contribution(codes)
         codes[row] = (codes[row] + 1) % 3
-        moved = session.contribution(PRIVATE, columns, codes, 3) - one
+        moved = contribution(codes) - one
         grid = np.rint(columns[:, row] * 2**PRIVATE.fraction_bits) / 2**PRIVATE.fraction_bits
         assert sorted(abs(moved).sum(axis=0)) == [0, grid.sum(), grid.sum()]
         distance = np.linalg.norm(moved) * 2**PRIVATE.fraction_bits
@@ -145,8 +153,8 @@ def test_no_rounding_depends_on_a_label() -> None:
 def test_a_server_that_names_another_sensitivity_is_named(
     monkeypatch: pytest.MonkeyPatch, factor: float, words: str
 ) -> None:
-    original = session.sensitivity_of_all
-    monkeypatch.setattr(session, "sensitivity_of_all", lambda *args: factor * original(*args))
+    original = SensitivityOfAll.checked
+    monkeypatch.setattr(SensitivityOfAll, "checked", lambda self: factor * original(self))
     outcome = run(federation(DATA, PRIVATE))
     named = [e for e in outcome.errors.values() if isinstance(e, FaultyPeer)]
     assert named
@@ -155,17 +163,15 @@ def test_a_server_that_names_another_sensitivity_is_named(
 
 
 def test_another_machines_rounding_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = session.sensitivity_of_all
-    monkeypatch.setattr(
-        session, "sensitivity_of_all", lambda *args: original(*args) * (1 - 2.0**-45)
-    )
+    original = SensitivityOfAll.checked
+    monkeypatch.setattr(SensitivityOfAll, "checked", lambda self: original(self) * (1 - 2.0**-45))
     assert not run(federation(DATA, PRIVATE)).errors
 
 
 # Runs that cannot be
 
 
-def test_noise_that_does_not_fit_is_refused_before_anything_is_sent() -> None:
+def test_noise_that_does_not_fit_is_refused_before_anything_is_uploaded() -> None:
     sent = []
 
     def watch(delivery: Delivery) -> bytes:
@@ -178,12 +184,15 @@ def test_noise_that_does_not_fit_is_refused_before_anything_is_sent() -> None:
     assert isinstance(error, ParameterError)
     assert "use fewer fraction bits" in str(error)
     assert "Sealed[Prepared]" in sent
-    assert not {"Sealed[Influence]", "Sealed[RowSumsUpload]"} & set(sent)
+    assert not {"Sealed[Sensitivity]", "Sealed[SumShares]", "Sealed[RowSumsUpload]"} & set(sent)
     # So many labels that their scores alone come near the end of the ring.
     params = replace(PRIVATE, fraction_bits=49, privacy=replace(ASKED, epsilon=700))
+    found = SensitivityOfAll(params, 2, 4)
+    found.add_columns(np.ones((1 << 8, 2), np.float32))
+    assert found.checked() > 0
+    found.add_columns(np.ones((1 << 14, 2), np.float32))
     with pytest.raises(EncodingOverflow, match="Use fewer fraction bits or a larger epsilon"):
-        session.sensitivity_of_all(params, np.ones((2, 1 << 14)), 4)
-    assert session.sensitivity_of_all(params, np.ones((2, 1 << 8)), 4) > 0
+        found.checked()
 
 
 def test_without_enough_noise_nothing_is_released() -> None:
