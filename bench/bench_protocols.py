@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xclp_crypto import secure_hamming, secure_row_sums
+from xclp_crypto import secure_hamming, secure_row_sums, secure_sum
 from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.protocols.secure_sum import MODES
 
 
 @pytest.mark.parametrize("backend", sorted(BACKENDS))
@@ -30,10 +31,29 @@ def test_hamming_large(benchmark, backend):
     print(f"\n{backend}: {speed:.2e} bit comparisons per second, {cost.total_bytes / 1e6:.1f} MB")
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("drop", [(), (0,)], ids=["all", "one vanishes"])
 @pytest.mark.benchmark(group="row sums, 10 clients × 2500 rows × 10 columns")
-def test_row_sums(benchmark):
+def test_row_sums(benchmark, mode, drop):
     rng = np.random.default_rng(0)
     values = [rng.normal(size=(2500, 10)) for _ in range(10)]
     rows = np.array_split(np.arange(2500), 10)
-    _, cost = benchmark.pedantic(secure_row_sums, args=(values, rows), rounds=5, warmup_rounds=1)
-    benchmark.extra_info["bytes"] = cost.total_bytes
+    options = {"mode": mode, "drop": drop}
+    found = benchmark.pedantic(
+        secure_row_sums, args=(values, rows), kwargs=options, rounds=5, warmup_rounds=1
+    )
+    assert len(found.survivors) == 10 - len(drop)
+    benchmark.extra_info["bytes"] = found.cost.total_bytes
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.benchmark(group="sum, 10 clients × 1,000,000 values, one vanishes")
+def test_sum(benchmark, bits):
+    rng = np.random.default_rng(0)
+    values = [rng.integers(-1000, 1000, 1_000_000) for _ in range(10)]
+    options = {"drop": [0], "fraction_bits": 0, "modulus": 1 << bits}
+    found = benchmark.pedantic(
+        secure_sum, args=(values,), kwargs=options, rounds=5, warmup_rounds=1
+    )
+    assert np.array_equal(found.total, sum(values[1:]))
+    benchmark.extra_info["bytes"] = found.cost.total_bytes

@@ -37,7 +37,7 @@ GRID = 2.0**-20
 
 
 def measure(
-    p: int, n: int, columns: int, *, drop: float, sparse: bool | None, mode: str, seed: int
+    p: int, n: int, columns: int, *, drop: float, sparse: bool, mode: str, seed: int
 ) -> dict[str, object]:
     """Run all parties and return what it cost and whether every client's rows are right."""
     clients = tuple(f"client-{i}" for i in range(p))
@@ -129,7 +129,7 @@ def main() -> None:
         args.rows,
         args.columns,
         drop=args.drop,
-        sparse=False if args.complete else None,
+        sparse=not args.complete,
         mode=args.mode,
         seed=args.seed,
     )

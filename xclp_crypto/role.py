@@ -107,6 +107,10 @@ class RoleIO(ABC):
     def observe(self, frm: str, message: Message) -> None:
         """Record an opened message in this party's view, where a driver records views."""
 
+    @abstractmethod
+    def report(self, activity: str, done: int, total: int) -> None:
+        """Tell whoever watches how far a computation is; a role passes it to what takes long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -160,9 +164,15 @@ class _Await:
 class DriverIO(RoleIO):
     """The `RoleIO` that a driver gives to a role: each await yields one `Operation`."""
 
-    def __init__(self, name: str, view: list[tuple[str, Message]] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        view: list[tuple[str, Message]] | None = None,
+        report: Callable[[str, int, int], None] | None = None,
+    ) -> None:
         super().__init__(name)
         self._view = view
+        self._report = report
 
     async def send(self, to: str | Collection[str], message: Message) -> None:
         """See `RoleIO.send`."""
@@ -213,6 +223,11 @@ class DriverIO(RoleIO):
         """See `RoleIO.observe`."""
         if self._view is not None:
             self._view.append((frm, message))
+
+    def report(self, activity: str, done: int, total: int) -> None:
+        """See `RoleIO.report`."""
+        if self._report is not None:
+            self._report(activity, done, total)
 
 
 def name_of(function: Callable[..., Any]) -> str:

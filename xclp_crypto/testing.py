@@ -527,6 +527,7 @@ def transcript_digest(
                 if not isinstance(message, Sealed):
                     add(type(message).__name__, sender, receiver, encode(message))
     else:
-        for d in deliveries(make):
+        # Link by link, because which party runs when is the driver's business.
+        for d in sorted(deliveries(make), key=lambda d: (d.sender, d.receiver)):
             add(d.message, d.sender, d.receiver, d.payload)
     return {name: digest.hexdigest() for name, digest in sorted(digests.items())}

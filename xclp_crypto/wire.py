@@ -21,6 +21,7 @@ from xclp_crypto.params import SEED_BYTES
 
 TAG_BYTES = 2
 MAX_PACKED_WIDTH = 16
+_PACK_GROUPS = 1 << 12  # groups of eight residues packed at once: what the caches hold
 
 _registry: dict[int, type[Message]] = {}
 
@@ -87,15 +88,21 @@ def pack(values: NDArray[Any], width: int) -> bytes:
         return flat.astype("<u2").tobytes()
     if width == 1:
         return np.packbits(flat.astype(np.uint8), bitorder="little").tobytes()
-    count = flat.size
-    lanes = np.zeros(((count + 7) // 8, 2, 4), dtype=np.uint64)
-    lanes.reshape(-1)[:count] = flat
-    low, high = np.bitwise_or.reduce(lanes << _lane_shifts(width), axis=2).T
+    out = np.empty(((flat.size + 7) // 8, width), dtype=np.uint8)
     bits = np.uint64(4 * width)
-    words = np.empty((low.size, 2), dtype="<u8")
-    words[:, 0] = low | high << bits
-    words[:, 1] = high >> (np.uint64(64) - bits)
-    return words.view(np.uint8).reshape(-1, 16)[:, :width].tobytes()[: packed_size(count, width)]
+    for start in range(0, len(out), _PACK_GROUPS):
+        groups = out[start : start + _PACK_GROUPS]
+        part = flat[8 * start : 8 * (start + len(groups))]
+        lanes = np.zeros((len(groups), 2, 4), dtype=np.uint64)
+        lanes.reshape(-1)[: part.size] = part
+        lanes <<= _lane_shifts(width)
+        joined = lanes[..., 0] | lanes[..., 1] | lanes[..., 2] | lanes[..., 3]
+        low, high = joined[:, 0], joined[:, 1]
+        words = np.empty((len(groups), 2), dtype="<u8")
+        words[:, 0] = low | high << bits
+        words[:, 1] = high >> (np.uint64(64) - bits)
+        groups[:] = words.view(np.uint8).reshape(-1, 16)[:, :width]
+    return out.reshape(-1)[: packed_size(flat.size, width)].tobytes()
 
 
 def unpack(data: bytes | memoryview, count: int, width: int) -> NDArray[np.uint16]:
@@ -112,19 +119,20 @@ def unpack(data: bytes | memoryview, count: int, width: int) -> NDArray[np.uint1
         return raw.view("<u2").astype(np.uint16)
     if width == 1:
         return np.unpackbits(raw, count=count, bitorder="little").astype(np.uint16)
-    groups = (count + 7) // 8
-    padded = np.zeros((groups, 16), dtype=np.uint8)
-    full = raw.size // width
-    padded[:full, :width] = raw[: full * width].reshape(full, width)
-    if full < groups:
-        padded[full, : raw.size - full * width] = raw[full * width :]
-    words = padded.view("<u8").astype(np.uint64, copy=False)
-    bits = np.uint64(4 * width)
-    lanes = np.empty((groups, 2, 4), dtype=np.uint16)
-    high = words[:, 0] >> bits | words[:, 1] << (np.uint64(64) - bits)
-    mask = np.uint64((1 << width) - 1)
-    lanes[:, 0] = words[:, :1] >> _lane_shifts(width) & mask
-    lanes[:, 1] = high[:, None] >> _lane_shifts(width) & mask
+    bits, mask = np.uint64(4 * width), np.uint64((1 << width) - 1)
+    lanes = np.empty(((count + 7) // 8, 2, 4), dtype=np.uint16)
+    for start in range(0, len(lanes), _PACK_GROUPS):
+        groups = lanes[start : start + _PACK_GROUPS]
+        part = raw[width * start : width * (start + len(groups))]
+        padded = np.zeros((len(groups), 16), dtype=np.uint8)
+        full = part.size // width
+        padded[:full, :width] = part[: full * width].reshape(full, width)
+        if full < len(groups):
+            padded[full, : part.size - full * width] = part[full * width :]
+        words = padded.view("<u8").astype(np.uint64, copy=False)
+        high = words[:, 0] >> bits | words[:, 1] << (np.uint64(64) - bits)
+        groups[:, 0] = words[:, :1] >> _lane_shifts(width) & mask
+        groups[:, 1] = high[:, None] >> _lane_shifts(width) & mask
     return lanes.reshape(-1)[:count]
 
 
@@ -153,9 +161,9 @@ class Writer:
         else:
             self.parts.append(values.astype(f"<u{n_bytes}", order="C", copy=False).tobytes())
 
-    def floats(self, values: NDArray[np.float64]) -> None:
-        """Append an array of little-endian 64-bit floats."""
-        self.parts.append(np.ascontiguousarray(values, dtype="<f8").tobytes())
+    def floats(self, values: NDArray[np.floating[Any]], n_bytes: int = 8) -> None:
+        """Append an array of little-endian floats of 4 or 8 bytes."""
+        self.parts.append(np.ascontiguousarray(values, dtype=f"<f{n_bytes}").tobytes())
 
     def residues(self, values: NDArray[Any], width: int) -> None:
         """Append residues modulo 2^width, 1 ≤ width ≤ 16, densely packed."""
@@ -199,10 +207,10 @@ class Reader:
         piece = self._take(int(np.prod(shape, dtype=np.int64)) * n_bytes)
         return np.frombuffer(piece, dtype=f"<u{n_bytes}").astype(f"u{n_bytes}").reshape(shape)
 
-    def floats(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """Read an array of finite little-endian 64-bit floats."""
-        piece = self._take(int(np.prod(shape, dtype=np.int64)) * 8)
-        values = np.frombuffer(piece, dtype="<f8").astype(np.float64).reshape(shape)
+    def floats(self, shape: tuple[int, ...], n_bytes: int = 8) -> NDArray[Any]:
+        """Read an array of finite little-endian floats of 4 or 8 bytes."""
+        piece = self._take(int(np.prod(shape, dtype=np.int64)) * n_bytes)
+        values = np.frombuffer(piece, dtype=f"<f{n_bytes}").astype(f"f{n_bytes}").reshape(shape)
         if not np.isfinite(values).all():
             raise DecodeError("an array of floats contains NaN or infinity")
         return values

@@ -30,8 +30,8 @@ from xclp_lp.propagation import hamming_distances, predict
 from xclp_lp.solvers import Propagator, Solver
 
 CLASSES = 10
-CLUSTERS = 50
-"""Of the vectors that propagation is measured on: five to a class."""
+CLUSTERS = 5
+"""Of the vectors that propagation is measured on: clusters of each class."""
 FEATURES = 64
 DIMENSIONS = 12
 """In which a cluster extends; real features lie near surfaces of few dimensions too."""
@@ -116,8 +116,10 @@ RINGS: Final = (32, 64)
 """Bits of the rings that sums are measured in."""
 BASE_BYTES: Final = 150_000_000
 """Memory of the interpreter and its libraries."""
-PAIR_BYTES: Final = 700
-"""Memory of the keys and counters that a simulation holds for each pair of clients."""
+PAIR_BYTES: Final = 350
+"""Memory that a simulation holds for each client and each other one: keys and counters."""
+LINK_BYTES: Final = 7000
+"""Memory more for each client and each neighbour: keys of the link, shares."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,8 @@ def plan_sum(
     # All clients hold their values, and those that are not yet masked their residues; the plain
     # sum, the result, and copies of one message on its way.
     word = bits // 8
-    memory = size * (clients * (8 + word) + 8 * word + 32) + PAIR_BYTES * clients**2 + BASE_BYTES
+    memory = BASE_BYTES + size * (clients * (8 + word) + 8 * word + 32)
+    memory += clients * (clients * PAIR_BYTES + graph.degree * LINK_BYTES)
     if hasattr(os, "sysconf"):  # Windows does not say it this way
         available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if memory > available:
@@ -281,8 +284,10 @@ def bench_sum(
     }
 
 
-def clustered(n: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Draw vectors of 50 clusters of 12 dimensions each, in 64 features, and their classes.
+def clustered(
+    n: int, seed: int, classes: int = CLASSES
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Draw vectors of clusters of 12 dimensions each, five to a class, in 64 features.
 
     Their graph looks like those of real data: with k = 10 one component, or few, whose neighbours
     mostly are of the same class, and with k = 3 some dozens of components.
@@ -290,19 +295,21 @@ def clustered(n: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64]
     Args:
         n: number of vectors.
         seed: of centres, directions and vectors.
+        classes: number of classes.
 
     Returns:
-        Shape (n, 64), float64, and shape (n,), int64: classes 0..9.
+        Shape (n, 64), float64, and shape (n,), int64: classes from 0 on.
     """
     rng = np.random.default_rng(seed)
-    centres = 0.2 * rng.standard_normal((CLUSTERS, FEATURES))
-    directions = rng.standard_normal((CLUSTERS, DIMENSIONS, FEATURES)) / np.sqrt(DIMENSIONS)
-    cluster = rng.integers(0, CLUSTERS, n)
+    clusters = CLUSTERS * classes
+    centres = 0.2 * rng.standard_normal((clusters, FEATURES))
+    directions = rng.standard_normal((clusters, DIMENSIONS, FEATURES)) / np.sqrt(DIMENSIONS)
+    cluster = rng.integers(0, clusters, n)
     vectors = centres[cluster] + 0.1 * rng.standard_normal((n, FEATURES))
-    for c in range(CLUSTERS):
+    for c in range(clusters):
         own = np.flatnonzero(cluster == c)
         vectors[own] += rng.standard_normal((len(own), DIMENSIONS)) @ directions[c]
-    return vectors, cluster % CLASSES
+    return vectors, cluster % classes
 
 
 def bench_propagation(

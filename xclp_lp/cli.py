@@ -131,13 +131,13 @@ def demo(
         raise ParameterError(f"--dataset must be one of {', '.join(LOADERS)}, got {dataset!r}")
     if json_file is not None:
         _require_writable(json_file)
+    vanishing = _parsed_drop(drop)
     with console.status(f"reading {dataset}"):
         federation = load(dataset)
     if imbalance != 1:
         federation = federation.imbalanced(imbalance)
     if rows is not None:
         federation = federation.thinned(rows)
-    vanishing = _parsed_drop(drop)
     console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
     runs: list[Comparison] = []
 
@@ -234,6 +234,7 @@ def run(
     """
     if output == "":
         raise ParameterError("--output must be the name of a folder, got ''")
+    vanishing = _parsed_drop(drop)
     with console.status("reading the clients' files"):
         loaded = load_federation(federation)
     if output is not None:
@@ -248,7 +249,7 @@ def run(
         estimator.fit(
             [c.features for c in loaded.clients],
             [c.labels for c in loaded.clients],
-            drop=_parsed_drop(drop),
+            drop=vanishing,
             progress=progress,
             announce=announce,
         )
@@ -400,7 +401,7 @@ def bench_propagation_command(
             dense=not no_dense,
             repeat=repeat,
             progress=lambda what, done, total: reporter(
-                Progress("this machine", what, f"{done:,} of {total:,}")
+                Progress("this machine", "propagation", what, done, total)
             ),
         )
     table = Table(

@@ -38,6 +38,7 @@ def neighbour_graph(
     gamma: float = 1.0,
     include_self: bool = False,
     ties: Ties = "all",
+    progress: Report | None = None,
 ) -> sparse.csr_array:
     """Build the normalised adjacency 𝒲 = D^-½ W D^-½, where W = B + Bᵀ.
 
@@ -53,6 +54,7 @@ def neighbour_graph(
         ties: "all" also keeps every point that is as near as the k-th, so that the result does
             not depend on the order of rows (n² entries when all points are equal);
             "lowest-index" keeps exactly k.
+        progress: called after each strip of rows.
 
     Returns:
         Shape (n, n), float64, exactly symmetric, entries ≥ 0, spectral radius ≤ 1.
@@ -64,7 +66,8 @@ def neighbour_graph(
     Source: paper §4.1, Algorithm 1; permutation-invariant tie rule ours.
     """
     table = similarity_table(n_bits, gamma)
-    return _normalised(top_k(H, n_bits, k, include_self=include_self, ties=ties), table)
+    chosen = top_k(H, n_bits, k, include_self=include_self, ties=ties, progress=progress)
+    return _normalised(chosen, table)
 
 
 def neighbour_graph_from_bits(
@@ -215,6 +218,7 @@ def top_k(
     *,
     include_self: bool = False,
     ties: Ties = "all",
+    progress: Report | None = None,
 ) -> sparse.csr_array:
     """Select the k nearest points of each row, among those nearer than 90°.
 
@@ -224,6 +228,7 @@ def top_k(
         k: in 1..n-1.
         include_self: whether the diagonal takes part.
         ties: see `neighbour_graph`.
+        progress: see `neighbour_graph`.
 
     Returns:
         Shape (n, n), uint16: the distances of the selected points (stored zeros are meant).
@@ -239,8 +244,15 @@ def top_k(
     n = len(H)
     _check_choice(n, n_bits, k, ties)
     choose = partial(_choose, n_bits=n_bits, k=k, include_self=include_self, ties=ties)
+    blocks = _blocks(n, n)
+    strip = max(1, _STRIP_ENTRIES // _BLOCK_ENTRIES)
+    chosen: list[_Chosen] = []
     with ThreadPoolExecutor(WORKERS) as pool:
-        chosen = list(pool.map(lambda b: choose(H[b], b.start), _blocks(n, n)))
+        for first in range(0, len(blocks), strip):
+            own = blocks[first : first + strip]
+            chosen += pool.map(lambda b: choose(H[b], b.start), own)
+            if progress is not None:
+                progress("neighbours", own[-1].stop, n)
     return _assembled(chosen, n)
 
 

@@ -21,10 +21,14 @@ from xclp_lp.graph import Report, Ties, checked_bits, neighbour_graph_from_bits
 from xclp_lp.solvers import Propagator, Solver
 
 RESOLUTION = 2.0**-30
-"""Scores and differences of scores up to this count as zero.
+"""Scores and differences of scores up to this count as zero."""
+RELATIVE_RESOLUTION = 2.0**-20
+"""Differences of scores up to this fraction of the larger one count as zero.
 
-It is far above the error of a fixed-point sum (at most 2^-38) and of a float64 solution, so both
-give the same labels unless a score or a difference lies within that error of 2^-30 itself.
+A private run rounds columns of S to float32, a fraction of 2^-24, and sums them in fixed point, an
+error of p·2^-41. Both are far below the resolutions, so scores that are equal in a pooled run are
+tied in a private one as well, and so are zeros. Labels can differ only where a score, or a
+difference of two, lies within these errors of a resolution itself.
 """
 
 
@@ -151,8 +155,8 @@ def _checked_columns(graph: sparse.csr_array, columns: ArrayLike) -> NDArray[np.
 def predict(Z: ArrayLike) -> Prediction:
     """Turn scores into labels, confidences and class distributions.
 
-    Scores up to RESOLUTION count as zero; classes within RESOLUTION of a row's maximum are tied,
-    and the lowest of them wins.
+    Scores up to RESOLUTION count as zero. Classes within RESOLUTION of a row's maximum, or within
+    a fraction RELATIVE_RESOLUTION of it, are tied, and the lowest of them wins.
 
     Args:
         Z: shape (n, C) with C ≥ 1, finite and ≥ 0 (up to -RESOLUTION: noise of an encoding).
@@ -179,7 +183,8 @@ def predict(Z: ArrayLike) -> Prediction:
     scores[scores <= RESOLUTION] = 0.0
     best = scores.max(axis=1, keepdims=True)
     reached = best[:, 0] > 0
-    labels = np.where(reached, np.argmax(scores >= best - RESOLUTION, axis=1), -1).astype(np.int64)
+    tied = scores >= best - np.maximum(RESOLUTION, RELATIVE_RESOLUTION * best)
+    labels = np.where(reached, np.argmax(tied, axis=1), -1).astype(np.int64)
 
     # Dividing by the maximum first keeps sums of huge scores finite.
     distribution = np.divide(scores, best, out=np.ones_like(scores), where=best > 0)

@@ -56,7 +56,8 @@ class StepReporter:
     def __call__(self, progress: Progress) -> None:
         """Take one report of a driver."""
         if self._console.is_terminal:
-            self._status.update(f"{progress.step}: {progress.party}, {progress.activity}")
+            share = f", {progress.done / progress.total:.0%}" if progress.total else ""
+            self._status.update(f"{progress.step}: {progress.party}, {progress.activity}{share}")
         elif progress.step not in self._steps:
             self._console.print(f"  {progress.step} …", style="dim")
         self._steps.add(progress.step)
@@ -187,17 +188,16 @@ def cost_table(cost: Cost) -> Table:
         table.add_column(heading, justify="left" if heading == "step" else "right")
     for step in [*cost.steps, None]:
         seconds = cost.seconds_by_party(step)
-        clients = [party for party in cost.seconds_by_party() if party != SERVER]
-        sent = max((cost.sent_by(c, step) for c in clients), default=0)
-        received = max((cost.received_by(c, step) for c in clients), default=0)
+        clients = [party for party in seconds if party != SERVER]
+        sent, received = cost.bytes_by_party(step)
         if step is None:
             table.add_section()
         table.add_row(
             step or "all",
             f"{seconds.get(SERVER, 0.0):.3f} s",
             f"{max((seconds.get(c, 0.0) for c in clients), default=0.0):.3f} s",
-            size(sent),
-            size(received),
+            size(max((n for party, n in sent.items() if party != SERVER), default=0)),
+            size(max((n for party, n in received.items() if party != SERVER), default=0)),
             str(cost.rounds if step is None else cost.rounds_in(step)),
         )
     return table

@@ -8,7 +8,7 @@
              Prepared(digest of Π, labelled rows) ─▶ all digests equal?
     hamming: SecureHamming ◀───────────────────────▶ H
     propagation:                                     graph from H, columns of S = (I − α𝒲)⁻¹
-             ◀───────────────── Participants, Influence(columns of j's labelled rows)
+             ◀───────────────── Participants, Reach, Influence(columns of j's labelled rows)
              Z̄_j = S_L·Y_L
     row sums: SecureRowSums ◀──────────────────────▶
     labels:  argmax and entropy of the own rows of Z
@@ -39,6 +39,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -51,7 +52,6 @@ from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import (
     DataError,
     DecodeError,
-    EncodingOverflow,
     Excluded,
     FaultyPeer,
     ParameterError,
@@ -63,7 +63,6 @@ from xclp_crypto.privacy import (
     LabelPrivacy,
     RandomizedResponse,
     add_noise,
-    encode_label_sums,
     label_sensitivity,
     require_room,
 )
@@ -86,10 +85,20 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, Reader, Writer
-from xclp_lp.graph import Ties, neighbour_graph
-from xclp_lp.labels import UNLABELLED, balanced_weights, one_hot
+from xclp_lp.columns import (
+    Influence,
+    Layout,
+    PartialScores,
+    Reach,
+    batches,
+    cut_block,
+    reaches,
+)
+from xclp_lp.graph import Report, Ties, neighbour_graph
+from xclp_lp.labels import UNLABELLED, balanced_weights
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest, zero_rows
-from xclp_lp.propagation import Prediction, influence, predict
+from xclp_lp.propagation import Prediction, predict
+from xclp_lp.solvers import Propagator
 
 DIGEST_BYTES = 32
 PROTOCOL_VERSION = 2
@@ -299,31 +308,6 @@ class Participants(Message):
 
 
 @dataclass(frozen=True, repr=False)
-class Influence(Message):
-    """Columns of S for one client's labelled rows, (n, l_j), ≥ 0. Size: 8·n·l_j bytes."""
-
-    TAG = 0x1003
-    columns: NDArray[np.float64]
-
-    @staticmethod
-    def size(*, rows: int, labelled: int) -> int:
-        """Return 8·n·l_j."""
-        return 8 * rows * labelled
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.floats(self.columns)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, labelled: int) -> Influence:
-        """See `Message.read`."""
-        columns = data.floats((rows, labelled))
-        if (columns < 0).any():
-            raise DecodeError("an influence is negative")
-        return cls(columns)
-
-
-@dataclass(frozen=True, repr=False)
 class Labelled(Message):
     """A client says that it has its labels. Size: 0 bytes."""
 
@@ -393,8 +377,8 @@ class Departure:
         """Return what that means, for whom (paper, §4.3, Robustness)."""
         if not self.in_graph:
             return (
-                "for the others as if it had never taken part: its points are not in the graph. It "
-                "gets no labels"
+                "to the others it is as if it had never taken part: its points are not in the "
+                "graph. It gets no labels"
             )
         if not self.contributed:
             return (
@@ -451,38 +435,34 @@ def _rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDA
     return {c: np.append(own, n + i) for i, (c, own) in enumerate(rows.items())}
 
 
+def label_codec(params: Parameters, clients: int) -> FixedPoint:
+    """Return the fixed-point code of the scores."""
+    return FixedPoint(params.fraction_bits, parties=clients)
+
+
 def contribution(
-    params: Parameters, columns: NDArray[np.float64], codes: NDArray[np.int64], clients: int
+    params: Parameters, scores: PartialScores, codes: NDArray[np.int64], clients: int
 ) -> NDArray[np.float64]:
     """Return what a client adds to the row sums: S_L·Y_L, and its numbers of labels if needed.
 
     Args:
         params: the agreement.
-        columns: S_L, (n, l_j).
+        scores: S_L·Y_L.
         codes: (l_j,) classes of the labelled rows.
         clients: number of clients in the graph.
     """
-    if params.noise is not None:  # no rounding may depend on a label
-        codec = FixedPoint(params.fraction_bits, clients)
-        encoded = encode_label_sums(columns, codes, len(params.classes), codec)
-        exact = codec.decode(encoded)
-        if not np.array_equal(codec.encode(exact), encoded):
-            raise EncodingOverflow(
-                f"scores with {params.fraction_bits} fraction bits are too fine for float64; use "
-                "fewer fraction bits"
-            )
-        return exact
-    y = one_hot(codes, len(params.classes))
-    scores: NDArray[np.float64] = columns @ y
+    own = scores.scores()
     if params.class_weight is None:
-        return scores
-    return np.concatenate([scores, np.tile(y.sum(axis=0), (clients, 1))])
+        return own
+    totals = np.bincount(codes, minlength=len(params.classes)).astype(np.float64)
+    return np.concatenate([own, np.tile(totals, (clients, 1))])
 
 
 def noise_of_client(
     params: Parameters,
-    columns: NDArray[np.float64],
+    own: float,
     sensitivity: float,
+    rows: int,
     clients: int,
     rng: Rng,
 ) -> Residues:
@@ -490,8 +470,9 @@ def noise_of_client(
 
     Args:
         params: the agreement, with `noise`.
-        columns: S_L, (n, l_j).
+        own: sensitivity of this client's columns.
         sensitivity: of all clients' columns, as the server says.
+        rows: n.
         clients: number of clients in the graph.
         rng: source of the noise.
 
@@ -499,37 +480,54 @@ def noise_of_client(
         FaultyPeer: the server names a sensitivity below that of this client's own columns, or one
             that no columns have.
     """
-    codec = FixedPoint(params.fraction_bits, clients)
     # No eigenvalue of S is above 1/(1 − α), and rounding moves no entry by more than 1/2; with
-    # room for what the solver leaves.
+    # room for what the solver and float32 leave.
     grid = np.ldexp(1.0, params.fraction_bits)
-    largest = 1.01 * np.sqrt(2) * (grid / (1 - params.alpha) + np.sqrt(len(columns)) / 2)
+    largest = 1.01 * np.sqrt(2) * (grid / (1 - params.alpha) + np.sqrt(rows) / 2)
     if sensitivity > largest:
         raise FaultyPeer(
             SERVER, f"names a sensitivity of {sensitivity:g}, and {largest:g} is the most possible"
         )
     # Another machine adds up in another order; `client_variance` has room for that.
-    own = label_sensitivity(columns, codec)
     if params.noise is None or own > sensitivity * ROUNDING:
         raise FaultyPeer(SERVER, "names a sensitivity below that of the columns that it sent")
-    nothing = np.zeros((len(columns), len(params.classes)), codec.dtype)
-    return add_noise(nothing, params.noise.client_variance(sensitivity, len(columns)), rng)
+    nothing = np.zeros((rows, len(params.classes)), label_codec(params, clients).dtype)
+    return add_noise(nothing, params.noise.client_variance(sensitivity, rows), rng)
 
 
-def sensitivity_of_all(params: Parameters, columns: NDArray[np.float64], clients: int) -> float:
-    """Return the sensitivity of all clients' labels, after checking that the noise fits.
+class SensitivityOfAll:
+    """How far the label of any row can move the sums, found block by block.
 
-    Raises:
-        EncodingOverflow: sums with noise could wrap.
+    Args:
+        params: the agreement, with `noise`.
+        rows: n.
+        clients: number of clients in the graph.
     """
-    codec = FixedPoint(params.fraction_bits, clients)
-    sensitivity = label_sensitivity(columns, codec)
-    if params.noise is not None:
-        n = len(columns)
-        variance = params.noise.client_variance(sensitivity, n)
-        largest = float(columns.sum(axis=1).max())
-        require_room(codec, largest, variance, n * len(params.classes))
-    return sensitivity
+
+    def __init__(self, params: Parameters, rows: int, clients: int) -> None:
+        self._params = params
+        self._codec = label_codec(params, clients)
+        self._largest = 0.0
+        self._scores = np.zeros(rows)
+
+    def add_columns(self, columns: NDArray[np.float32]) -> None:
+        """Take transposed columns of S, (m, n)."""
+        wide = columns.T.astype(np.float64)
+        self._largest = max(self._largest, label_sensitivity(wide, self._codec))
+        self._scores += wide.sum(axis=1)
+
+    def checked(self) -> float:
+        """Return the sensitivity, after checking that the noise fits.
+
+        Raises:
+            EncodingOverflow: sums with noise could wrap.
+        """
+        if self._params.noise is not None:
+            n = len(self._scores)
+            variance = self._params.noise.client_variance(self._largest, n)
+            entries = n * len(self._params.classes)
+            require_room(self._codec, float(self._scores.max()), variance, entries)
+        return self._largest
 
 
 def own_scores(params: Parameters, sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -629,31 +627,44 @@ async def client_role(
             raise Excluded(io.name, "hamming")
         if len(sizes) < max(params.threshold or 0, params.fewest_clients):
             raise FaultyPeer(SERVER, f"goes on with {len(sizes)} clients, below the threshold")
-        columns = await io.recv(
-            Influence, SERVER, rows=sum(sizes.values()), labelled=int(labelled.sum())
-        )
+        n, clients = sum(sizes.values()), len(sizes)
+        codes = codes[labelled]
+        codec = label_codec(params, clients)
+        own = column_ranges(sizes)[io.name].start + np.flatnonzero(labelled)
+        groups = np.zeros(n, dtype=np.uint16)
+        if len(own):
+            groups = (await io.recv(Reach, SERVER, rows=n, labelled=len(own))).groups
+        layout = Layout(groups, own)
+        scores = PartialScores(layout, codes, n_classes, None if params.noise is None else codec)
+        for block in range(layout.blocks):
+            # Not bound to a name, so that it goes before the next one comes.
+            await io.compute(
+                scores.add_block,
+                block,
+                (await io.recv(Influence, SERVER, values=layout.size(block))).values,
+            )
+        await io.compute(scores.check, codec)
         noise = None
         if params.noise is not None:
             told = await io.recv(Sensitivity, SERVER)
             noise = await io.compute(
-                noise_of_client, params, columns.columns, told.value, len(sizes), rng
+                noise_of_client, params, scores.sensitivity, told.value, n, clients, rng
             )
-        # Not bound to names, so that these large arrays go as soon as they are used.
         row_sums = secure_row_sums_client(
             session,
-            await io.compute(contribution, params, columns.columns, codes[labelled], len(sizes)),
+            partial(contribution, params, scores, codes, clients),
             _rows_of_sums(params, sizes),
-            FixedPoint(params.fraction_bits, parties=len(sizes)),
+            codec,
             params.mask_graph(tuple(sizes)),
             rng,
             noise=noise,
         )
-        del columns, noise
+        del scores, noise  # so that these large arrays go as soon as they are used
     with io.step("row sums"):
         sums = await row_sums
     with io.step("labels"):
-        scores = await io.compute(own_scores, params, sums.values)
-        prediction = _spread(await io.compute(predict, scores), kept, n_classes)
+        own_sums = await io.compute(own_scores, params, sums.values)
+        prediction = _spread(await io.compute(predict, own_sums), kept, n_classes)
         await io.send(SERVER, Labelled())
         return prediction
 
@@ -716,17 +727,10 @@ async def server_role(
         labelled = np.concatenate([prepared[c].labelled for c in present])
         if not labelled.any():
             raise ProtocolError("no client that is left has a labelled row, so nothing can spread")
-        graph = await io.compute(build_graph, distances.matrix, params)
-        columns = await io.compute(influence, graph, np.flatnonzero(labelled), params.alpha)
-        if params.noise is not None:
-            sensitivity = Sensitivity(
-                await io.compute(sensitivity_of_all, params, columns, len(present))
-            )
-        ends = np.cumsum([prepared[c].labelled.sum() for c in present])
-        for client, part in zip(present, np.split(columns, ends[:-1], axis=1), strict=True):
-            await io.send(client, Influence(part))
-        if params.noise is not None:
-            await io.send(tuple(present), sensitivity)
+        graph = await io.compute(build_graph, distances.matrix, params, io.report)
+        del distances  # n² of them
+        await _send_columns(session, graph, params, {c: prepared[c].labelled for c in present})
+        del graph
     with io.step("row sums"):
         record = await secure_row_sums_server(
             session,
@@ -742,7 +746,60 @@ async def server_role(
     return Graph(present, record.survivors, departures)
 
 
-def build_graph(distances: NDArray[np.uint16], params: Parameters) -> sparse.csr_array:
+async def _send_columns(
+    session: Session,
+    graph: sparse.csr_array,
+    params: Parameters,
+    labelled: Mapping[str, NDArray[np.bool_]],
+) -> None:
+    """Solve for the columns of S, and send each client those of its labelled rows.
+
+    Args:
+        session: the server's session.
+        graph: 𝒲.
+        params: the agreement.
+        labelled: by client in the graph, which of its rows are labelled.
+    """
+    io, n = session.io, graph.shape[0]
+    places = column_ranges({c: len(marks) for c, marks in labelled.items()})
+    owned = {c: places[c].start + np.flatnonzero(m) for c, m in labelled.items() if m.any()}
+    layouts = {}
+    for client, groups in (await io.compute(reaches, graph, owned)).items():
+        await io.send(client, Reach(groups, len(owned[client])))
+        layouts[client] = Layout(groups, owned[client])
+    total, done = sum(map(len, owned.values())), 0
+    propagator = await io.compute(solver_of, graph, params.alpha, total, io.report)
+    sensitivity = SensitivityOfAll(params, n, len(labelled))
+    for batch in batches(layouts):
+        picked = np.concatenate([owned[c][layouts[c].columns(block)] for c, block in batch])
+        columns = await io.compute(columns_of, propagator, picked)
+        if params.noise is not None:
+            await io.compute(sensitivity.add_columns, columns)
+        at = 0
+        for client, block in batch:
+            own = columns[at : at + len(layouts[client].columns(block))]
+            at += len(own)
+            await io.send(client, Influence(cut_block(layouts[client], block, own)))
+        done += at
+        io.report("columns of S", done, total)
+    if params.noise is not None:
+        told = Sensitivity(await io.compute(sensitivity.checked))
+        await io.send(tuple(labelled), told)
+
+
+def solver_of(graph: sparse.csr_array, alpha: float, columns: int, progress: Report) -> Propagator:
+    """Factorise I − α𝒲, or whatever makes so many columns of S cheapest."""
+    return Propagator(graph, alpha, columns, progress=progress)
+
+
+def columns_of(propagator: Propagator, picked: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Return columns of S, transposed and rounded, (m, n)."""
+    return np.ascontiguousarray(propagator.columns(picked).T, dtype=np.float32)
+
+
+def build_graph(
+    distances: NDArray[np.uint16], params: Parameters, progress: Report | None = None
+) -> sparse.csr_array:
     """Return 𝒲; k is reduced where dropouts left fewer rows."""
     return neighbour_graph(
         distances,
@@ -751,6 +808,7 @@ def build_graph(distances: NDArray[np.uint16], params: Parameters) -> sparse.csr
         gamma=params.gamma,
         include_self=params.include_self,
         ties=params.ties,
+        progress=progress,
     )
 
 

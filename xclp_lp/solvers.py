@@ -175,13 +175,15 @@ class Propagator:
         Raises:
             XclpError: the residual is above the tolerance.
         """
-        n = self._graph.shape[0]
-        for block in _blocks(n, columns.size):
-            picked = columns[block]
-            rhs = np.zeros((n, picked.size))
-            rhs[picked, np.arange(picked.size)] = 1.0
-            yield block, self.solve(rhs)
+        for block in _blocks(self._graph.shape[0], columns.size):
+            yield block, self.columns(columns[block])
             self._report("influence", block.stop, columns.size)
+
+    def columns(self, picked: NDArray[np.integer]) -> NDArray[np.float64]:
+        """Solve for some columns of S, shape (n, m), ≥ 0; see `solve`."""
+        rhs = np.zeros((self._graph.shape[0], picked.size))
+        rhs[picked, np.arange(picked.size)] = 1.0
+        return self.solve(rhs)
 
     def scores(self, Y: NDArray[np.float64]) -> NDArray[np.float64]:
         """Solve for Z = S·Y, shape (n, C), block by block; see `solve`."""

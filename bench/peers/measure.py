@@ -12,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+SUM_CLIENTS, SUM_THRESHOLD = 10, 7
+"""Clients of a secure sum, and how many of their shares recover a secret."""
+
 
 def arguments() -> argparse.Namespace:
     """Return the arguments that the runner passes; unknown ones are left to the peer."""

@@ -7,7 +7,7 @@ decoding, and the distances within each client, which no peer computes.
 from __future__ import annotations
 
 import numpy as np
-from measure import Clock, arguments, distances, load, write
+from measure import SUM_CLIENTS, SUM_THRESHOLD, Clock, arguments, distances, load, write
 
 
 def paillier_parameters(bits: int):
@@ -84,9 +84,135 @@ def transfers(args) -> None:
     write(args, clock, sent=outcome.cost.total_bytes, exact=exact)
 
 
+def sum_masking(args) -> None:
+    """Agree with 9 peers on masks and add them, and the own one, to 32-bit values."""
+    from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks, _pair_secrets
+
+    graph, keys, seeds, lab = _sum_state()
+    values = np.load(args.data / "sum.npy").astype(np.uint32).reshape(-1, 1)
+    me, *peers = graph.clients
+
+    def masked(me: str) -> np.ndarray:
+        own = {c: keys[c].public.encode() for c in graph.clients if c != me}
+        secrets = _pair_secrets(keys[me], own)
+        total = values.copy()
+        ClientMasks(me, lab, graph, graph.clients, seeds[me], secrets, {}).mask(total, 1 << 32)
+        return total
+
+    with Clock() as clock:
+        for _ in range(args.count):
+            upload = masked(me)
+    sent = args.count * upload.nbytes
+    total = sum(map(masked, peers), upload)
+    exact = np.array_equal(_strip(total, graph, keys, seeds, lab, ()), SUM_CLIENTS * values)
+    write(args, clock, sent=sent, exact=exact)
+
+
+def sum_unmasking(args) -> None:
+    """Take the masks off a sum of 32-bit values that one of 10 clients did not add to."""
+    from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks, _pair_secrets
+
+    graph, keys, seeds, lab = _sum_state()
+    values = np.load(args.data / "sum.npy").astype(np.uint32).reshape(-1, 1)
+    gone, *left = graph.clients
+    total = np.zeros_like(values)
+    for me in left:
+        own = {c: keys[c].public.encode() for c in graph.clients if c != me}
+        masks = ClientMasks(
+            me, lab, graph, graph.clients, seeds[me], _pair_secrets(keys[me], own), {}
+        )
+        upload = values.copy()
+        masks.mask(upload, 1 << 32)
+        total += upload
+    shares = _sum_shares(graph, keys, seeds, (gone,))
+    with Clock() as clock:
+        for _ in range(args.count):
+            found = _strip(total.copy(), graph, keys, seeds, lab, (gone,), shares)
+    sent = args.count * sum(len(s.encode()) for held in shares.values() for s in held)
+    write(args, clock, sent=sent, exact=np.array_equal(found, len(left) * values))
+
+
+def sum_sharing(args) -> None:
+    """Share a secret of 32 bytes among 10."""
+    from xclp_crypto.primitives.shamir import recover_secret, share_secret
+    from xclp_crypto.rng import SystemRng
+
+    rng = SystemRng()
+    secret = rng.bytes(32)
+    with Clock() as clock:
+        for _ in range(args.count):
+            shares = share_secret(secret, SUM_THRESHOLD, range(1, SUM_CLIENTS + 1), rng)
+            encoded = [share.encode() for share in shares]
+    exact = recover_secret(shares[:SUM_THRESHOLD]) == secret
+    write(args, clock, sent=args.count * sum(map(len, encoded)), exact=exact)
+
+
+def sum_recovering(args) -> None:
+    """Recover a secret of 32 bytes from 7 of 10 shares."""
+    from xclp_crypto.primitives.shamir import Share, recover_secret, share_secret
+    from xclp_crypto.rng import SystemRng
+
+    rng = SystemRng()
+    secret = rng.bytes(32)
+    shares = share_secret(secret, SUM_THRESHOLD, range(1, SUM_CLIENTS + 1), rng)
+    encoded = [share.encode() for share in shares[:SUM_THRESHOLD]]
+    with Clock() as clock:
+        for _ in range(args.count):
+            found = recover_secret([Share.decode(data) for data in encoded])
+    write(args, clock, sent=args.count * sum(map(len, encoded)), exact=found == secret)
+
+
+def _sum_state():
+    """Return the graph, and of every client the mask key and the seed of its own mask."""
+    from xclp_crypto.algebra.labels import label
+    from xclp_crypto.primitives.key_agreement import KeyPair
+    from xclp_crypto.protocols.secure_sum import MaskGraph
+    from xclp_crypto.rng import SystemRng
+
+    rng = SystemRng()
+    graph = MaskGraph.complete([f"client-{i}" for i in range(SUM_CLIENTS)], SUM_THRESHOLD)
+    keys = {c: KeyPair.generate(rng) for c in graph.clients}
+    return graph, keys, {c: rng.bytes(32) for c in graph.clients}, label("sum of a benchmark")
+
+
+def _sum_shares(graph, keys, seeds, gone):
+    """Return what the survivors reveal: by client, their shares of its seed or of its key."""
+    from xclp_crypto.primitives.shamir import share_secret
+    from xclp_crypto.rng import SystemRng
+
+    rng, indices = SystemRng(), [graph.indices[c] for c in graph.clients if c not in gone]
+    return {
+        c: share_secret(
+            keys[c].export_private() if c in gone else seeds[c], SUM_THRESHOLD, indices, rng
+        )
+        for c in graph.clients
+    }
+
+
+def _strip(total, graph, keys, seeds, lab, gone, shares=None):
+    """Recover the secrets and take all masks that did not cancel from the sum, in place."""
+    from xclp_crypto.protocols.secure_sum import double_masks
+
+    shares = shares or _sum_shares(graph, keys, seeds, gone)
+    masks = double_masks.ServerMasks(graph, lab, {c: keys[c].public.encode() for c in keys})
+    left = {c for c in graph.clients if c not in gone}
+    for client, held in shares.items():
+        strip = double_masks.strip_pair_masks if client in gone else double_masks.strip_self_mask
+        strip(masks, client, held, left, total, 1 << 32, {})
+    return total
+
+
 def main() -> None:
     args = arguments()
-    {"encryption": encryption, "naor-pinkas": transfers}.get(args.variant, hamming)(args)
+    work = {
+        "encryption": encryption,
+        "naor-pinkas": transfers,
+        "sum-masking": sum_masking,
+        "sum-unmasking": sum_unmasking,
+        "sum-sharing": sum_sharing,
+        "sum-recovering": sum_recovering,
+    }
+    work.get(args.variant, hamming)(args)
 
 
 if __name__ == "__main__":

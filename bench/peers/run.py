@@ -50,14 +50,14 @@ class Comparison:
         name: how the comparison is chosen.
         folder: of the peer's script and requirements.
         variant: passed to the peer's script.
-        ours: passed to `ours.py`: a hamming back end, ``encryption`` or ``naor-pinkas``.
+        ours: passed to `ours.py`: a hamming back end, ``encryption``, ``naor-pinkas`` or ``sum-…``.
         trust: whom the peer's users must trust.
         faster: required ratio of times, peer to ours; None where nothing is required.
         bytes: required ratio of bytes, ours to the peer's.
         fewer: whether the required ratio of bytes is strict.
         clock: the time that is compared, ``seconds`` or ``cpu``.
         key_bits: default size of keys.
-        count: encryptions or transfers that the peer does; 0 for distances.
+        count: how often the peer does it, where it is no distances: encryptions, transfers, sums.
         our_count: how many we do in one batch, where that differs.
     """
 
@@ -127,6 +127,10 @@ COMPARISONS = (
     Comparison("mpyc", "mpyc", "", "masked", "no two of three collude", 30),
     Comparison("crypten", "crypten", "", "masked", "first party deals", 1, 1 / 4),
     Comparison("otc", "otc", "", "naor-pinkas", "", 1, count=2000),
+    Comparison("flower-mask", "flower", "mask", "sum-masking", "", 1, count=10),
+    Comparison("flower-unmask", "flower", "unmask", "sum-unmasking", "", 2, count=10),
+    Comparison("flower-share", "flower", "share", "sum-sharing", "", 2, count=200),
+    Comparison("flower-recover", "flower", "recover", "sum-recovering", "", count=200),
 )
 
 
@@ -206,6 +210,7 @@ def make_data(folder: Path, n: int, m: int, bits: int) -> None:
     np.save(folder / "values.npy", rng.integers(0, 1 << 62, 4096))
     np.save(folder / "messages.npy", rng.integers(0, 256, (4096, 2, 16), dtype=np.uint8))
     np.save(folder / "choices.npy", rng.integers(0, 2, 4096))
+    np.save(folder / "sum.npy", rng.integers(0, 1 << 22, 1_000_000))
 
 
 def compare(

@@ -278,7 +278,7 @@ def test_masked_shares_are_exact_for_extreme_masks(n_bits):
             mask = rng.integers(0, 1 << width, (3, n_bits)).astype(np.uint16)
             if value is not None:
                 mask[:] = value
-            weights = rng.integers(0, n_bits + 1, 2)
+            weights = rng.integers(0, n_bits + 1, 2, dtype=np.uint16)
             pair = rng.integers(0, t, (2, 3)).astype(np.uint16)
             got = share_with(mine, mask, weights, pair, n_bits)
             exact = 2 * (mine.astype(np.int64) @ mask.T.astype(np.int64)) + weights[:, None] + pair

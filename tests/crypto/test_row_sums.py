@@ -317,7 +317,7 @@ def test_user_case_a_client_cut_off_anywhere_gets_exactly_its_rows_when_it_comes
     graph = MaskGraph.complete(names(4), threshold)
     make = row_sums(values, rows, graph=graph)
     original = run(make)
-    joining = 2  # before it has its keys, it never was in the session
+    hello = 1  # before this operation is done, it is not in the session
     kinds = Counter()
     for client, after in product(values, range(original.operations["c0"])):
         outcome = run(make, Faults(away={client: after}))
@@ -326,7 +326,7 @@ def test_user_case_a_client_cut_off_anywhere_gets_exactly_its_rows_when_it_comes
         if took_part is None:
             assert threshold == 4
         elif client in outcome.errors:
-            assert after <= joining, (client, after)
+            assert after <= hello, (client, after)
             assert set(outcome.errors) == {client}
         else:
             assert set(outcome.results) == {*values, SERVER}, (client, after)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from protocol_runs import identities
 
-from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.errors import Excluded, FaultyPeer
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols import setup
@@ -128,6 +128,18 @@ def test_a_client_that_never_shows_up_is_left_out_by_either_setup(kind):
     for client in ("anna", "ben"):
         assert outcome.results[client][1] == {"anna": (1,), "ben": (2,)}
         assert (outcome.results[client][2] == 1.5).all()
+
+
+@pytest.mark.parametrize("signed", [False, True])
+@pytest.mark.parametrize("kind", [REAL, IDEAL], ids=["real", "ideal"])
+def test_a_client_that_comes_late_is_told_that_it_is_excluded_by_either_setup(kind, signed):
+    pins = identities((*CLIENTS, SERVER)) if signed else None
+    outcome = run(kind, pins=pins, away={"cleo": 0})
+    assert outcome.returned == ("cleo",)
+    assert set(outcome.results) == {"anna", "ben", SERVER}
+    error = outcome.errors["cleo"]
+    assert isinstance(error, Excluded)
+    assert error.party == "cleo"
 
 
 @pytest.mark.parametrize("kind", [REAL, IDEAL], ids=["real", "ideal"])

@@ -332,6 +332,27 @@ def test_a_wait_without_a_deadline_lasts_until_a_party_comes_back():
     assert outcome.returned == ("s",)
 
 
+@pytest.mark.parametrize("order", ["cba", "bca", "abc"])
+def test_nobody_gives_up_a_peer_that_waits_for_a_party_that_is_cut_off(order):
+    """c waits for b, which waits for a: only b's wait runs into its deadline."""
+
+    def relay(frm, to):
+        async def role(io):
+            got = await io.gather(Note, [frm], 0, n=1) if frm else {}
+            await io.send(to, Note(b"x"))
+            return tuple(got)
+
+        return role
+
+    async def last(io):
+        return tuple(await io.gather(Note, ["b"], 0, n=1))
+
+    roles = {"a": relay(None, "b"), "b": relay("a", "c"), "c": last}
+    faults = Faults(away={"a": 0})
+    outcome = Simulation(faults=faults).run({name: roles[name] for name in order}).raise_errors()
+    assert outcome.results == {"a": (), "b": (), "c": ("b",)}
+
+
 def test_parties_come_back_one_after_the_other_and_only_once():
     order = []
 

@@ -21,7 +21,9 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import Disturbed, Factory, every_schedule
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "lp"))
 import protocol_runs as runs
+import session_runs as sessions
 import sum_checks as checks
 
 PER_SEED = 4
@@ -131,11 +133,19 @@ def _check_setup(case: Disturbed) -> str:
     return _ending(case, len(members))
 
 
+def _check_session(case: Disturbed) -> str:
+    data, params = sessions.random_case(case.seed)
+    sessions.check_outcome(case.outcome, data, params)
+    graph = case.outcome.results.get(SERVER)
+    return _ending(case, None if graph is None else len(graph.contributors))
+
+
 SUBJECTS: dict[str, Subject] = {
     "setup": Subject(_setup, _check_setup),
     "sum": Subject(_sum, _check_sum),
     "row sums, recover": Subject(partial(_row_sums, "recover"), _check_row_sums),
     "row sums, restart": Subject(partial(_row_sums, "restart"), _check_row_sums),
+    "session": Subject(sessions.random_session, _check_session),
 }
 
 

@@ -134,7 +134,10 @@ def test_version_and_help(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("demo", ["--dataset", "--labelled", "--bits", "--hamming", "--json", "--repeat"]),
+        (
+            "demo",
+            ["--dataset", "--labelled", "--bits", "--hamming", "--json", "--repeat", "--drop"],
+        ),
         (
             "run",
             [
@@ -167,11 +170,16 @@ def test_the_demonstration(tmp_path: Path) -> None:
         "90 of 1,797 rows labelled\ndistances by masked: "
     ) in done.stdout
     result = json.loads((tmp_path / "out.json").read_text())
-    assert set(result) == {"accuracy", "identical_labels", "cost", "parameters"}
+    assert set(result) == {
+        *("accuracy", "balanced_accuracy", "identical_labels"),
+        *("contributors", "departures", "cost", "parameters"),
+    }
+    assert len(result["contributors"]) == 10
+    assert result["departures"] == []
     accuracy = result["accuracy"]
     assert set(accuracy) == {"per_client", "xclp", "plain"}
     assert accuracy["xclp"] == accuracy["plain"] > accuracy["per_client"] + 0.1
-    for value in accuracy.values():
+    for value in (*accuracy.values(), *result["balanced_accuracy"].values()):
         assert f"{value:.1%}" in done.stdout
     assert result["identical_labels"] is True
     assert result["parameters"] == {
@@ -181,6 +189,9 @@ def test_the_demonstration(tmp_path: Path) -> None:
         "alpha": 0.99,
         "n_bits": 512,
         "hamming": "masked",
+        "class_weight": None,
+        "imbalance": 1.0,
+        "drop": {},
         "rows_per_client": None,
         "seeds": [0],
     }
@@ -347,6 +358,63 @@ def test_different_labels_are_an_error(
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["identical_labels"] is False
     assert result["parameters"]["hamming"] == "rlwe"  # the default
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_clients_of_the_demonstration_vanish(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    code, out, err = xclp(
+        *("demo", "--dataset", "digits", "--bits", "64", "--hamming", "plain"),
+        *("--drop", "client-02:hamming", "--drop", "client-04:labels"),
+        *("--class-weight", "balanced", "--imbalance", "4"),
+        *("--json", tmp_path / "out.json"),
+    )
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert "labels weigh 1/(labels of their class), totals that the server does not learn" in lines
+    assert (
+        "client-02 vanished before the end of the step 'hamming': to the others it is as if it had "
+        "never taken part: its points are not in the graph. It gets no labels."
+    ) in lines
+    assert (
+        "client-04 vanished before the end of the step 'labels': its labels are counted, so "
+        "nothing changes for the others. It gets its own labels if it comes back within the "
+        "session."
+    ) in lines
+    assert "Secure and plain labels are identical." in " ".join(out.split())
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["contributors"] == ["client-01", "client-03", "client-04"]
+    assert [(d["client"], d["step"], d["contributed"]) for d in result["departures"]] == [
+        ("client-02", "hamming", False),
+        ("client-04", "labels", True),
+    ]
+    assert all(d["effect"] in out for d in result["departures"])
+    assert result["parameters"]["drop"] == {"client-02": "hamming", "client-04": "labels"}
+    assert result["parameters"]["class_weight"] == "balanced"
+    assert result["parameters"]["imbalance"] == 4
+
+
+def test_a_client_of_a_federation_vanishes(
+    xclp: Callable[..., tuple[int, str, str]], federation: Path
+) -> None:
+    code, out, err = xclp("run", federation, "--drop", "east:row sums")
+    assert (code, err) == (0, "")
+    assert (
+        "east vanished before the end of the step 'row sums': its points are in the graph, its "
+        "labels are not counted, for anybody: as if it had none. It gets its own labels if it "
+        "comes back within the session."
+    ) in out.splitlines()
+    results = federation.parent / "results"
+    content = json.loads((results / "cost.json").read_text())
+    assert content["contributors"] == ["north", "south"]
+    (departure,) = content["departures"]
+    assert departure["client"] == "east"
+    with (results / "east.csv").open(newline="") as file:
+        assert {row["label"] for row in csv.DictReader(file)} == {""}
+    code, _, err = xclp("run", federation, "--drop", "east:hamming", "--drop", "south:hamming")
+    assert code == 1
+    assert "step 'hamming': 1 of the parties answered and 2 are needed" in one_line(err)
 
 
 def test_a_failed_party_is_exit_code_1(
@@ -590,6 +658,17 @@ def test_when_writing_fails_there_are_no_results(
         (["--alpha", "nan"], ["alpha", "got nan"]),
         (["--hamming", "rot13"], ["'rot13'", "masked", "plain"]),
         (["--seed", "-1"], ["seed", "-1"]),
+        (["--class-weight", "odd"], ["class_weight", "'balanced'", "'odd'"]),
+        (["--imbalance", "0.5"], ["imbalance must be at least 1", "0.5"]),
+        (["--imbalance", "nan"], ["imbalance", "nan"]),
+        (["--drop", "client-01"], ["--drop must be CLIENT:STEP", "'client-01'"]),
+        (["--drop", "nobody:hamming"], ["cannot drop 'nobody'", "client-01"]),
+        (["--drop", "client-01:lunch"], ["'client-01' can vanish before setup", "'lunch'"]),
+        (["--drop", "client-01:"], ["'client-01' can vanish before setup", "not ''"]),
+        (
+            ["--drop", "client-01:setup", "--drop", "client-01:labels"],
+            ["--drop client-01:labels", "vanishes only once"],
+        ),
     ],
 )
 @pytest.mark.usefixtures("few_digits")

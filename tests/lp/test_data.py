@@ -298,3 +298,25 @@ def test_label_mask_is_uniform() -> None:
 def test_label_mask_arguments_out_of_range(fraction: float, seed: int) -> None:
     with pytest.raises(ParameterError, match="must be"):
         label_mask([np.zeros(3)], fraction, seed)
+
+
+def test_imbalanced_classes_are_thinned_by_a_constant_factor() -> None:
+    whole = load("digits", n_clients=4)
+    thin = whole.imbalanced(64)
+    assert thin.names == whole.names
+    for v, y, features, labels in zip(
+        thin.features, thin.labels, whole.features, whole.labels, strict=True
+    ):
+        for c in range(10):
+            before, after = int((labels == c).sum()), int((y == c).sum())
+            assert after == min(before, max(1, round(before / 64 ** (c / 9))))
+        rows = [int(np.flatnonzero((features == row).all(axis=1))[0]) for row in v]
+        assert rows == sorted(rows)  # in the order that they had
+        assert (labels[rows] == y).all()
+    assert [len(y) for y in whole.imbalanced(1).labels] == [len(y) for y in whole.labels]
+
+
+@pytest.mark.parametrize("ratio", [0.9, -1, float("nan"), float("inf")])
+def test_an_imbalance_must_be_at_least_one(ratio: float) -> None:
+    with pytest.raises(ParameterError, match="imbalance must be at least 1 and finite"):
+        load("digits").imbalanced(ratio)

@@ -15,7 +15,8 @@ from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation, demo
 from xclp_lp.data import Federation, label_mask, load
-from xclp_lp.demo import compare, summary
+from xclp_lp.demo import METHODS, Accuracy, compare, summary
+from xclp_lp.session import STEPS
 
 SETTINGS: dict[str, Any] = {
     "labelled": 0.2,
@@ -78,9 +79,12 @@ def test_secure_and_plain_labels_are_identical(
 ) -> None:
     result = compare(blobs(classes), **SETTINGS | {"hamming": hamming, "seed": seed})
     assert result.identical
-    assert result.xclp == result.plain
-    assert 0 < result.xclp <= 1
-    assert 0 <= result.per_client <= 1
+    assert list(result.accuracy) == ["per_client", "xclp", "plain"]
+    assert result.accuracy["xclp"] == result.accuracy["plain"]
+    assert 0 < result.accuracy["xclp"].overall <= 1
+    assert 0 <= result.accuracy["per_client"].overall <= 1
+    assert result.departures == ()
+    assert result.participation == {"contributors": list("abc"), "departures": []}
     assert result.rows == 35
     assert result.labelled == 2 + 2 + 3
     assert result.cost.total_bytes > 0
@@ -93,8 +97,13 @@ def test_the_numbers_are_those_of_the_estimator() -> None:
     xclp = CrossClientLabelPropagation(
         128, 3, 0.9, random_state=0, classes=data.classes, client_names=data.names
     ).fit(data.features, [np.where(m, y, None) for m, y in zip(shown, data.labels, strict=True)])
-    right = [(p == y)[~m] for p, y, m in zip(xclp.transduction_, data.labels, shown, strict=True)]
-    assert result.xclp == np.concatenate(right).mean()
+    right = np.concatenate(
+        [(p == y)[~m] for p, y, m in zip(xclp.transduction_, data.labels, shown, strict=True)]
+    )
+    truth = np.concatenate([y[~m] for y, m in zip(data.labels, shown, strict=True)])
+    assert result.accuracy["xclp"] == Accuracy(
+        right.mean(), np.mean([right[truth == c].mean() for c in data.classes])
+    )
 
 
 def test_accuracy_is_that_of_the_unlabelled_rows_only() -> None:
@@ -103,7 +112,7 @@ def test_accuracy_is_that_of_the_unlabelled_rows_only() -> None:
     shown = label_mask([np.zeros(10)] * 3, 0.2, 0)
     labels = [np.where(mask, "shown", "hidden") for mask in shown]
     result = compare(federation(labels, features, ("hidden", "shown")), **SETTINGS)
-    assert (result.per_client, result.xclp, result.plain) == (0, 0, 0)
+    assert result.accuracy == dict.fromkeys(METHODS, Accuracy(0, 0))
     assert result.identical
 
 
@@ -114,8 +123,8 @@ def test_labelled_rows_that_come_out_wrong_do_not_count() -> None:
     labels = [np.full(10, "right")] * 2 + [np.where(shown[2], "wrong", "right")]
     data = federation(labels, features, ("right", "wrong"))
     result = compare(data, **SETTINGS | {"alpha": 0.99})
-    assert result.per_client == 16 / 24
-    assert (result.xclp, result.plain) == (1, 1)
+    assert result.accuracy["per_client"].overall == 16 / 24
+    assert result.accuracy["xclp"] == result.accuracy["plain"] == Accuracy(1, 1)
 
 
 @pytest.mark.parametrize(("client", "row"), [(0, 0), (1, 3), (2, 13)])
@@ -140,7 +149,62 @@ def test_a_wrong_secure_label_is_found(
     result = compare(data, **SETTINGS)
     assert len(changes) == 1
     assert result.identical is not changes[0]
-    assert (result.per_client, result.plain) == (before.per_client, before.plain)
+    for method in ("per_client", "plain"):
+        assert result.accuracy[method] == before.accuracy[method]
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("step", STEPS)
+def test_labels_are_identical_when_a_client_vanishes(step: str, class_weight: Any) -> None:
+    """The plain run has the points and labels that the secure one had, whatever the step."""
+    data = blobs(seed=3)  # see the next test
+    settings = SETTINGS | {"class_weight": class_weight}
+    result = compare(data, **settings, drop={"b": step})
+    assert result.identical
+    (gone,) = result.departures
+    assert gone.client == "b"
+    assert gone.in_graph is (step not in STEPS[:3])
+    assert gone.contributed is (step == "labels")
+    assert result.participation == {
+        "contributors": ["a", "b", "c"] if gone.contributed else ["a", "c"],
+        "departures": [
+            {
+                "client": "b",
+                "step": gone.step,
+                "contributed": gone.contributed,
+                "effect": gone.effect,
+            }
+        ],
+    }
+    # Accuracies are over the rows of those that stayed.
+    rows = sum(int((~m).sum()) for m in label_mask(data.labels, 0.2, 0)) - (9 - 2)
+    assert (result.accuracy["xclp"].overall * rows) % 1 == pytest.approx(0, abs=1e-9)
+    assert result.rows == 35
+
+
+def test_a_comparison_with_the_wrong_points_or_labels_would_be_noticed() -> None:
+    """A client that vanishes late, or early, changes the plain labels of this data."""
+    data = blobs(seed=3)
+    labels = []
+    for drop in ({}, {"b": "hamming"}, {"b": "row sums"}):
+        xclp = CrossClientLabelPropagation(
+            128, 3, 0.9, hamming="plain", random_state=0, client_names=data.names
+        )
+        shown = label_mask(data.labels, 0.2, 0)
+        xclp.fit(
+            data.features,
+            [np.where(m, y, None) for m, y in zip(shown, data.labels, strict=True)],
+            drop=drop,
+        )
+        labels.append([xclp.transduction_[j].tolist() for j in (0, 2)])
+    assert labels[0] != labels[1] != labels[2] != labels[0]
+
+
+def test_a_vanishing_client_of_the_demonstration_must_exist() -> None:
+    with pytest.raises(ParameterError, match="cannot drop 'z': the clients are a, b, c"):
+        compare(blobs(), **SETTINGS, drop={"z": "hamming"})
+    with pytest.raises(ParameterError, match=r"'a' can vanish before setup, .* not 'lunch'"):
+        compare(blobs(), **SETTINGS, drop={"a": "lunch"})
 
 
 def test_a_generator_makes_everything_repeatable() -> None:
@@ -164,6 +228,7 @@ def test_progress_is_reported() -> None:
         ({"seed": -1}, "-1"),
         ({"k": 35}, "k = 35, rows = 35"),
         ({"n_bits": 0}, "n_bits must be between 1 and 32768, got 0"),
+        ({"class_weight": "odd"}, "class_weight must be None or 'balanced', got 'odd'"),
         ({"alpha": 1.0}, "alpha must be strictly between 0 and 1, got 1.0"),
         ({"hamming": "rot13"}, "'rot13'"),
     ],
@@ -177,12 +242,15 @@ def test_the_summary_is_the_mean_over_runs() -> None:
     runs = [compare(blobs(seed=s), **SETTINGS | {"seed": s}) for s in range(3)]
     result = summary(runs)
     assert json.loads(json.dumps(result)) == result
-    assert list(result) == ["accuracy", "identical_labels", "cost"]
-    assert result["accuracy"] == {
-        "per_client": pytest.approx(np.mean([r.per_client for r in runs])),
-        "xclp": pytest.approx(np.mean([r.xclp for r in runs])),
-        "plain": pytest.approx(np.mean([r.plain for r in runs])),
-    }
+    assert list(result) == [
+        *("accuracy", "balanced_accuracy", "identical_labels"),
+        *("contributors", "departures", "cost"),
+    ]
+    for which, name in (("overall", "accuracy"), ("balanced", "balanced_accuracy")):
+        assert result[name] == {
+            m: pytest.approx(np.mean([getattr(r.accuracy[m], which) for r in runs]))
+            for m in METHODS
+        }
     assert result["identical_labels"] is True
     assert result["cost"] == runs[0].cost.to_dict()
     assert summary([runs[0], replace(runs[1], identical=False)])["identical_labels"] is False

@@ -4,6 +4,7 @@ import doctest
 import os
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
+from session_runs import blobs, expected
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -20,6 +22,7 @@ from xclp_crypto.errors import (
     EncodingOverflow,
     ParameterError,
     PrivacyWarning,
+    TooFewParties,
 )
 from xclp_crypto.protocols.hamming import BACKENDS, get_backend
 from xclp_crypto.protocols.hamming.shade import Shade
@@ -30,6 +33,7 @@ from xclp_lp.estimator import Plan, require_memory
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.propagation import pooled
+from xclp_lp.session import STEPS, Parameters
 
 SETTINGS: dict[str, Any] = {"n_bits": 64, "k": 2, "alpha": 0.9, "random_state": 0}
 
@@ -71,6 +75,9 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "ties": "lowest-index",
         "classes": ["b", "a"],
         "fraction_bits": 30,
+        "threshold": np.int64(2),
+        "class_weight": "balanced",
+        "privacy": None,
         "random_state": 3,
         "client_names": ["x", "y", "z"],
     }
@@ -107,6 +114,9 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "ties": "all",
         "classes": None,
         "fraction_bits": 40,
+        "threshold": None,
+        "class_weight": None,
+        "privacy": None,
         "random_state": None,
         "client_names": None,
     }
@@ -152,7 +162,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, bytes]]:
     """One dictionary per fit: link and type of each message to its bytes."""
     runs: list[dict[str, bytes]] = []
 
-    def watched(**options: Any) -> Simulation:
+    def watched(faults: Faults, **options: Any) -> Simulation:
         runs.append({})
 
         def watch(delivery: Delivery) -> bytes:
@@ -160,7 +170,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, bytes]]:
             runs[-1][key] = delivery.payload
             return delivery.payload
 
-        return Simulation(faults=Faults(on_message=watch), **options)
+        return Simulation(faults=replace(faults, on_message=watch), **options)
 
     monkeypatch.setattr(estimator, "Simulation", watched)
     return runs
@@ -220,6 +230,95 @@ def test_random_states(state: int) -> None:
     assert lists(fit(random_state=state).transduction_) == lists(
         fit(random_state=int(state)).transduction_
     )
+
+
+# Clients that vanish
+
+
+DROPPED = blobs({"a": 5, "b": 6, "c": 4, "d": 5}, labelled=2, seed=1)
+
+
+def drop(data: Any = DROPPED, gone: Any = None, **settings: Any) -> CrossClientLabelPropagation:
+    xclp = CrossClientLabelPropagation(
+        **SETTINGS
+        | {"hamming": "plain", "client_names": list(data), "classes": [0, 1, 2]}
+        | settings
+    )
+    return xclp.fit([x.vectors for x in data.values()], [x.codes for x in data.values()], drop=gone)
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("step", STEPS)
+def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: Any) -> None:
+    xclp = drop(gone={"b": step}, class_weight=class_weight)
+    (gone,) = xclp.departures_
+    assert gone.client == "b"
+    assert xclp.contributors_ == (("a", "b", "c", "d") if gone.contributed else ("a", "c", "d"))
+    params = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, class_weight=class_weight)
+    present = tuple(c for c in DROPPED if c != "b" or gone.in_graph)
+    seed = estimator.projection_seed(0)
+    assert seed is not None
+    plain = expected(DROPPED, params, present, xclp.contributors_, seed)
+    for j, client in enumerate(DROPPED):
+        if client == "b":
+            assert set(xclp.transduction_[j].tolist()) == {-1}
+            assert (xclp.confidence_[j] == 0).all()
+            assert (xclp.label_distributions_[j] == 1 / 3).all()
+        else:
+            assert xclp.transduction_[j].tolist() == plain[client].labels.tolist()
+            assert xclp.confidence_[j] == pytest.approx(plain[client].confidence, abs=1e-6)
+
+
+def test_nobody_vanishes_unless_asked_for() -> None:
+    xclp = drop()
+    assert xclp.departures_ == ()
+    assert xclp.contributors_ == ("a", "b", "c", "d")
+    assert drop(gone={}).departures_ == ()
+
+
+def test_several_vanish_down_to_the_threshold() -> None:
+    gone = {"a": "hamming", "d": "row sums"}
+    xclp = drop(gone=gone)
+    assert [(d.client, d.step) for d in xclp.departures_] == list(gone.items())
+    assert xclp.contributors_ == ("b", "c")
+    with pytest.raises(TooFewParties, match="2 of the parties answered and 3 are needed"):
+        drop(gone=gone, threshold=3)
+    with pytest.raises(TooFewParties, match="1 of the parties answered and 2 are needed"):
+        drop(gone=gone | {"b": "row sums"})
+
+
+@pytest.mark.parametrize(
+    ("gone", "message"),
+    [
+        ({"z": "hamming"}, "cannot drop 'z': the clients are a, b, c, d"),
+        ({"a": "lunch"}, "'a' can vanish before setup, .*, labels, not 'lunch'"),
+        ({"a": 3}, "'a' can vanish before setup, .*, labels, not 3"),
+    ],
+)
+def test_what_cannot_vanish_is_found_before_anything_is_computed(gone: Any, message: str) -> None:
+    announced: list[Plan] = []
+    xclp = CrossClientLabelPropagation(**SETTINGS, client_names=list(DROPPED))
+    with pytest.raises(ParameterError, match=message):
+        xclp.fit(
+            [x.vectors for x in DROPPED.values()],
+            [x.codes for x in DROPPED.values()],
+            drop=gone,
+            announce=announced.append,
+        )
+    assert not announced
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threshold": 5}, "threshold needs 5 clients or more, got 4"),
+        ({"threshold": 1}, "threshold must be at least 2, got 1"),
+        ({"class_weight": "odd"}, "class_weight must be None or 'balanced', got 'odd'"),
+    ],
+)
+def test_thresholds_and_weights_that_cannot_be_used(settings: Any, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        drop(**settings)
 
 
 # Labels of every type

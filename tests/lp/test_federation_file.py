@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from xclp_crypto.errors import DataError, ParameterError, XclpError
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_lp import CrossClientLabelPropagation, federation_file
 from xclp_lp.federation_file import FederationFile, load_federation, require_writable, write_results
 
@@ -237,7 +238,8 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
         PARAMETERS,
         '[parameters]\nn_bits = 32\nk = 3\nalpha = 0.5\ngamma = 2.0\nhamming = "plain"\n'
         'include_self = true\nties = "lowest-index"\nclasses = [5, 3]\nfraction_bits = 30\n'
-        "random_state = 9\n",
+        "threshold = 3\nrandom_state = 9\n"
+        "[parameters.privacy]\nepsilon = 2\ndelta = 1e-6\nnoise_contributors = 2\n",
     )
     path.write_text(text)
     assert load_federation(path).estimator().get_params() == {
@@ -250,12 +252,100 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
         "ties": "lowest-index",
         "classes": [5, 3],
         "fraction_bits": 30,
+        "threshold": 3,
+        "class_weight": None,
+        "privacy": LabelPrivacy(2.0, 1e-6, 2),
         "random_state": 9,
         "client_names": list(NAMES),
     }
     assert set(federation_file.PARAMETERS) | {"client_names"} == set(
         CrossClientLabelPropagation().get_params()
     )
+
+
+def test_balanced_classes_of_a_file_are_those_of_the_estimator(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    path.write_text(path.read_text().replace("k = 2\n", 'k = 2\nclass_weight = "balanced"\n'))
+    estimator = load_federation(path).estimator()
+    assert estimator.class_weight == "balanced"
+    Xs, ys = arrays()
+    scores = [
+        CrossClientLabelPropagation(64, 2, 0.9, random_state=0, class_weight=w).fit(Xs, ys)
+        for w in ("balanced", None)
+    ]
+    found = fitted(load_federation(path)).label_distributions_
+    for j, distribution in enumerate(found):
+        assert np.allclose(distribution, scores[0].label_distributions_[j])
+    assert not all(
+        np.allclose(distribution, scores[1].label_distributions_[j])
+        for j, distribution in enumerate(found)
+    )
+
+
+PRIVATE = {"epsilon": "2.0", "delta": "1e-6", "noise_contributors": "2"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epsilon": None}, ["[parameters.privacy]: epsilon is missing"]),
+        ({"delta": None}, ["[parameters.privacy]: delta is missing"]),
+        ({"noise_contributors": None}, ["noise_contributors is missing"]),
+        ({"epsilon": "0"}, ["[parameters.privacy]: epsilon must be in (0, 700], got 0.0"]),
+        ({"epsilon": '"2"'}, ["[parameters.privacy]: epsilon must be a number, got '2'"]),
+        ({"epsilon": "true"}, ["epsilon must be a number, got True"]),
+        ({"delta": "1"}, ["delta must be strictly between 0 and 1, got 1.0"]),
+        ({"delta": "nan"}, ["delta must be strictly between 0 and 1, got nan"]),
+        ({"noise_contributors": "0"}, ["noise_contributors must be an integer of at least 1"]),
+        ({"noise_contributors": "1.5"}, ["noise_contributors must be an integer", "1.5"]),
+        ({"epsilom": "1"}, ["unknown field 'epsilom'", "did you mean 'epsilon'?"]),
+    ],
+)
+def test_a_section_of_privacy_that_cannot_be_used(
+    tmp_path: Path, change: dict[str, str | None], words: list[str]
+) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    fields = {k: v for k, v in (PRIVATE | change).items() if v is not None}
+    section = "".join(f"{k} = {v}\n" for k, v in fields.items())
+    text = path.read_text()
+    path.write_text(text.replace("[clients.", f"[parameters.privacy]\n{section}\n[clients.", 1))
+    with pytest.raises(ParameterError) as caught:
+        load_federation(path)
+    assert all(word in str(caught.value) for word in words), caught.value
+    assert str(path) in str(caught.value)
+    path.write_text(text.replace("k = 2\n", "k = 2\nprivacy = 3\n"))
+    with pytest.raises(ParameterError, match=r"\[parameters.privacy\] must be a section, got 3"):
+        load_federation(path)
+
+
+def test_epsilon_alone_asks_for_randomised_labels(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    section = "[parameters.privacy]\nepsilon = 3\n\n"
+    path.write_text(path.read_text().replace("[clients.", section + "[clients.", 1))
+    assert load_federation(path).estimator().privacy == RandomizedResponse(3.0)
+    path.write_text(path.read_text().replace("epsilon = 3", "epsilon = 0"))
+    with pytest.raises(ParameterError, match=r"\[parameters.privacy\]: epsilon must be in"):
+        load_federation(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('class_weight = "even"', "class_weight must be None or 'balanced', got 'even'"),
+        ("class_weight = true", "class_weight must be None or 'balanced', got True"),
+        ("threshold = 1", "threshold must be at least 2, got 1"),
+        ("threshold = 2.5", "threshold must be an integer, got 2.5"),
+        ("threshold = 4", "threshold needs 4 clients or more, got 3"),
+    ],
+)
+def test_parameters_of_dropouts_and_balance_that_cannot_be_used(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    path = write_federation(tmp_path, [as_npy] * 3)
+    path.write_text(path.read_text().replace("k = 2\n", f"k = 2\n{line}\n"))
+    with pytest.raises(ParameterError) as caught:
+        fitted(load_federation(path))
+    assert str(caught.value) == message
 
 
 def test_a_federation_file_with_a_byte_order_mark(tmp_path: Path) -> None:
@@ -693,7 +783,11 @@ def test_results(tmp_path: Path) -> None:
         assert np.allclose(p, result.label_distributions_[j], atol=1e-6)
     assert rows_of(out / "east.csv")[1]["label"] == ""
     cost = json.loads((out / "cost.json").read_text())
-    assert cost == json.loads(json.dumps(result.cost_.to_dict()))
+    assert cost == {
+        "contributors": list(NAMES),
+        "departures": [],
+        **json.loads(json.dumps(result.cost_.to_dict())),
+    }
 
 
 def test_unlabelled_rows_of_text_classes_are_empty_and_minus_one_is_a_class(

@@ -16,6 +16,7 @@ from xclp_lp import solvers
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.propagation import (
+    RELATIVE_RESOLUTION,
     RESOLUTION,
     hamming_distances,
     influence,
@@ -200,17 +201,20 @@ def test_prediction_of_plain_scores() -> None:
 
 
 def test_scores_within_the_resolution_count_as_zero_or_tied() -> None:
-    e = RESOLUTION
+    e, r = RESOLUTION, RELATIVE_RESOLUTION
     Z: list[list[float]] = [
         [e, 0],
         [0, 1.5 * e],
         [-e, 2 * e],
-        [1 - e / 2, 1],
-        [1 - 2 * e, 1],
+        [2 * e, 3.5 * e],
+        [1 - r / 2, 1],
+        [1 - 2 * r, 1],
+        [1e6 * (1 - r / 2), 1e6],
+        [1e6 * (1 - 2 * r), 1e6],
         [1, 1],
     ]
     prediction = predict(Z)
-    assert prediction.labels.tolist() == [-1, 1, 1, 0, 1, 0]
+    assert prediction.labels.tolist() == [-1, 1, 1, 1, 0, 1, 0, 1, 0]
     assert prediction.distribution[:2].tolist() == [[0.5, 0.5], [0, 1]]
 
 
@@ -241,8 +245,9 @@ def test_predictions_are_always_in_range(n: int, n_classes: int, seed: int, scal
 @given(seed=st.integers(0, 10**6))
 def test_errors_of_an_encoding_do_not_change_labels(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    Z = rng.choice([0.0, 0.125, 0.25, 1.0, 1.0 + 2.0**-20], (50, 4))
-    noisy = Z + rng.uniform(-1, 1, Z.shape) * 2.0**-38
+    Z = rng.choice([0.0, 0.125, 0.25, 1.0, 1.0 + 2.0**-19, 1.0 + 2.0**-21, 1e9], (50, 4))
+    noisy = Z * (1 + rng.uniform(-1, 1, Z.shape) * 2.0**-24)
+    noisy += rng.uniform(-1, 1, Z.shape) * 2.0**-38
     assert (predict(noisy).labels == predict(Z).labels).all()
 
 

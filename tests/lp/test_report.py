@@ -1,12 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_lp.estimator import Plan
-from xclp_lp.report import SECONDS, duration, estimate_line, plan_lines, size
-from xclp_lp.session import ClientData, Parameters
+from xclp_lp.report import (
+    SECONDS,
+    departure_lines,
+    duration,
+    estimate_line,
+    plan_lines,
+    size,
+)
+from xclp_lp.session import ClientData, Departure, Parameters
 from xclp_lp.wording import count, did_you_mean, listing
 
 
@@ -127,3 +137,27 @@ def test_one_is_not_many() -> None:
         "1 class: 0",
         "1 of 1 row labelled",
     ]
+
+
+def test_what_changes_the_result_is_announced() -> None:
+    shown = plan({"a": 2, "b": 1, "c": 1, "d": 0}, (0, 1))
+    assert not any("private" in line or "weigh" in line for line in plan_lines(shown))
+    balanced = replace(shown, params=replace(shown.params, class_weight="balanced", threshold=3))
+    lines = list(plan_lines(balanced))
+    assert "labels weigh 1/(labels of their class), totals that the server does not learn" in lines
+    assert "goes on without clients that vanish, down to 3" in lines
+    private = replace(shown, params=replace(shown.params, privacy=LabelPrivacy(2, 1e-6, 3)))
+    assert (
+        "labels are (2, 1e-06)-differentially private while the noise of 3 clients is unknown to "
+        "whoever looks"
+    ) in list(plan_lines(private))
+    randomised = replace(shown, params=replace(shown.params, privacy=RandomizedResponse(3)))
+    (line,) = [line for line in plan_lines(randomised) if "private" in line]
+    assert line.startswith("every client randomises its labels, which are 3-differentially private")
+
+
+def test_a_departure_is_one_sentence_about_who_when_and_what_that_means() -> None:
+    gone = [Departure("north", "hamming", False), Departure("east", "labels", True)]
+    one, two = departure_lines(gone)
+    assert one == f"north vanished before the end of the step 'hamming': {gone[0].effect}."
+    assert two == f"east vanished before the end of the step 'labels': {gone[1].effect}."

@@ -97,6 +97,16 @@ class Cost:
             n for t, n in self.bytes_sent.items() if wanted(t) and (step is None or t.step == step)
         )
 
+    def bytes_by_party(self, step: str | None = None) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the bytes that each party sent and received, in one step or in all."""
+        sent: dict[str, int] = defaultdict(int)
+        received: dict[str, int] = defaultdict(int)
+        for traffic, size in self.bytes_sent.items():
+            if step is None or traffic.step == step:
+                sent[traffic.sender] += size
+                received[traffic.receiver] += size
+        return dict(sent), dict(received)
+
     def seconds_by_party(self, step: str | None = None) -> dict[str, float]:
         """Return the seconds of each party, in one step or in all."""
         parties: dict[str, float] = defaultdict(float)
@@ -111,20 +121,21 @@ class Cost:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready values: totals, and a record per step."""
-        parties = {t.sender for t in self.messages} | {t.receiver for t in self.messages}
+        parties = sorted({t.sender for t in self.messages} | {t.receiver for t in self.messages})
+        steps = {}
+        for step in self.steps:
+            sent, received = self.bytes_by_party(step)
+            steps[step] = {
+                "rounds": self.rounds_in(step),
+                "seconds": self.seconds_by_party(step),
+                "bytes_sent": {p: sent.get(p, 0) for p in parties},
+                "bytes_received": {p: received.get(p, 0) for p in parties},
+            }
         return {
             "bytes": self.total_bytes,
             "rounds": self.rounds,
             "seconds": self.total_seconds,
-            "steps": {
-                step: {
-                    "rounds": self.rounds_in(step),
-                    "seconds": self.seconds_by_party(step),
-                    "bytes_sent": {p: self.sent_by(p, step) for p in sorted(parties)},
-                    "bytes_received": {p: self.received_by(p, step) for p in sorted(parties)},
-                }
-                for step in self.steps
-            },
+            "steps": steps,
             "bytes_by_link": self.bytes_by_link(),
             "bytes_by_message": self.bytes_by_message(),
         }

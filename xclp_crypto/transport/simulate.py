@@ -2,12 +2,13 @@
 
 The driver meters bytes and rounds, attributes seconds to party and step, can let parties vanish
 and messages be lost or altered, and is deterministic: parties run in the order in which they were
-given, each until it waits. Time does not pass; a *deadline* is the moment at which nobody can
-move any more. Then one wait ends, in this order: one on parties that have all ended; one that has
-a deadline (`gather` with `at_least`) and waits only for parties that have ended or are cut off;
-any other that has a deadline, of the party given first, so give the server last: its deadlines are
-the longest. Only then a party that was cut off comes back, and when there is none, a
-wait without a deadline stalls.
+given, each until it waits, or has sent what others were waiting for, which then go first: so the
+messages of a party that never waits do not pile up. Time does not pass; a *deadline* is the moment
+at which nobody can move any more. Then one wait ends, in this order: one on parties that have all
+ended; one that has a deadline (`gather` with `at_least`) and waits only for parties that have ended
+or are cut off; any other that has a deadline, of the party given first, so give the server last:
+its deadlines are the longest. Only then a party that was cut off comes back, and when there is
+none, a wait without a deadline stalls.
 """
 
 from __future__ import annotations
@@ -89,11 +90,21 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A party is about to compute something."""
+    """A party is about to compute something, or has done part of it.
+
+    Attributes:
+        party: its name.
+        step: the step that it is in.
+        activity: what it computes.
+        done: how much of it is done, in units of the activity.
+        total: how much there is; 0 where that is not counted.
+    """
 
     party: str
     step: str
     activity: str
+    done: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True)
@@ -137,10 +148,17 @@ class _Party:
         cut_off: the operation that it performs when it comes back.
     """
 
-    def __init__(self, name: str, role: Role, record: bool) -> None:
+    def __init__(
+        self, name: str, role: Role, record: bool, progress: Callable[[Progress], None] | None
+    ) -> None:
         self.name = name
         self.view: list[tuple[str, Message]] = []
-        self.io = DriverIO(name, self.view if record else None)
+
+        def report(activity: str, done: int, total: int) -> None:
+            if progress is not None:
+                progress(Progress(name, self.step, activity, done, total))
+
+        self.io = DriverIO(name, self.view if record else None, report)
         self.coroutine = role(self.io)
         self.inbox: dict[str, deque[tuple[bytes, int]]] = {}
         self.waiting: Receive | None = None
@@ -150,6 +168,14 @@ class _Party:
         self.ended = False
         self.depth = 0
         self.operations = 0
+
+    def take(self, sender: str) -> tuple[bytes, int]:
+        """Return the next message of `sender`, which is there."""
+        queue = self.inbox[sender]
+        message = queue.popleft()
+        if not queue:  # among hundreds of parties, most links are used once
+            del self.inbox[sender]
+        return message
 
     def reached(self, point: int | str | None) -> bool:
         """Return whether the next operation comes after this point of `Faults`."""
@@ -164,7 +190,7 @@ class Simulation:
     Args:
         faults: what goes wrong.
         record: keep every party's view, for tests of what a party learns.
-        progress: called before each computation.
+        progress: called before each computation, and as those go on that take long.
         max_operations: operations of all parties together after which the run is ended as endless;
             without it, there is no limit.
     """
@@ -197,7 +223,9 @@ class Simulation:
         for name in self._faulty:
             if name not in roles:
                 raise ParameterError(f"cannot drop {name!r}: the parties are {', '.join(roles)}")
-        self._parties = {name: _Party(name, role, self._record) for name, role in roles.items()}
+        self._parties = {
+            name: _Party(name, role, self._record, self._progress) for name, role in roles.items()
+        }
         self._known = {*roles, *self._elsewhere}
         # What a party gets next: an answer to its last operation, an error to raise, or an
         # operation that is to be performed first.
@@ -233,7 +261,7 @@ class Simulation:
         )
 
     def _advance(self, party: _Party, answer: Any) -> None:
-        """Let `party` run until it waits, is cut off or ends."""
+        """Let `party` run until it waits, is cut off, ends or has made another party ready."""
         if isinstance(answer, Operation):
             answer = self._perform(party, answer)
         faulty = self._faulty
@@ -242,7 +270,11 @@ class Simulation:
             if operation is None or (party.name in faulty and self._removed(party, operation)):
                 return
             self._count_operation(party)
+            ready = len(self._ready)
             answer = self._perform(party, operation)
+            if len(self._ready) > ready and party.waiting is None:
+                self._ready.append((party, answer))
+                return
 
     def _count_operation(self, party: _Party) -> None:
         party.operations += 1
@@ -377,7 +409,7 @@ class Simulation:
             if not queue:
                 missing[sender] = None
             elif isinstance(wait, ReceiveEach):
-                error = self._hand_over(party, wait, sender, *queue.popleft())
+                error = self._hand_over(party, wait, sender, *party.take(sender))
                 if error is not None:
                     return error
         if missing:
@@ -391,7 +423,7 @@ class Simulation:
         if isinstance(wait, ReceiveEach):
             return present
         try:
-            return {p: self._decode(party, wait, p, *party.inbox[p].popleft()) for p in present}
+            return {p: self._decode(party, wait, p, *party.take(p)) for p in present}
         except FaultyPeer as error:
             return error
 

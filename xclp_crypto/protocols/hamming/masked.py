@@ -21,15 +21,15 @@ reveals every client's bits**, and any client that can read another's upload lea
 bits, which is why uploads are sealed to the server. The key is bound to the session; using it twice
 would be a two-time pad and raises `ReuseError`.
 
-Exactness: R is taken in the centred range |R| ≤ t/4. X·Rᵀ has sums below L·t/4 ≤ 2^24 for L ≤ 4096
-(t = 2^13) and is exact in float32; otherwise, and for R·Yᵀ and Y·Yᵀ (at most L·t²/8 ≤ 2^44 for
-every L ≤ 2^15), float64 is.
+Exactness: the sums of X·Rᵀ are below L·t/2 ≤ 2^24 for L ≤ 4096 (t = 2^13), exact in float32;
+otherwise, and for R·Yᵀ and Y·Yᵀ (below L·t²/4 ≤ 2^45 for every L ≤ 2^15), float64 is exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,11 +43,14 @@ from xclp_crypto.protocols.hamming.interface import (
     Distances,
     DistanceShares,
     HammingBackend,
+    Report,
+    column_ranges,
     cross_pairs,
     local_distances,
     receive_shares,
     send_shares,
     share_sizes,
+    stacks,
 )
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
@@ -55,6 +58,9 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
 
 Float = NDArray[np.float32] | NDArray[np.float64]
+
+STACK_ENTRIES = 1 << 22
+"""Entries of the matrices that many small clients' rows are put into: 32 MiB in float64."""
 
 
 def masked_width(n_bits: int) -> int:
@@ -85,11 +91,6 @@ class MaskedRows(Message):
         return cls(data.residues((rows, n_bits), masked_width(n_bits)), n_bits)
 
 
-def _residues(values: NDArray[np.int64], width: int) -> NDArray[np.uint16]:
-    """Reduce integers modulo 2^width."""
-    return (values & ((1 << width) - 1)).astype(np.uint16)
-
-
 def row_mask(key: bytes, lab: bytes, client: str, rows: int, n_bits: int) -> NDArray[np.uint16]:
     """Return R_j, (n_j, L) uniform modulo t/2."""
     purpose = label("row mask", lab, client)
@@ -111,65 +112,85 @@ def mask_rows(bits: NDArray[np.uint8], mask: NDArray[np.uint16], n_bits: int) ->
     return (bits + mask) & np.uint16((1 << masked_width(n_bits)) - 1)
 
 
-def _centred(mask: NDArray[np.uint16], n_bits: int, dtype: type[np.floating]) -> Float:
-    """Return residues modulo t/2 as floats in [−t/4, t/4)."""
-    half = np.uint16(1 << (masked_width(n_bits) - 1))
-    centred: Float = ((mask ^ half).view(np.int16) - half.view(np.int16)).astype(dtype)
-    return centred
+def twice(product: Float) -> NDArray[np.uint16]:
+    """Return 2·product modulo 2^16, of which t is a divisor."""
+    whole = product.astype(np.int64)
+    whole <<= 1
+    return whole.astype(np.uint16)
 
 
 def share_with(
     mine: NDArray[np.uint8] | NDArray[np.uint16],
     mask: NDArray[np.uint16],
-    weights: NDArray[np.int64],
+    weights: NDArray[np.uint16],
     pair: NDArray[np.uint16],
     n_bits: int,
 ) -> NDArray[np.uint16]:
-    """Return one client's share with one peer, (n_own, n_peer) modulo t.
+    """Return one client's shares with some peers, (n_own, n_peers) modulo t.
 
     Args:
-        mine: own rows X (peer later in the order) or masked rows Y (peer earlier).
-        mask: the peer's row mask R.
+        mine: own rows X (peers later in the order) or masked rows Y (peers earlier).
+        mask: the peers' row masks R.
         weights: |x| of the own rows.
         pair: +T, or −T transposed, modulo t.
         n_bits: L.
     """
-    small = mine.dtype == np.uint8 and n_bits << (masked_width(n_bits) - 1) <= 1 << 24
-    dtype = np.float32 if small else np.float64
-    product: Float = exact_product(mine.astype(dtype), _centred(mask, n_bits, dtype).T)
-    share = 2 * product.astype(np.int64) + weights[:, None] + pair
-    return _residues(share, residue_width(n_bits))
+    small = mine.dtype == np.uint8 and n_bits << masked_width(n_bits) <= 1 << 24
+    dtype: type[np.floating[Any]] = np.float32 if small else np.float64
+    share = twice(exact_product(mine.astype(dtype), mask.astype(dtype).T))
+    share += weights[:, None]
+    share += pair
+    share &= np.uint16((1 << residue_width(n_bits)) - 1)
+    return share
 
 
 def client_upload(
-    bits: NDArray[np.uint8], sizes: Mapping[str, int], me: str, key: bytes, lab: bytes
+    bits: NDArray[np.uint8],
+    sizes: Mapping[str, int],
+    me: str,
+    key: bytes,
+    lab: bytes,
+    progress: Report | None = None,
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16], dict[str, NDArray[np.uint16]]]:
     """Return what client `me` sends: masked rows, own distances, shares by peer."""
     n_bits = bits.shape[1]
     order = list(sizes)
+    place = order.index(me)
     own = row_mask(key, lab, me, sizes[me], n_bits)
     masked = mask_rows(bits, own, n_bits)
-    weights = bits.sum(axis=1, dtype=np.int64)
-    shares = {}
-    for peer in order:
-        if peer == me:
-            continue
-        first = order.index(me) < order.index(peer)
-        low, high = (me, peer) if first else (peer, me)
-        pair = pair_mask(key, lab, low, high, (sizes[low], sizes[high]), n_bits)
-        shares[peer] = share_with(
-            bits if first else masked,
-            row_mask(key, lab, peer, sizes[peer], n_bits),
-            weights,
-            pair if first else (0 - pair).T,
-            n_bits,
+    weights = bits.sum(axis=1, dtype=np.uint16)
+    shares: dict[str, NDArray[np.uint16]] = {}
+    for mine, peers, later in (
+        (masked, order[:place], False),
+        (bits, order[place + 1 :], True),
+    ):
+        for stack in stacks({c: sizes[c] for c in peers}, STACK_ENTRIES // n_bits):
+            masks = [row_mask(key, lab, peer, n, n_bits) for peer, n in stack.items()]
+            pairs = [
+                pair_mask(key, lab, me, peer, (sizes[me], n), n_bits)
+                if later
+                else (0 - pair_mask(key, lab, peer, me, (n, sizes[me]), n_bits)).T
+                for peer, n in stack.items()
+            ]
+            share = share_with(mine, np.concatenate(masks), weights, np.hstack(pairs), n_bits)
+            shares |= {peer: share[:, at] for peer, at in column_ranges(stack).items()}
+            if progress is not None:
+                progress("shares", len(shares), len(order) - 1)
+    return masked, local_distances(bits, progress), shares
+
+
+def stacked_rows(
+    uploads: Mapping[str, MaskedRows], sizes: Mapping[str, int], n_bits: int
+) -> list[tuple[dict[str, slice], Float]]:
+    """Return the clients' masked rows in float64, many small clients' in one matrix."""
+    present = {client: n for client, n in sizes.items() if client in uploads}
+    return [
+        (
+            column_ranges(stack),
+            np.concatenate([uploads[client].rows for client in stack]).astype(np.float64),
         )
-    return masked, local_distances(bits), shares
-
-
-def centre_rows(uploads: Mapping[str, MaskedRows], n_bits: int) -> dict[str, Float]:
-    """Return every client's masked rows as float64 in [−t/4, t/4)."""
-    return {client: _centred(m.rows, n_bits, np.float64) for client, m in uploads.items()}
+        for stack in stacks(present, STACK_ENTRIES // n_bits)
+    ]
 
 
 class Masked(HammingBackend):
@@ -194,7 +215,7 @@ class Masked(HammingBackend):
         io, n_bits = session.io, bits.shape[1]
         lab = session.once("masked hamming")
         masked, local, shares = await io.compute(
-            client_upload, bits, sizes, io.name, common_secret, lab
+            client_upload, bits, sizes, io.name, common_secret, lab, io.report
         )
         await io.send(SERVER, MaskedRows(masked, n_bits))
         await send_shares(io, sizes, n_bits, local, shares)
@@ -206,14 +227,22 @@ class Masked(HammingBackend):
         masked = await session.io.gather(
             MaskedRows, session.clients, at_least, rows=sizes, n_bits=n_bits
         )
-        width = residue_width(n_bits)
-        rows = await session.io.compute(centre_rows, masked, n_bits)
+        modulo = np.uint16((1 << residue_width(n_bits)) - 1)
+        rows = await session.io.compute(stacked_rows, masked, sizes, n_bits)
+        where = {
+            c: (number, at) for number, (stack, _) in enumerate(rows) for c, at in stack.items()
+        }
+        products: dict[tuple[str, int], NDArray[np.uint16]] = {}
 
         def combine(
             low: str, high: str, c: NDArray[np.uint16], d: NDArray[np.uint16]
         ) -> NDArray[np.uint16]:
-            product = exact_product(rows[low], rows[high].T)
-            return _residues(c.astype(np.int64) + d - 2 * product.astype(np.int64), width)
+            number, at = where[high]
+            if (low, number) not in products:  # pairs come in order: it serves the whole stack
+                products.clear()
+                own, stack = rows[where[low][0]][1][where[low][1]], rows[number][1]
+                products[low, number] = twice(exact_product(own, stack.T))
+            return (c + d - products[low, number][:, at]) & modulo
 
         return await receive_shares(
             session, n_bits, sizes, at_least, combine, uploaders=tuple(masked)

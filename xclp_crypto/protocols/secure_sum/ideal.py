@@ -10,7 +10,7 @@ For tests only. *Server learns* every contribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,7 +99,7 @@ async def ideal_sum_server(
 
 async def ideal_row_sums_client(
     session: Session,
-    values: NDArray[np.float64],
+    values: NDArray[np.float64] | Callable[[], NDArray[np.float64]],
     rows: Rows,
     codec: FixedPoint,
     graph: MaskGraph,
@@ -111,14 +111,15 @@ async def ideal_row_sums_client(
 ) -> RowSums:
     """See `secure_row_sums_client`."""
     io, modulus = session.io, codec.modulus
-    encoded = np.ascontiguousarray(codec.encode(values, client=io.name))
+    made = values() if callable(values) else values
+    encoded = np.ascontiguousarray(codec.encode(made, client=io.name))
     await io.send(SERVER, IdealSumUpload(encoded, modulus))
     block = await io.recv(
         IdealBlock,
         SERVER,
         clients=len(rows),
         rows=len(rows[io.name]),
-        columns=values.shape[1],
+        columns=encoded.shape[1],
         modulus=modulus,
     )
     contributors = tuple(c for c, here in zip(rows, block.contributors, strict=True) if here)

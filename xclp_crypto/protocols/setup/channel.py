@@ -144,6 +144,10 @@ class SealedIO(RoleIO):
         """See `RoleIO.observe`."""
         self._io.observe(frm, message)
 
+    def report(self, activity: str, done: int, total: int) -> None:
+        """See `RoleIO.report`."""
+        self._io.report(activity, done, total)
+
     def _in_time(
         self, kind: type[Message], parties: Collection[str], at_least: int | None
     ) -> tuple[str, ...]:
