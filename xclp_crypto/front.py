@@ -351,7 +351,7 @@ def secure_row_sums(
 
     async def server_part(session: Session) -> SumRecord:
         return await secure_row_sums_server(
-            session, owned, columns, codec.modulus, graph, clients=session.clients, mode=mode
+            session, owned, columns, codec, graph, clients=session.clients, mode=mode
         )
 
     stages = STAGES if mode == "recover" else ("setup", "upload", "result")

@@ -130,7 +130,7 @@ async def ideal_row_sums_server(
     session: Session,
     rows: Rows,
     columns: int,
-    modulus: int,
+    codec: FixedPoint,
     graph: MaskGraph,
     purpose: str = PURPOSE,
     *,
@@ -138,7 +138,7 @@ async def ideal_row_sums_server(
     mode: Mode = "recover",
 ) -> SumRecord:
     """See `secure_row_sums_server`."""
-    n = check_rows(rows)
+    n, modulus = check_rows(rows), codec.modulus
     asked = tuple(c for c in rows if clients is None or c in clients)
     total, survivors = await _gather(session, asked, graph, n, columns, modulus)
     here = np.array([c in survivors for c in rows])

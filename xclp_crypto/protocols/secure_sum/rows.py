@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.wire import Message, ResidueFields
@@ -51,6 +53,14 @@ def rows_of_others(rows: Rows, clients: Sequence[str], me: str) -> NDArray[np.in
     """Return the sorted rows of all `clients` but `me`: what `me` uploads."""
     others = [rows[c] for c in clients if c != me]
     return np.sort(np.concatenate(others)) if others else np.zeros(0, dtype=np.intp)
+
+
+def rows_digest(rows: Rows) -> str:
+    """Return a digest of who owns which rows, in the order of the clients."""
+    digest = hashlib.sha256()
+    for client, own in rows.items():
+        digest.update(label("rows", client, own.astype("<i8").tobytes()))
+    return digest.hexdigest()
 
 
 def check_rows(rows: Rows) -> int:
