@@ -258,7 +258,7 @@ def test_a_client_that_never_joined_is_not_asked(mode):
     graph = MaskGraph.complete(names(4))
     outcome = run(row_sums(values, rows, mode=mode), Faults(vanish={"c2": 0})).raise_errors()
     assert right(outcome, values, rows, graph, mode) == ("c0", "c1", "c3")
-    assert outcome.results[SERVER].lost == {"c2": "share"}
+    assert outcome.results[SERVER].lost == {"c2": "setup"}
 
 
 @pytest.mark.parametrize("modulus", [1 << 64, 1009])
@@ -311,8 +311,8 @@ def test_every_dropout_gives_the_sum_over_those_that_took_part(p, threshold, mod
         assert (
             set(stages)
             == {
-                "recover": {"share", "upload", "reveal", None},
-                "restart": {"share", "upload", None},
+                "recover": {"setup", "share", "upload", "reveal", None},
+                "restart": {"setup", "upload", None},
             }[mode]
         )
 

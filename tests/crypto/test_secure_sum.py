@@ -276,7 +276,7 @@ def test_every_dropout_gives_the_sum_over_the_survivors_or_reveals_nothing(p, th
         assert (case.party in survivors) == (record.lost.get(case.party) in (None, "reveal")), case
         stages[record.lost.get(case.party)] += 1
     if threshold < p:
-        assert set(stages) == {"share", "upload", "reveal"}
+        assert set(stages) == {"setup", "share", "upload", "reveal"}
 
 
 @pytest.mark.parametrize("threshold", [2, 3, 4])

@@ -196,9 +196,10 @@ class SumRecord:
 
     Attributes:
         survivors: clients whose values the sum has.
-        lost: the others and the stage in which each was missing: ``share`` before its masks were
-            agreed on, ``upload`` afterwards. A survivor that was missing in ``reveal`` is listed
-            as well: the sum has its values, but it may not have heard the result.
+        lost: the others and the stage in which each was missing: ``setup`` if it is not in the
+            session, ``share`` before its masks were agreed on, ``upload`` afterwards. A survivor
+            that was missing in ``reveal`` is listed as well: the sum has its values, but it may not
+            have heard the result.
     """
 
     survivors: tuple[str, ...]
@@ -548,12 +549,16 @@ async def close_masks(
     io, graph = session.io, masks.graph
     masks.require_recoverable(survivors, io.current_step)
     await io.send(tuple(informed), SumSurvivors(client_set(graph, survivors)))
-    reveals = await io.gather(
-        SumReveal,
-        survivors,
-        min(graph.threshold, graph.share_threshold),
-        count={c: len(masks.neighbours[c]) + 1 for c in survivors},
-    )
+    try:
+        reveals = await io.gather(
+            SumReveal,
+            survivors,
+            min(graph.threshold, graph.share_threshold),
+            count={c: len(masks.neighbours[c]) + 1 for c in survivors},
+        )
+    except TooFewParties as error:
+        reason = "those that are left do not answer once they find too few of each other"
+        raise TooFewParties(error.step, error.present, error.needed, reason) from None
     shares: dict[str, list[Share]] = {c: [] for c in masks.clients}
     for holder, message in reveals.items():
         index = graph.indices[holder]
@@ -635,6 +640,7 @@ def strip_pair_masks(
 
 
 def record(
+    session: Session,
     graph: MaskGraph,
     masks: ServerMasks,
     survivors: Collection[str],
@@ -642,7 +648,8 @@ def record(
 ) -> SumRecord:
     """Return who survived, and in which stage each of the others was lost."""
     left = set(survivors)
-    stages = (("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
+    joined = session.numbers
+    stages = (("setup", joined), ("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
     lost = {}
     for client in graph.clients:
         stage = next((name for name, present in stages if client not in present), None)

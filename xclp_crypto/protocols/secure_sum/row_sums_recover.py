@@ -196,7 +196,7 @@ async def row_sums_server(
     with io.step("result"):
         for client in order:
             await io.send(client, RowSumsBlock(total[rows[client]], modulus))
-    return double_masks.record(graph, masks, survivors, revealed)
+    return double_masks.record(session, graph, masks, survivors, revealed)
 
 
 def bytes_per_link(

@@ -238,7 +238,8 @@ async def row_sums_server(
     with io.step("result"):
         for client in asked:
             await io.send(client, RowSumsBlock(total[rows[client]], modulus))
-    lost = {c: "share" if c not in informed else "upload" for c in graph.clients if c not in asked}
+    joined = session.numbers
+    lost = {c: "upload" if c in joined else "setup" for c in graph.clients if c not in asked}
     return SumRecord(asked, lost)
 
 

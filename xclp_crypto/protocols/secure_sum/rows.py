@@ -63,17 +63,40 @@ def rows_digest(rows: Rows) -> str:
     return digest.hexdigest()
 
 
-def check_rows(rows: Rows) -> int:
+def check_rows(rows: Rows, n: int | None = None) -> int:
     """Return n; refuse rows that are not a partition of 0 … n−1.
 
+    Args:
+        rows: by client, its rows.
+        n: how many rows there are, by default as many as the clients own together.
+
     Raises:
-        ParameterError: a row belongs to two clients or to none.
+        ParameterError: a row belongs to two clients or to none; names row and clients.
     """
-    stacked = np.concatenate(list(rows.values())) if rows else np.zeros(0, dtype=np.intp)
-    owners, counts = np.unique(stacked, return_counts=True)
+    sizes = [len(own) for own in rows.values()]
+    if n is None:
+        n = sum(sizes)
+    stacked = np.concatenate([np.zeros(0, dtype=np.intp), *rows.values()])
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    clients = tuple(rows)
+    outside = np.flatnonzero((stacked < 0) | (stacked >= n))
+    if len(outside):
+        row, client = int(stacked[outside[0]]), clients[owner[outside[0]]]
+        raise ParameterError(
+            f"client {client!r} owns row {row}, but the clients' rows must be a partition of "
+            f"0 … {n - 1}"
+        )
+    counts = np.bincount(stacked, minlength=n)
     if (counts > 1).any():
-        raise ParameterError(f"row {int(owners[counts > 1][0])} belongs to more than one client")
-    n = len(stacked)
-    if n and (int(owners[0]) < 0 or int(owners[-1]) >= n):
-        raise ParameterError(f"the clients' rows must be a partition of 0 … {n - 1}")
+        row = int(np.argmax(counts > 1))
+        owners = tuple(dict.fromkeys(clients[i] for i in owner[stacked == row]))
+        if len(owners) == 1:
+            raise ParameterError(f"client {owners[0]!r} has row {row} more than once")
+        raise ParameterError(
+            f"row {row} belongs to more than one client: {owners[0]!r} and {owners[1]!r}"
+        )
+    if (counts == 0).any():
+        raise ParameterError(
+            f"row {int(np.argmin(counts))} of 0 … {n - 1} belongs to none of the clients"
+        )
     return n

@@ -60,11 +60,12 @@ class SecureSum:
     """What the server holds after SecureSum.
 
     Attributes:
-        total: float64, the sum over the survivors, in the shape of the values.
+        total: the sum over the survivors, in the shape of the values; int64 and exact if the codec
+            has no fraction bits, else float64.
         record: who survived, and when the others were lost.
     """
 
-    total: NDArray[np.float64]
+    total: NDArray[np.float64 | np.int64]
     record: SumRecord
 
 
@@ -202,8 +203,8 @@ async def secure_sum_server(
         )
     with io.step("reveal"):
         revealed = await close_masks(session, masks, survivors, total, modulus, masks.clients)
-    record = double_masks.record(graph, masks, survivors, revealed)
-    return SecureSum(codec.decode(total).reshape(shape), record)
+    record = double_masks.record(session, graph, masks, survivors, revealed)
+    return SecureSum(codec.decode_numbers(total).reshape(shape), record)
 
 
 def bytes_per_link(graph: MaskGraph, count: int, modulus: int) -> dict[tuple[str, str], int]:

@@ -40,7 +40,7 @@ def sum_terms(
             f"{me!r} is none of the clients of the mask graph: {', '.join(graph.clients)}"
         )
     return Agreement(
-        clients=graph.clients,
+        clients=tuple(map(str, graph.clients)),  # not the repr of a NumPy string
         threshold=graph.threshold,
         degree=graph.degree,
         share_threshold=graph.share_threshold,
