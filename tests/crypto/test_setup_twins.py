@@ -155,4 +155,4 @@ def test_either_setup_takes_identities_and_names_who_pins_others(kind):
     error = run(kind, pins={**pins, "ben": others}).errors[SERVER]
     assert isinstance(error, FaultyPeer)
     assert error.parties == ("ben",)
-    assert "must agree on identities" in str(error)
+    assert "must agree on identity of anna (here" in str(error)
