@@ -263,6 +263,7 @@ def test_names_appear_in_costs_and_errors():
     with pytest.raises(DataError, match="client 'Ōsaka'"):
         secure_hamming([BITS[0], [[0, 1, 2]], BITS[2]], names=names)
     assert client_names(2, None) == ("client-0", "client-1")
+    assert {type(n) for n in client_names(2, np.array(["a", "b"]))} == {str}
 
 
 @pytest.mark.parametrize(
