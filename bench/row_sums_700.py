@@ -78,7 +78,7 @@ def measure(
         with io.step("setup"):
             session = await key_exchange_server(io, clients, agreement, 0, rng, graph.threshold)
         return await secure_row_sums_server(
-            session, rows, columns, codec.modulus, graph, clients=session.clients, mode=mode
+            session, rows, columns, codec, graph, clients=session.clients, mode=mode
         )
 
     faults = Faults(vanish={clients[i]: "upload" for i in gone})

@@ -102,6 +102,18 @@ def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
     python("-W", "error", script, cwd=tmp_path)
 
 
+def test_the_code_of_the_secure_sums_in_the_documentation_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "crypto.md").read_text(encoding="utf-8")
+    section = text.split("## Secure sums\n")[1].split("\n## ")[0]
+    blocks = python_blocks(section)
+    assert len(blocks) == 3
+    script = tmp_path / "sums.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    assert "2 of the parties answered and 3 are needed" in python(
+        "-W", "error", script, cwd=tmp_path
+    )
+
+
 def test_blocks_are_found_and_failures_too(tmp_path: Path) -> None:
     text = "a\n```python\nx = 1\n```\nb\n```\nno\n```\n```python\nassert x == 2\n```\n"
     blocks = python_blocks(text)

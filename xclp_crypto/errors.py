@@ -58,13 +58,19 @@ class FaultyPeerOrServer(FaultyPeer):
 
 
 class TooFewParties(ProtocolError):
-    """Fewer parties are left than the protocol needs."""
+    """Fewer parties are left than the protocol needs.
 
-    def __init__(self, step: str, present: int, needed: int) -> None:
+    Attributes:
+        step: the step in which they were missing.
+        present: how many answered.
+        needed: how many would have to.
+    """
+
+    def __init__(self, step: str, present: int, needed: int, reason: str = "") -> None:
         self.step, self.present, self.needed = step, present, needed
         super().__init__(
-            f"step {step!r}: {present} of the parties answered and {needed} are needed; "
-            "nothing was revealed"
+            f"step {step!r}: {present} of the parties answered and {needed} are needed"
+            f"{f' ({reason})' if reason else ''}; nothing was revealed"
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import DataError, Excluded, ParameterError, PrivacyWarning, Stalled
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
-from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.primitives.fixed_point import FixedPoint, as_array
 from xclp_crypto.protocols.hamming import HammingBackend, check_bits, get_backend
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
@@ -40,7 +40,7 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_server,
 )
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
-from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
@@ -63,9 +63,9 @@ def client_names(count: int, names: Sequence[str] | None) -> tuple[str, ...]:
         )
     if names is None:
         return tuple(f"client-{i}" for i in range(count))
-    if isinstance(names, str) or not isinstance(names, Iterable):
+    if isinstance(names, str | Set | Mapping) or not isinstance(names, Iterable):
         raise ParameterError(f"names must be a list with one name per client, got {names!r}")
-    names = tuple(names)
+    names = tuple(str(n) if isinstance(n, str) else n for n in names)
     if len(names) != count:
         raise ParameterError(f"{len(names)} names for {count} clients")
     for name in names:
@@ -85,6 +85,35 @@ def warn_if_two(count: int) -> None:
             PrivacyWarning,
             stacklevel=3,
         )
+
+
+def warn_if_two_left(contributors: Collection[str], clients: Collection[str]) -> None:
+    """Warn that only two of more clients contributed to row sums, after others vanished."""
+    if len(contributors) == MIN_CLIENTS < len(clients):
+        one, other = contributors
+        warnings.warn(
+            f"only {one!r} and {other!r} are left in the row sums, so each of the two learns the "
+            "other's part of its own rows (their sum minus its own part); a threshold of three "
+            "would have stopped the run",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+
+
+def _per_client(what: str, arrays: Any) -> Sequence[Any]:
+    """Refuse what is no list with one entry per client.
+
+    Raises:
+        DataError: names the type.
+    """
+    entries = isinstance(arrays, Sequence) and not isinstance(arrays, str | bytes)
+    if not entries and not (isinstance(arrays, np.ndarray) and arrays.ndim):
+        raise DataError(
+            f"{what} must be a list with one array per client, got a value of type "
+            f"{type(arrays).__name__}"
+        )
+    checked: Sequence[Any] = arrays
+    return checked
 
 
 def secure_hamming(
@@ -114,8 +143,9 @@ def secure_hamming(
         DataError: an array is not a 0/1 matrix or has another number of columns.
         ParameterError: fewer than two clients, unknown back end, L out of range.
     """
-    clients = client_names(len(bits), names)
-    arrays = {c: check_bits(np.asarray(b), c) for c, b in zip(clients, bits, strict=True)}
+    source = rng_or_system(rng)
+    clients = client_names(len(_per_client("bits", bits)), names)
+    arrays = {c: check_bits(as_array(b, c), c) for c, b in zip(clients, bits, strict=True)}
     n_bits = arrays[clients[0]].shape[1]
     for client, array in arrays.items():
         if array.shape[1] != n_bits:
@@ -125,7 +155,6 @@ def secure_hamming(
     residue_width(n_bits)
     method = get_backend(backend)
     agreement = Agreement(n_bits=n_bits, hamming=method.name)
-    source = rng or SystemRng()
 
     async def client_role(io: RoleIO) -> None:
         own = source.child(io.name)
@@ -158,13 +187,14 @@ class SumResult(NamedTuple):
     """What `secure_sum` returns.
 
     Attributes:
-        total: float64, the sum over the survivors, in the shape of the values.
+        total: the sum over the survivors, in the shape of the values; int64 and exact with
+            ``fraction_bits=0``, else float64.
         survivors: clients whose values are in it.
         lost: the other clients, and survivors that vanished afterwards, with the stage.
         cost: measured bytes, rounds and seconds.
     """
 
-    total: NDArray[np.float64]
+    total: NDArray[np.float64 | np.int64]
     survivors: tuple[str, ...]
     lost: Mapping[str, str]
     cost: Cost
@@ -218,8 +248,11 @@ def secure_sum(
         drop: clients that vanish, by default in stage ``upload``, the worst moment: masks are
             agreed on, and the values do not come.
         sparse: whether each client shares masks with few others only; by default for more than
-            100 clients.
-        fraction_bits: f; the sum is off by at most p·2^-(f+1), and exact for integers.
+            100 clients. With so few clients that it would not be safe (below about 42), all share
+            masks nevertheless.
+        fraction_bits: f. Rounding the values takes the sum off by at most p·2^-(f+1), and rounding
+            it to float64 by 2^-53 of its size. Sums of integers up to 2^53 are exact; with f = 0
+            all are, because the sum is int64 then, and other values are rounded to integers.
         modulus: of the ring in which the sum is computed.
         names: the clients' names, for errors and costs.
         rng: randomness; the operating system's by default, `SeededRng` in tests.
@@ -227,7 +260,8 @@ def secure_sum(
         progress: called before each computation.
 
     Raises:
-        DataError: NaN, infinity, or shapes that differ; names client, row and column.
+        DataError: NaN, infinity, a masked value, or shapes that differ; names client, row and
+            column.
         EncodingOverflow: the sum might not fit; says how many bits would do; nothing was sent.
         TooFewParties: fewer clients than the threshold are left; nothing was revealed.
         ParameterError: fewer than two clients, or another parameter is out of range.
@@ -238,9 +272,12 @@ def secure_sum(
         >>> result = secure_sum([np.array([1, 2]), [10, 20], [100, 200]], drop={"client-1"})
         >>> result.total.tolist(), result.survivors
         ([101.0, 202.0], ('client-0', 'client-2'))
+        >>> secure_sum([2**53 + 1, 0, 0], fraction_bits=0).total.tolist()
+        9007199254740993
     """
-    clients = client_names(len(values), names)
-    arrays = {c: np.asarray(v) for c, v in zip(clients, values, strict=True)}
+    source = rng_or_system(rng)
+    clients = client_names(len(_per_client("values", values)), names)
+    arrays = {c: as_array(v, c) for c, v in zip(clients, values, strict=True)}
     shape = arrays[clients[0]].shape
     for client, array in arrays.items():
         if array.shape != shape:
@@ -261,7 +298,7 @@ def secure_sum(
         return await secure_sum_server(session, shape, codec, graph, clients=session.clients)
 
     vanish = _dropped(drop, clients, STAGES[:-1])
-    outcome = _run_sum(graph, agreement, client_part, server_part, vanish, rng, faults, progress)
+    outcome = _run_sum(graph, agreement, client_part, server_part, vanish, source, faults, progress)
     found: SecureSum = outcome.results[SERVER]
     lost = _lost(found.record, outcome)
     return SumResult(found.total, found.record.survivors, lost, outcome.cost)
@@ -271,6 +308,8 @@ def secure_sum_bytes(
     graph: MaskGraph, shape: tuple[int, ...], codec: FixedPoint
 ) -> dict[tuple[str, str], int]:
     """Return the bytes of all messages of `secure_sum` if nobody vanishes, by (from, to).
+
+    They are those of `Cost.bytes_by_link` in its result, whose keys are ``from → to``.
 
     Args:
         graph: the clients, and who shares masks with whom; if sparse, the same number of bytes on
@@ -310,38 +349,52 @@ def secure_row_sums(
         drop: clients that vanish, by default in stage ``upload``.
         mode: ``recover`` recovers the masks of clients that vanish from secret shares, ``restart``
             begins again without them.
-        sparse: see `secure_sum`.
-        fraction_bits: f; each sum is off by at most p·2^-(f+1).
+        sparse: see `secure_sum`; only in mode ``recover``, in ``restart`` all share masks.
+        fraction_bits: f; rounding the values takes each sum off by at most p·2^-(f+1), and rounding
+            it to float64 by 2^-53 of its size.
         names: the clients' names, for errors and costs.
         rng: randomness; the operating system's by default, `SeededRng` in tests.
         faults: what else goes wrong, for tests.
         progress: called before each computation.
 
     Raises:
-        DataError: NaN, infinity, or shapes that differ; names client, row and column.
+        DataError: NaN, infinity, a masked value, or shapes that differ; names client, row and
+            column.
         EncodingOverflow: the sum might not fit; nothing was sent.
         TooFewParties: fewer clients than the threshold are left; nothing was revealed.
-        ParameterError: fewer than two clients, or `rows` is not a partition.
+        ParameterError: fewer than two clients, or `rows` is not a partition of the values' rows.
+
+    Warns:
+        PrivacyWarning: two clients take part, or are left: each learns the other's part.
     """
-    clients = client_names(len(values), names)
+    source = rng_or_system(rng)
+    clients = client_names(len(_per_client("values", values)), names)
     check_mode(mode)
-    if len(rows) != len(clients):
+    if mode == "restart" and sparse:
+        raise ParameterError("mode 'restart' has no sparse masks; use mode 'recover'")
+    if len(_per_client("rows", rows)) != len(clients):
         raise ParameterError(f"{len(rows)} row sets for {len(clients)} clients")
     owned = {c: _row_indices(c, r) for c, r in zip(clients, rows, strict=True)}
-    n = check_rows(owned)
-    arrays = {c: np.asarray(v) for c, v in zip(clients, values, strict=True)}
-    columns = arrays[clients[0]].shape[1] if arrays[clients[0]].ndim == 2 else 0
+    arrays = {c: as_array(v, c) for c, v in zip(clients, values, strict=True)}
+    first = arrays[clients[0]]
     for client, array in arrays.items():
-        if array.shape != (n, columns):
+        if array.ndim != 2:
             raise DataError(
-                f"client {client!r}: values have shape {array.shape}, expected ({n}, "
-                f"{columns or 'columns'}) because the clients own {n} rows together"
+                f"client {client!r}: values have shape {array.shape}, expected (rows, columns)"
             )
+        if array.shape != first.shape:
+            raise DataError(
+                f"client {client!r}: values have shape {array.shape}, {clients[0]!r} has "
+                f"{first.shape}"
+            )
+    n, columns = first.shape
+    check_rows(owned, n)
     codec = FixedPoint(fraction_bits, parties=len(clients))
     for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
         codec.check(array, client=name)
     warn_if_two(len(clients))
-    graph = MaskGraph.choose(clients, threshold, sparse=sparse)
+    restart = mode == "restart"
+    graph = MaskGraph.choose(clients, threshold, sparse=False if restart else sparse)
     agreement = _sum_agreement(graph, codec, shape=(n, columns), mode=mode)
 
     async def client_part(session: Session, rng: Rng) -> NDArray[np.float64]:
@@ -351,13 +404,14 @@ def secure_row_sums(
 
     async def server_part(session: Session) -> SumRecord:
         return await secure_row_sums_server(
-            session, owned, columns, codec.modulus, graph, clients=session.clients, mode=mode
+            session, owned, columns, codec, graph, clients=session.clients, mode=mode
         )
 
     stages = STAGES if mode == "recover" else ("setup", "upload", "result")
     vanish = _dropped(drop, clients, stages)
-    outcome = _run_sum(graph, agreement, client_part, server_part, vanish, rng, faults, progress)
+    outcome = _run_sum(graph, agreement, client_part, server_part, vanish, source, faults, progress)
     record: SumRecord = outcome.results[SERVER]
+    warn_if_two_left(record.survivors, clients)
     blocks = [outcome.results.get(c) for c in clients]
     return RowSumsResult(blocks, record.survivors, _lost(record, outcome), outcome.cost)
 
@@ -386,12 +440,12 @@ def _run_sum(
     client_part: Callable[[Session, Rng], Coroutine[Any, Any, Any]],
     server_part: Callable[[Session], Coroutine[Any, Any, Any]],
     vanish: Mapping[str, str],
-    rng: Rng | None,
+    source: Rng,
     faults: Faults | None,
     progress: Callable[[Progress], None] | None,
 ) -> Outcome:
     """Run all parties of a sum in this process, with key exchange first."""
-    source, clients = rng or SystemRng(), graph.clients
+    clients = graph.clients
     faults = faults or Faults()
     faults = replace(faults, vanish={**faults.vanish, **vanish})
 
@@ -424,26 +478,29 @@ def _dropped(drop: Drop, clients: Sequence[str], possible: Sequence[str]) -> dic
     """Return the stage in which each dropped client vanishes.
 
     Raises:
-        ParameterError: no such client or stage.
+        ParameterError: no such client or stage, or two stages for one client.
     """
-    if isinstance(drop, str | int):
+    if isinstance(drop, str | bytes) or not isinstance(drop, Iterable):
         raise ParameterError(f"drop must be a set of clients or a mapping to stages, got {drop!r}")
-    stages = drop if isinstance(drop, Mapping) else dict.fromkeys(drop, "upload")
-    found = {}
-    for client, stage in stages.items():
-        name = client
-        if isinstance(client, int) and 0 <= client < len(clients):
-            name = clients[client]
+    stages = drop.items() if isinstance(drop, Mapping) else [(c, "upload") for c in drop]
+    found: dict[str, str] = {}
+    for client, stage in stages:
+        name: object = client
+        position = isinstance(client, int | np.integer) and not isinstance(client, bool)
+        if position and 0 <= int(client) < len(clients):
+            name = clients[int(client)]
         if not isinstance(name, str) or name not in clients:
             raise ParameterError(f"cannot drop {client!r}: the clients are {', '.join(clients)}")
-        if stage not in possible:
+        if not isinstance(stage, str) or stage not in possible:
             raise ParameterError(f"{name!r} can vanish in {', '.join(possible)}, not {stage!r}")
-        found[name] = stage
+        if found.setdefault(name, stage) != stage:
+            raise ParameterError(f"{name!r} cannot vanish in both {found[name]!r} and {stage!r}")
     return found
 
 
 def _row_indices(client: str, rows: ArrayLike) -> NDArray[np.intp]:
-    indices = np.asarray(rows)
+    indices = as_array(rows, client)
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise ParameterError(f"client {client!r}: rows must be a vector of integers")
-    return indices.astype(np.intp)
+    # What does not fit becomes −1, which is no row either.
+    return np.where(indices > np.iinfo(np.intp).max, -1, indices).astype(np.intp)

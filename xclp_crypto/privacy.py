@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import EncodingOverflow, ParameterError
-from xclp_crypto.params import STATISTICAL_BITS
+from xclp_crypto.params import MAX_ANNOUNCED, STATISTICAL_BITS
 from xclp_crypto.primitives.discrete_gaussian import MAX_VARIANCE, MIN_VARIANCE, sample
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.rng import Rng
@@ -69,7 +69,7 @@ class LabelPrivacy:
     Attributes:
         epsilon: ε, in (0, 700].
         delta: δ, in (0, 1); far below 1 over the number of labels.
-        noise_contributors: m ≥ 1.
+        noise_contributors: m, in 1 … 2^20.
 
     Raises:
         ParameterError: a value out of range.
@@ -89,6 +89,8 @@ class LabelPrivacy:
             raise ParameterError(
                 f"noise_contributors must be an integer of at least 1, got {count!r}"
             )
+        if count > MAX_ANNOUNCED:
+            raise ParameterError(f"noise_contributors must be at most {MAX_ANNOUNCED}")
         object.__setattr__(self, "noise_contributors", int(count))
 
     @property
@@ -366,10 +368,11 @@ def require_room(codec: FixedPoint, largest: float, variance: float, entries: in
     needed = 2 * (math.ceil(math.ldexp(largest, codec.fraction_bits)) + noise)
     bits = codec.modulus.bit_length() - 1
     if needed >= codec.modulus // 2:
+        fewer = "fewer fraction bits or " if codec.fraction_bits else ""
         raise EncodingOverflow(
             f"scores up to {largest:g} and noise up to {math.ldexp(noise, -codec.fraction_bits):g} "
             f"with {codec.fraction_bits} fraction bits need {needed.bit_length() + 1} ring bits, "
-            f"there are {bits}. Use fewer fraction bits or a larger epsilon"
+            f"there are {bits}. Use {fewer}a larger epsilon"
         )
 
 
@@ -412,4 +415,7 @@ def _epsilon(value: object) -> float:
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ParameterError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ParameterError(f"{name} is too large for a number of 64 bits") from None

@@ -117,3 +117,19 @@ class SeededRng(Rng):
         child = object.__new__(SeededRng)
         child._start(derive_key(self._key, lab))
         return child
+
+
+def rng_or_system(rng: object) -> Rng:
+    """Return this source of randomness, or the operating system's for None.
+
+    Raises:
+        ParameterError: it is no `Rng`; a seed or a NumPy generator is none.
+    """
+    if rng is None:
+        return SystemRng()
+    if not isinstance(rng, Rng):
+        raise ParameterError(
+            f"rng must be a SystemRng, or a SeededRng in tests, got {rng!r}; secrets do not come "
+            "from NumPy's generators"
+        )
+    return rng

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import ParameterError, PrivacyWarning
 from xclp_crypto.params import Agreement, residue_width
+from xclp_crypto.primitives.fixed_point import as_array
 from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, check_bits, get_backend
 from xclp_crypto.protocols.setup import (
     SERVER,
@@ -19,7 +20,7 @@ from xclp_crypto.protocols.setup import (
     key_exchange_client,
     key_exchange_server,
 )
-from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress, Role
@@ -94,7 +95,8 @@ def cross_distances(
         ProtocolError: the other program failed; the children say how.
     """
     me = "receiver" if receives else "sender"
-    array = check_bits(np.asarray(bits), me)
+    source = rng_or_system(rng)
+    array = check_bits(as_array(bits, me), me)
     n_bits = array.shape[1]
     residue_width(n_bits)
     method = get_backend(backend)
@@ -105,7 +107,6 @@ def cross_distances(
         )
     pinned = None if identities is None else _with_server(identities)
     agreement = Agreement(n_bits=n_bits, hamming=method.name, cross_only=True)
-    source = rng or SystemRng()
 
     async def client_role(io: RoleIO) -> None:
         own = source.child(io.name)

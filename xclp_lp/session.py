@@ -736,7 +736,7 @@ async def server_role(
             session,
             _rows_of_sums(params, present),
             len(params.classes),
-            FixedPoint(params.fraction_bits, parties=len(present)).modulus,
+            FixedPoint(params.fraction_bits, parties=len(present)),
             params.mask_graph(tuple(present)),
         )
         note("row sums", record.lost, ())

@@ -165,7 +165,7 @@ def row_sums(
     async def server_part(session, rng):
         with session.io.step("row sums"):
             return await server(
-                session, owned, columns, modulus, graph, clients=session.clients, mode=mode
+                session, owned, columns, codec, graph, clients=session.clients, mode=mode
             )
 
     return with_session(tuple(rows), client_part, server_part, seed=seed)

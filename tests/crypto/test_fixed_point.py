@@ -449,3 +449,43 @@ def test_codecs_are_values_and_frozen():
     assert hash(FixedPoint(8)) == hash(FixedPoint(8))
     with pytest.raises(AttributeError):
         FixedPoint().parties = 3
+
+
+@pytest.mark.parametrize(
+    ("fraction_bits", "modulus", "advice"),
+    [
+        (40, 1 << 64, "Use fewer fraction bits, or scale the values down"),
+        (0, 1 << 64, "Scale the values down"),
+        (0, 1 << 32, "Use a larger modulus (at most 2^64), or scale the values down"),
+        (
+            *(4, 1 << 32),
+            "Use fewer fraction bits or a larger modulus (at most 2^64), or scale the values down",
+        ),
+    ],
+)
+def test_an_overflow_advises_only_what_is_possible(fraction_bits, modulus, advice):
+    with pytest.raises(EncodingOverflow) as caught:
+        FixedPoint(fraction_bits, 2, modulus).encode([2**62])
+    assert str(caught.value).endswith(f". {advice}")
+
+
+def test_parameters_may_be_numpy_integers():
+    codec = FixedPoint(np.int64(4), np.int32(3), np.uint64(2**63))
+    assert codec == FixedPoint(4, 3, 2**63)
+    assert {type(getattr(codec, n)) for n in ("fraction_bits", "parties", "modulus")} == {int}
+    with pytest.raises(ParameterError, match="fraction_bits must be an integer, got True"):
+        FixedPoint(True)
+
+
+@pytest.mark.parametrize("values", [np.array([1], np.longdouble), np.array([1, 2], object)])
+def test_arrays_that_can_be_converted_say_how(values):
+    with pytest.raises(DataError, match=r"convert the array first, by astype\(np.float64\) or"):
+        FixedPoint().encode(values)
+
+
+def test_numbers_are_integers_without_fraction_bits():
+    whole, real = FixedPoint(0, 2), FixedPoint(1, 2)
+    numbers = whole.decode_numbers(whole.encode([2**53 + 1]))
+    assert numbers.dtype == np.int64
+    assert numbers.tolist() == [2**53 + 1]
+    assert real.decode_numbers(real.encode([1.5])).tolist() == [1.5]

@@ -26,6 +26,7 @@ from xclp_crypto.transport.simulate import Faults
 BITS = [np.array([[0, 1, 1], [1, 1, 1]]), np.zeros((0, 3), int), np.array([[1, 0, 0]])]
 VALUES = [np.arange(6).reshape(3, 2) * (i + 1.5) for i in range(3)]
 ROWS = [[2], [0], [1]]
+FOUR_VALUES, FOUR_ROWS = [*VALUES, -VALUES[2]], [*ROWS, []]
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, BACKENDS["masked"], Shade(ideal_ot)], ids=str)
@@ -90,7 +91,7 @@ def test_user_case_drop_each_client_at_each_stage_of_a_sum(stage, who):
     gone = {"client-3", "client-0"} if 3 in who else {"client-3"}
     summed = gone if stage != "reveal" else set()
     assert result.survivors == tuple(f"client-{k}" for k in range(5) if f"client-{k}" not in summed)
-    assert result.lost == dict.fromkeys(sorted(gone), "share" if stage == "setup" else stage)
+    assert result.lost == dict.fromkeys(sorted(gone), stage)
     expected = sum(values[k] for k in range(5) if f"client-{k}" not in summed)
     assert np.array_equal(result.total, expected)
     assert secure_sum(values, drop=who).survivors == tuple(
@@ -107,39 +108,37 @@ def test_user_case_drop_each_client_at_each_stage_of_row_sums_the_result_names_i
         with pytest.raises(ParameterError, match=r"can vanish in setup, upload, result, not"):
             secure_row_sums(VALUES, ROWS, mode=mode, drop={1: stage})
         return
-    result = secure_row_sums(VALUES, ROWS, mode=mode, drop={1: stage})
+    result = secure_row_sums(FOUR_VALUES, FOUR_ROWS, mode=mode, drop={1: stage})
     kept = stage in ("reveal", "result")
-    assert result.survivors == (
-        ("client-0", "client-1", "client-2") if kept else ("client-0", "client-2")
-    )
-    assert result.lost == {"client-1": "share" if stage == "setup" else stage}
+    assert result.survivors == tuple(f"client-{k}" for k in range(4) if kept or k != 1)
+    assert result.lost == {"client-1": stage}
     assert result.blocks[1] is None
-    total = sum(VALUES[k] for k in range(3) if kept or k != 1)
-    for k in (0, 2):
-        assert np.allclose(result.blocks[k], total[ROWS[k]], rtol=0, atol=3 * 2.0**-41)
+    total = sum(FOUR_VALUES[k] for k in range(4) if kept or k != 1)
+    for k in (0, 2, 3):
+        assert np.allclose(result.blocks[k], total[FOUR_ROWS[k]], rtol=0, atol=4 * 2.0**-41)
 
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_user_case_nobody_waits_for_a_straggler_and_the_result_names_it_and_when(stage):
     """It comes back after all deadlines; of row sums it then gets what is its own."""
-    values = [np.array([[k], [0], [k * k]]) for k in range(3)]
+    values = [np.array([[k], [0], [k * k]]) for k in (0, 1, 2, 0)]
     faults = Faults(away={"client-1": stage})
     summed = stage in ("reveal", "result")
-    missed = {"client-1": "share" if stage == "setup" else stage}
+    missed = {"client-1": stage}
     if stage != "result":
         found = secure_sum(values, faults=faults)
         assert ("client-1" in found.survivors) == summed
         assert found.lost == missed
         assert np.array_equal(found.total, values[2] + (values[1] if summed else 0))
-    sums = secure_row_sums(values, ROWS, faults=faults)
+    sums = secure_row_sums(values, FOUR_ROWS, faults=faults)
     assert ("client-1" in sums.survivors) == summed
     assert sums.lost == (missed if stage != "result" else {})
     total = values[2] + (values[1] if summed else 0)
-    for block, rows in zip(sums.blocks, ROWS, strict=True):
+    for block, rows in zip(sums.blocks, FOUR_ROWS, strict=True):
         assert block is None or np.array_equal(block, total[rows])
-    assert [b is None for b in sums.blocks] == [False, stage == "setup", False]
+    assert [b is None for b in sums.blocks] == [False, stage == "setup", False, False]
     if stage not in ("share", "reveal"):
-        again = secure_row_sums(values, ROWS, faults=faults, mode="restart")
+        again = secure_row_sums(values, FOUR_ROWS, faults=faults, mode="restart")
         assert ("client-1" in again.survivors) == (stage == "result")
         assert (again.blocks[1] is None) == (stage != "result")
 
@@ -164,7 +163,7 @@ def test_user_case_a_threshold_is_enforced_and_nothing_is_revealed_below_it():
         lambda **how: secure_row_sums([np.ones((5, 1))] * 5, [[k] for k in range(5)], **how),
     ):
         for drop in ([1, 2], {1: "share", 2: "upload"}, {0: "setup", 4: "reveal"}):
-            with pytest.raises(TooFewParties, match=r"\d .* 4 are needed; nothing was revealed"):
+            with pytest.raises(TooFewParties, match=r"\d .* 4 are needed.*; nothing was"):
                 call(threshold=4, drop=drop)
         for threshold in (1, 6, 2.5):
             with pytest.raises(ParameterError, match="threshold must be"):
@@ -180,6 +179,14 @@ def test_user_case_a_threshold_is_enforced_and_nothing_is_revealed_below_it():
         ([3], "cannot drop 3"),
         ([-1], "cannot drop -1"),
         ("client-1", "drop must be a set of clients or a mapping to stages, got 'client-1'"),
+        (None, "drop must be a set of clients or a mapping to stages, got None"),
+        ([["client-1"]], r"cannot drop \['client-1'\]: the clients are client-0"),
+        ([True], "cannot drop True: the clients are client-0"),
+        ({"client-1": ["share"]}, "'client-1' can vanish in setup, .*, not \\['share'\\]"),
+        (
+            {0: "upload", "client-0": "share"},
+            "'client-0' cannot vanish in both 'upload' and 'share'",
+        ),
     ],
 )
 def test_drops_of_clients_or_stages_that_do_not_exist_are_refused(drop, message):
@@ -233,6 +240,8 @@ NAMES = [
     (["a", None, "c"], "None cannot be the name"),
     (["a", "b"], "2 names for 3 clients"),
     ([], "0 names for 3 clients"),
+    ({"a", "b", "c"}, "names must be a list with one name per client, got {"),
+    (dict.fromkeys("abc"), "names must be a list with one name per client, got {"),
 ]
 
 
@@ -254,6 +263,7 @@ def test_names_appear_in_costs_and_errors():
     with pytest.raises(DataError, match="client 'Ōsaka'"):
         secure_hamming([BITS[0], [[0, 1, 2]], BITS[2]], names=names)
     assert client_names(2, None) == ("client-0", "client-1")
+    assert {type(n) for n in client_names(2, np.array(["a", "b"]))} == {str}
 
 
 @pytest.mark.parametrize(
@@ -282,12 +292,27 @@ def test_an_unknown_back_end_is_refused_with_those_that_exist():
     ("values", "rows", "error", "message"),
     [
         (VALUES, ROWS[:2], ParameterError, "2 row sets for 3 clients"),
-        (VALUES, [[0], [0], [1]], ParameterError, "row 0 belongs to more than one"),
-        (VALUES, [[0], [3], [1]], ParameterError, "partition of 0 … 2"),
+        (VALUES, None, DataError, "rows must be a list .* got a value of type NoneType"),
+        (
+            VALUES,
+            [[0], [0], [1]],
+            ParameterError,
+            "more than one client: 'client-0' and 'client-1'",
+        ),
+        (VALUES, [[0], [1, 1], [2]], ParameterError, "'client-1' has row 1 more than once"),
+        (VALUES, [[0], [3], [1]], ParameterError, "'client-1' owns row 3, .* partition of 0 … 2"),
+        (VALUES, [[0], [-1], [1]], ParameterError, "'client-1' owns row -1, "),
+        (
+            VALUES,
+            [[0], np.array([2**63], np.uint64), [1]],
+            ParameterError,
+            "'client-1' owns row -1",
+        ),
+        (VALUES, [[0], [1, [2]], [2]], DataError, "'client-1': the values do not form an array"),
         (VALUES, [[0], [1.0], [2]], ParameterError, "'client-1': rows must be a vector of int"),
         (VALUES, [[0], [[1]], [2]], ParameterError, "'client-1': rows must be a vector of int"),
         (VALUES, [[0], [True], [2]], ParameterError, "'client-1': rows must be a vector of int"),
-        (VALUES, [[0], [1], []], DataError, r"'client-0': values have shape \(3, 2\)"),
+        (VALUES, [[0], [1], []], ParameterError, "row 2 of 0 … 2 belongs to none of the clients"),
         ([*VALUES[:2], VALUES[2][:, :1]], ROWS, DataError, r"'client-2': values have shape \(3, 1"),
         ([v[:, 0] for v in VALUES], ROWS, DataError, r"'client-0': values have shape \(3,\)"),
         ([*VALUES[:2], VALUES[2] * np.nan], ROWS, DataError, "'client-2': row 0, column 0"),
@@ -362,3 +387,92 @@ def test_the_cost_is_json_and_adds_up(run):
     assert max(rounds) <= record["rounds"] <= sum(rounds)  # steps of different parties overlap
     links = list(record["bytes_by_link"].values())
     assert links == sorted(links, reverse=True)
+
+
+# What a new user tried
+
+
+CALLS = [
+    lambda values, **how: secure_sum(values, **how),
+    lambda values, **how: secure_row_sums(values, ROWS, **how),
+    lambda values, **how: secure_hamming(values, **how),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    "values", [5, None, "abc", {"a": 1, "b": 2}, np.array(5), iter(VALUES)], ids=repr
+)
+def test_what_is_no_list_of_arrays_is_refused(call, values):
+    with pytest.raises(DataError, match="must be a list with one array per client, got a value of"):
+        call(values)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_values_that_are_hidden_by_a_mask_are_refused_and_named(call):
+    hidden = np.ma.array(np.ones((3, 2), int), mask=[[0, 0], [0, 1], [0, 0]])
+    with pytest.raises(DataError, match="client 'client-1': row 1, column 1: the value is masked"):
+        call([VALUES[0], hidden, VALUES[2]] if call is not CALLS[2] else [BITS[0], hidden])
+    shown = np.ma.array(np.ones((3, 2), int), mask=False)
+    if call is not CALLS[2]:
+        call([shown] * 3)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_ragged_values_name_the_client(call):
+    with pytest.raises(DataError, match="client 'client-1': the values do not form an array"):
+        call([BITS[0], [1, [2, 3]], BITS[0]])
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("rng", [0, "x", np.random.default_rng(0)], ids=str)
+def test_randomness_that_is_none_is_refused(call, rng):
+    with pytest.raises(ParameterError, match="rng must be a SystemRng, or a SeededRng in tests"):
+        call(BITS, rng=rng)
+
+
+def test_clients_may_be_dropped_by_numpy_integers():
+    assert secure_sum([1, 2, 4], drop=np.array([1])).total == 5
+    assert secure_sum([1, 2, 4], drop=[1, "client-1"]).total == 5
+
+
+@pytest.mark.parametrize("sparse", ["no", "yes", 2, 0])
+def test_sparse_is_true_false_or_none(sparse):
+    with pytest.raises(ParameterError, match="sparse must be True, False or None, got"):
+        secure_sum(VALUES, sparse=sparse)
+
+
+def test_restart_has_no_sparse_masks_and_needs_a_majority_whatever_the_number_of_clients():
+    with pytest.raises(ParameterError, match="mode 'restart' has no sparse masks"):
+        secure_row_sums(VALUES, ROWS, mode="restart", sparse=True)
+    values = [np.ones((1, 1))] * 101
+    rows = [[0], *[[]] * 100]
+    found = secure_row_sums(values, rows, mode="restart", drop=range(1, 51))
+    assert found.blocks[0].tolist() == [[51]]
+
+
+def test_sums_without_fraction_bits_are_exact_integers():
+    total = secure_sum([[2**53 + 1], [2**60], [0]], fraction_bits=0).total
+    assert total.dtype == np.int64
+    assert total.tolist() == [2**53 + 1 + 2**60]
+    assert secure_sum([0.5, 1.5, 2.4], fraction_bits=np.int64(0)).total == 4
+    assert secure_sum([1, 2, -5], fraction_bits=0, modulus=np.uint64(2**63)).total == -2
+
+
+@pytest.mark.parametrize("mode", ["recover", "restart"])
+def test_row_sums_that_end_with_two_of_more_clients_warn(mode):
+    """Each of the two subtracts its own part and holds the other's."""
+    with pytest.warns(PrivacyWarning, match="only 'client-1' and 'client-2' are left") as warned:
+        secure_row_sums(VALUES, ROWS, drop=[0], mode=mode)
+    assert warned[0].filename == __file__
+    assert len(warned) == 1
+    secure_row_sums(FOUR_VALUES, FOUR_ROWS, drop=[0], mode=mode)  # a warning would be an error here
+    secure_row_sums(VALUES, ROWS, drop={0: "result"}, mode=mode)
+    with pytest.warns(PrivacyWarning, match="with two clients") as warned:
+        secure_row_sums([v[:2] for v in VALUES[:2]], [[0], [1]], mode=mode)
+    assert len(warned) == 1
+
+
+def test_too_few_in_the_last_step_says_why_nobody_answered():
+    with pytest.raises(TooFewParties, match=r"0 .* answered .* 3 are needed \(those that are left"):
+        secure_sum([1] * 5, drop={0: "share", 1: "upload", 2: "reveal"})

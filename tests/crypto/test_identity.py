@@ -314,7 +314,7 @@ def test_bytes_are_those_of_the_formulas(p):
     clients = tuple(f"c{i}" for i in range(p))
     numbers = {c: [4, 7] for c in clients}
     pins = identities((*clients, SERVER))
-    for held, fields, signature in ((None, 1, 0), (pins, 2, 64)):
+    for held, fields, signature in ((None, 1, 0), (pins, 2 + p, 64)):
         sent = deliveries(setup(clients, numbers=numbers, identities=held))
         sizes = {d.message: len(d.payload) - wire.TAG_BYTES for d in sent}
         # 32 + agreement + 4·numbers + signature; 16 + 32 + ⌈p/8⌉ + p·(32 + 4·numbers + s) + s
@@ -373,7 +373,8 @@ def test_a_client_with_another_pin_is_named_by_the_agreement(of):
     outcome = run(signed(identities={**PINS, "b": other_pin(PINS["b"], of, key)}))
     error = outcome.errors[SERVER]
     assert (type(error), error.parties) == (FaultyPeer, ("b",))
-    assert "must agree on identities (here " in str(error)
+    assert f"must agree on identity of {of} (here '{PINS[SERVER].of(of).to_text()}')" in str(error)
+    assert str(error).count("identity of") == 1
     assert set(outcome.errors) == set(PARTIES)
 
 
@@ -383,18 +384,21 @@ def test_a_client_with_or_without_identities_among_others_is_named():
         outcome = run(signed(identities=pins))
         error = outcome.errors[SERVER]
         assert (type(error), error.parties) == (FaultyPeer, ("b",))
+        how = "with" if pins is without else "without"
+        assert f"this party runs {how} identities and " in str(error)
         assert not outcome.results
 
 
 # Messages altered on the way.
 
 DIMS = {"numbers": 1, "signature": 64}
+AGREED = 8 * (1 + len(PARTIES))  # the version, and who pins whom
 
 
 def edit(payload, **changes):
     """Change fields of a Directory or Hello by functions of their values."""
     if payload.startswith(Hello.TAG.to_bytes(2, "big")):
-        message = wire.decode(Hello, payload, agreement=16, **DIMS)
+        message = wire.decode(Hello, payload, agreement=AGREED, **DIMS)
     else:
         message = wire.decode(Directory, payload, invited=3, **DIMS)
     return wire.encode(
@@ -728,7 +732,7 @@ def test_a_weak_key_that_a_client_signed_is_certainly_its_own_fault(pins):
 
 def test_an_excessive_number_that_a_client_signed_names_it_at_the_server():
     def too_many(payload):
-        hello = wire.decode(Hello, payload, agreement=16, **DIMS)
+        hello = wire.decode(Hello, payload, agreement=AGREED, **DIMS)
         hello = replace(hello, values=np.array([MAX_ANNOUNCED + 1], np.uint32))
         statement = _signed_hello("b", hello, CLIENTS)
         return wire.encode(replace(hello, signature=PINS["b"].own.sign(statement)))

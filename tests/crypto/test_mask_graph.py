@@ -195,7 +195,10 @@ def test_choose_takes_the_complete_graph_for_few_clients_and_the_sparse_one_for_
 
 
 def test_sparse_of_few_clients_is_complete_and_its_threshold_allows_the_dropouts():
-    assert MaskGraph.sparse(names(10)) == MaskGraph.complete(names(10))
+    assert MaskGraph.sparse(names(10)) == MaskGraph.complete(names(10), 9)
+    assert MaskGraph.sparse(names(20)).threshold == 18
+    assert MaskGraph.sparse(names(2)) == MaskGraph.complete(names(2))
+    assert MaskGraph.sparse(names(20), 5) == MaskGraph.complete(names(20), 5)
     assert MaskGraph.sparse(names(700)).threshold == 630
     assert MaskGraph.sparse(names(700), dropouts=0.2).threshold == 560
     assert MaskGraph.sparse(names(700), 400).threshold == 400
@@ -240,3 +243,9 @@ def test_numpy_integers_are_taken_as_integers():
     assert {type(n) for n in (graph.threshold, graph.degree, graph.share_threshold)} == {int}
     values = {c: np.ones(2) for c in graph.clients}
     assert run(secure_sum(values, graph=graph)).raise_errors().results["server"].total.sum() == 10
+
+
+@pytest.mark.parametrize("how", [{"colluding": "x"}, {"dropouts": None}, {"colluding": True}])
+def test_fractions_that_are_no_numbers_are_refused(how):
+    with pytest.raises(ParameterError, match=f"{next(iter(how))} must be a number, got"):
+        MaskGraph.sparse(names(5), **how)

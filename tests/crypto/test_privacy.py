@@ -424,3 +424,19 @@ def test_randomised_response_refuses_what_is_no_class_or_epsilon():
     for epsilon in (0, -1, math.nan, math.inf, 701, "1", True):
         with pytest.raises(ParameterError, match="epsilon"):
             RandomizedResponse(epsilon)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_numbers_beyond_float64_are_refused(sign):
+    huge = sign * 10**400
+    for make in (
+        lambda: RandomizedResponse(huge),
+        lambda: LabelPrivacy(huge, 1e-5, 3),
+        lambda: LabelPrivacy(1.0, huge, 3),
+    ):
+        with pytest.raises(
+            ParameterError, match=r"(epsilon|delta) is too large for a number of 64"
+        ):
+            make()
+    with pytest.raises(ParameterError, match="noise_contributors must be "):
+        LabelPrivacy(1.0, 1e-5, huge)

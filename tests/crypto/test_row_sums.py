@@ -1,6 +1,7 @@
 """SecureRowSums in both modes: exact sums, dropouts, restarts, what the server sees, and lies."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -49,8 +50,14 @@ from xclp_crypto.protocols.secure_sum.row_sums_restart import (
     pair_masks,
     unmask_block,
 )
-from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload, rows_of_others
+from xclp_crypto.protocols.secure_sum.rows import (
+    RowSumsBlock,
+    RowSumsUpload,
+    rows_digest,
+    rows_of_others,
+)
 from xclp_crypto.protocols.secure_sum.secure_sum import sum_label
+from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import (
     blamed,
@@ -229,7 +236,7 @@ def test_two_sums_in_one_session_need_two_purposes():
 
         async def server(session, rng):
             return [
-                await secure_row_sums_server(session, rows, 2, 1 << 64, graph, p, mode=mode)
+                await secure_row_sums_server(session, rows, 2, codec, graph, p, mode=mode)
                 for p, mode in uses
             ]
 
@@ -251,7 +258,7 @@ def test_a_client_that_never_joined_is_not_asked(mode):
     graph = MaskGraph.complete(names(4))
     outcome = run(row_sums(values, rows, mode=mode), Faults(vanish={"c2": 0})).raise_errors()
     assert right(outcome, values, rows, graph, mode) == ("c0", "c1", "c3")
-    assert outcome.results[SERVER].lost == {"c2": "share"}
+    assert outcome.results[SERVER].lost == {"c2": "setup"}
 
 
 @pytest.mark.parametrize("modulus", [1 << 64, 1009])
@@ -304,8 +311,8 @@ def test_every_dropout_gives_the_sum_over_those_that_took_part(p, threshold, mod
         assert (
             set(stages)
             == {
-                "recover": {"share", "upload", "reveal", None},
-                "restart": {"share", "upload", None},
+                "recover": {"setup", "share", "upload", "reveal", None},
+                "restart": {"setup", "upload", None},
             }[mode]
         )
 
@@ -433,7 +440,7 @@ def cheating(script):
     """Clients of an honest sum with a server that follows `script(session, order)`."""
     values, rows = problem(4, 6)
 
-    async def server(session, owned, columns, modulus, graph, clients, mode):
+    async def server(session, owned, columns, codec, graph, clients, mode):
         return await script(session.io, owned)
 
     graph = MaskGraph.complete(names(4), 2)
@@ -445,16 +452,22 @@ def here(*names):
 
 
 EVERYBODY = ("c0", "c1", "c2", "c3")
+TERMS = sum_terms(
+    SERVER,
+    MaskGraph.complete(EVERYBODY, 2),
+    codec_for(EVERYBODY),
+    rows=rows_digest(problem(4, 6)[1]),
+).encode()
 
 
 async def ask(io, rows, *names):
-    await io.send(names, RowSumsRound(False, here(*names)))
+    await io.send(names, round_of(False, *names))
     sizes = {c: len(rows_of_others(rows, names, c)) for c in names}
     await io.gather(RowSumsUpload, names, rows=sizes, columns=2, modulus=1 << 64)
 
 
 def round_of(done, *names):
-    return RowSumsRound(done, here(*names))
+    return RowSumsRound(done, TERMS, here(*names))
 
 
 async def same_set_again(io, rows):
@@ -712,9 +725,10 @@ def test_a_server_that_names_other_survivors_is_named_and_gets_no_shares(named, 
     values, rows = problem(5, 6)
     graph = MaskGraph.complete(names(5), 2)
 
-    async def server(session, owned, columns, modulus, graph, clients, mode):
+    async def server(session, owned, columns, codec, graph, clients, mode):
         lab = sum_label(session, "row sums", graph)
-        await open_masks(session, graph, lab, session.clients)
+        terms = sum_terms(SERVER, graph, codec, rows=rows_digest(owned))
+        await open_masks(session, graph, lab, terms, session.clients)
         await session.io.send(("c0", "c1", "c3"), SumSurvivors(client_set(graph, named)))
 
     make = row_sums(values, rows, graph=graph, server=server)
@@ -746,12 +760,14 @@ def test_limit_server_and_owner_together_learn_a_late_clients_part(monkeypatch):
             masks.append(got)
         return got
 
-    async def server(session, owned, columns, modulus, graph, clients, mode):
+    async def server(session, owned, columns, codec, graph, clients, mode):
         io = session.io
         for part in (EVERYBODY, EVERYBODY[:3]):  # c3's upload "came too late"
             await io.send(EVERYBODY, round_of(False, *part))
             sizes = {c: len(rows_of_others(owned, part, c)) for c in part}
-            got = await io.gather(RowSumsUpload, part, rows=sizes, columns=columns, modulus=modulus)
+            got = await io.gather(
+                RowSumsUpload, part, rows=sizes, columns=columns, modulus=codec.modulus
+            )
             uploads.append((part, {c: m.values for c, m in got.items()}))
         return
 
@@ -768,3 +784,66 @@ def test_limit_server_and_owner_together_learn_a_late_clients_part(monkeypatch):
     learned = FixedPoint(BITS, parties=4).decode(sums[0] - sums[1])
     assert len(own) > 0
     assert np.allclose(learned, values["c3"][own], atol=2.0**-BITS)
+
+
+# Parties that were not given the same
+
+
+def other_codec(codec):
+    return replace(codec, fraction_bits=10)
+
+
+def other_rows(rows):
+    return {**rows, "c0": rows["c1"], "c1": rows["c0"]}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("field", "codec_of", "rows_of"),
+    [
+        ("fraction_bits", other_codec, dict),
+        ("rows", lambda codec: codec, other_rows),
+    ],
+)
+def test_a_client_with_another_codec_or_other_rows_ends_with_an_error_that_names_which(
+    mode, field, codec_of, rows_of
+):
+    values, rows = problem(4, 8)
+    rows = dict(zip(names(4), np.arange(8).reshape(4, 2), strict=True))
+
+    async def client(session, values, owned, codec, graph, rng, mode):
+        if session.io.name == "c1":
+            codec, owned = codec_of(codec), rows_of(owned)
+        return await secure_row_sums_client(session, values, owned, codec, graph, rng, mode=mode)
+
+    outcome = run(row_sums(values, rows, client=client, mode=mode))
+    finder = SERVER if mode == "recover" else "c1"  # whoever hears of the other's first
+    assert type(outcome.errors[finder]) is FaultyPeer
+    assert outcome.errors[finder].parties == (("c1",) if mode == "recover" else (SERVER,))
+    assert f"must agree on {field} (here " in str(outcome.errors[finder])
+    assert sent(outcome, "RowSumsUpload", "c1") == 0
+    assert "c1" not in outcome.results
+    if mode == "restart":  # the others go on without it
+        assert outcome.results[SERVER].survivors == ("c0", "c2", "c3")
+        assert right_row_sums(
+            outcome, values, rows, codec_for(values, BITS), MaskGraph.complete(names(4)), field
+        )
+
+
+@BOTH
+def test_a_codec_for_fewer_parties_than_clients_is_refused_by_everybody(mode):
+    values, rows = problem(4, 6)
+
+    async def client(session, values, owned, codec, graph, rng, mode):
+        few = replace(codec, parties=3)
+        return await secure_row_sums_client(session, values, owned, few, graph, rng, mode=mode)
+
+    async def server(session, owned, columns, codec, graph, clients, mode):
+        few = replace(codec, parties=3)
+        return await secure_row_sums_server(session, owned, columns, few, graph, mode=mode)
+
+    outcome = run(row_sums(values, rows, client=client, server=server, mode=mode))
+    assert set(outcome.errors) == {*names(4), SERVER}
+    for error in outcome.errors.values():
+        assert type(error) is ParameterError
+        assert "for sums of 3 values and the mask graph has 4 clients" in str(error)

@@ -51,6 +51,7 @@ from xclp_crypto.protocols.secure_sum.secure_sum import (
     check_upload,
     sum_label,
 )
+from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import blamed, every_corruption, every_dropout, run
@@ -275,7 +276,7 @@ def test_every_dropout_gives_the_sum_over_the_survivors_or_reveals_nothing(p, th
         assert (case.party in survivors) == (record.lost.get(case.party) in (None, "reveal")), case
         stages[record.lost.get(case.party)] += 1
     if threshold < p:
-        assert set(stages) == {"share", "upload", "reveal"}
+        assert set(stages) == {"setup", "share", "upload", "reveal"}
 
 
 @pytest.mark.parametrize("threshold", [2, 3, 4])
@@ -411,7 +412,9 @@ def cheating(script, *, graph=None, values=None):
 
 async def collect(session, graph, lab):
     """The honest part up to the uploads."""
-    masks = await open_masks(session, graph, lab, session.clients)
+    codec = FixedPoint(20, len(graph.clients))
+    terms = sum_terms(SERVER, graph, codec, shape=(3,))
+    masks = await open_masks(session, graph, lab, terms, session.clients)
     await session.io.gather(
         SumUpload, masks.clients, graph.threshold, rows=3, columns=1, modulus=1 << 64
     )
@@ -747,3 +750,87 @@ def test_a_mask_key_of_small_order_is_named(kind):
         assert type(error) is FaultyPeer
         assert error.parties == ("c1",)
         assert "small order" in str(error)
+
+
+# Parties that were not given the same
+
+
+def other(**options):
+    """A client whose graph, codec or values are made by these functions of the honest ones."""
+
+    async def client(session, values, codec, graph, rng):
+        if session.io.name == "c1":
+            values = options.get("values", lambda v: v)(values)
+            codec = options.get("codec", lambda c: c)(codec)
+            graph = options.get("graph", lambda g: g)(graph)
+        await secure_sum_client(session, values, codec, graph, rng)
+
+    return client
+
+
+DIFFERENT = {
+    "fraction_bits": {"codec": lambda c: replace(c, fraction_bits=10)},
+    "modulus": {"codec": lambda c: replace(c, modulus=1 << 63)},
+    "shape": {"values": lambda v: v.reshape(3, 1)},
+    "threshold": {"graph": lambda g: replace(g, threshold=2)},
+    "clients": {"graph": lambda g: replace(g, clients=(*g.clients[:3], "c9"))},
+}
+
+
+@pytest.mark.parametrize("field", DIFFERENT)
+def test_a_client_with_another_codec_shape_or_graph_is_named_before_any_upload(field):
+    """The sum would be silently scaled, or masks would not cancel."""
+    outcome = run(secure_sum(problem(4), client=other(**DIFFERENT[field])))
+    error = outcome.errors[SERVER]
+    assert type(error) is FaultyPeer
+    assert error.parties == ("c1",)
+    assert f"must agree on {field} (here " in str(error)
+    assert sent(outcome, "SumUpload") == 0
+    run(secure_sum(problem(4), client=other())).raise_errors()
+
+
+def test_a_client_with_another_share_threshold_is_named():
+    def lower(graph):
+        return replace(graph, share_threshold=2)
+
+    outcome = run(secure_sum(problem(4), client=other(graph=lower)))
+    for client in ("c0", "c2", "c3"):
+        assert outcome.errors[client].parties == ("c1",)
+        assert "of threshold 2 where" in str(outcome.errors[client])
+    assert sent(outcome, "SumUpload") == 0
+
+
+def test_a_codec_for_fewer_parties_than_clients_is_refused_by_everybody():
+    """With 4 values of 8 modulo 17 the total would be −2."""
+    codec = FixedPoint(0, parties=1, modulus=17)
+    graph = MaskGraph.complete(names(4))
+
+    async def client(session, rng):
+        await secure_sum_client(session, np.full(3, 8), codec, graph, rng)
+
+    async def server(session, rng):
+        return await secure_sum_server(session, (3,), codec, graph)
+
+    outcome = run(with_session(names(4), client, server))
+    assert set(outcome.errors) == {*names(4), SERVER}
+    for error in outcome.errors.values():
+        assert type(error) is ParameterError
+        assert "the codec is for sums of 1 values and the mask graph has 4 clients" in str(error)
+
+
+def test_a_client_that_its_graph_lacks_is_refused():
+    graph = MaskGraph.complete(("c0", "c2"))
+    outcome = run(secure_sum(problem(3), graph=graph))
+    assert type(outcome.errors["c1"]) is ParameterError
+    assert "'c1' is none of the clients of the mask graph: c0, c2" in str(outcome.errors["c1"])
+    assert outcome.results[SERVER].record.survivors == ("c0", "c2")
+
+
+@pytest.mark.parametrize("shape", [3, None, "3", (3.0,), (-1,), (None,)])
+def test_a_shape_that_is_none_is_refused(shape):
+    async def server(session, _, codec, graph, clients):
+        await secure_sum_server(session, shape, codec, graph, clients=clients)
+
+    error = run(secure_sum(problem(3), server=server)).errors[SERVER]
+    assert type(error) is ParameterError
+    assert "shape must be a tuple of integers ≥ 0, got" in str(error)

@@ -29,6 +29,7 @@ BITS = {c: np.eye(4, 9, k, dtype=np.uint8)[: k + 1] for k, c in enumerate(CLIENT
 SIZES = {c: len(b) for c, b in BITS.items()}
 ROWS = {c: np.flatnonzero(np.repeat(np.arange(3), [1, 2, 3]) == j) for j, c in enumerate(CLIENTS)}
 GRAPH = MaskGraph.complete(CLIENTS)
+CODEC = FixedPoint(40, parties=3)
 VALUES = {c: np.full((6, 2), j + 0.25) for j, c in enumerate(CLIENTS)}
 
 
@@ -76,9 +77,7 @@ def run(
         secret = await kind.seed_client(session, own)
         sizes = {c: SIZES[c] for c in session.clients}
         await method.client(session, BITS[io.name], sizes, secret, own)
-        block = await secure_row_sums_client(
-            session, VALUES[io.name], ROWS, FixedPoint(40, parties=3), GRAPH, own
-        )
+        block = await secure_row_sums_client(session, VALUES[io.name], ROWS, CODEC, GRAPH, own)
         return secret, session.numbers, block.values, session.authenticated
 
     async def server(io):
@@ -87,7 +86,7 @@ def run(
         )
         members = await kind.seed_server(session)
         distances = await method.server(session, 9, {c: SIZES[c] for c in session.clients})
-        await secure_row_sums_server(session, ROWS, 2, 1 << 64, GRAPH, clients=session.clients)
+        await secure_row_sums_server(session, ROWS, 2, CODEC, GRAPH, clients=session.clients)
         return members, session.numbers, distances.matrix
 
     roles: dict[str, Role] = dict.fromkeys(CLIENTS, client)
@@ -156,4 +155,4 @@ def test_either_setup_takes_identities_and_names_who_pins_others(kind):
     error = run(kind, pins={**pins, "ben": others}).errors[SERVER]
     assert isinstance(error, FaultyPeer)
     assert error.parties == ("ben",)
-    assert "must agree on identities" in str(error)
+    assert "must agree on identity of anna (here" in str(error)

@@ -328,7 +328,7 @@ def test_two_programs_that_pin_other_keys_do_not_get_to_the_distances():
     received, sent = with_pins(pins("receiver"), pins("sender", receiver=stranger.public))
     assert isinstance(received, FaultyPeer)
     assert received.parties == ("sender",)
-    assert "must agree on identities" in str(received)
+    assert "must agree on identity of receiver (here" in str(received)
     assert isinstance(sent, ProtocolError)
     own = Identities(stranger, PINNED)
     received, sent = with_pins(own, pins("sender"))
@@ -445,7 +445,7 @@ def test_with_identities_a_program_that_answers_in_the_receivers_place_is_notice
     key, parties = IdentityKey(bytes(32)), ("receiver", "sender")
 
     async def server(io):
-        hello = await io.recv(Hello, "sender", agreement=32, numbers=1, signature=64)
+        hello = await io.recv(Hello, "sender", agreement=48, numbers=1, signature=64)
         own = replace(hello, key=MALLORY)
         signature = key.sign(_signed_hello("receiver", own, parties))
         await io.send(

@@ -46,7 +46,7 @@ def late_row_sums(mode, make, faults=None):
 
     async def server_role(io):
         session = await key_exchange_server(io, CLIENTS, Agreement(), 0, rng.child(SERVER))
-        return await secure_row_sums_server(session, ROWS, COLUMNS, 1 << 64, graph, mode=mode)
+        return await secure_row_sums_server(session, ROWS, COLUMNS, codec, graph, mode=mode)
 
     roles = dict.fromkeys(CLIENTS, client_role) | {SERVER: server_role}
     return Simulation(faults=faults).run(roles)

@@ -409,7 +409,7 @@ def test_a_label_that_is_used_for_two_sums_would_tell_how_they_differ(monkeypatc
 
             session.io.send = send
             for purpose in ("first", "second"):
-                await secure_row_sums_server(session, ROWS, ENTRIES, M, GRAPH, purpose)
+                await secure_row_sums_server(session, ROWS, ENTRIES, codec, GRAPH, purpose)
 
         make = with_session(CLIENTS, client, server, seed=seed)
         run(make, Faults(vanish={"d": "share"})).raise_errors()

@@ -253,12 +253,12 @@ def _received(rng):
 
 def _round(rng):
     p = int(rng.integers(2, 20))
-    return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), _bits(rng, p))
+    return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), rng.bytes(56), _bits(rng, p))
 
 
 def _ready(rng):
     k = int(rng.integers(1, 20))
-    return {"neighbours": k}, SumReady(rng.bytes(32), _bits(rng, k))
+    return {"neighbours": k}, SumReady(rng.bytes(32), rng.bytes(56), _bits(rng, k))
 
 
 def _client_set(kind):

@@ -53,8 +53,9 @@ class FixedPoint:
     def __post_init__(self) -> None:
         for name in ("fraction_bits", "parties", "modulus"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool):
+            if not isinstance(value, int | np.integer) or isinstance(value, bool):
                 raise ParameterError(f"{name} must be an integer, got {value!r}")
+            object.__setattr__(self, name, int(value))
         if not 3 <= self.modulus <= MAX_MODULUS:
             raise ParameterError(f"modulus must be in 3 … 2^64, got {self.modulus}")
         ring = _power(self.modulus)
@@ -103,14 +104,16 @@ class FixedPoint:
         that mixes integers with floats is one of floats.
 
         Args:
-            values: float16/32/64, any integers, or bools, in any shape, also empty or 0-d.
+            values: float16/32/64, any integers, or bools, in any shape, also empty or 0-d. A
+                masked array must not hide any.
             client: whose values these are, for the errors.
 
         Returns:
             `residue_dtype(modulus)`, in the shape of `values`.
 
         Raises:
-            DataError: NaN, infinity or something that is no real number; names client, row, column.
+            DataError: NaN, infinity, a hidden value of a masked array, or something that is no
+                real number; names client, row, column.
             EncodingOverflow: a value above the limit; names client, row and column, the limit, and
                 the power of two that would do as the modulus. The value itself is not shown.
         """
@@ -152,6 +155,17 @@ class FixedPoint:
         """
         return np.asarray(np.ldexp(self._lift(residues).astype(np.float64), -self.fraction_bits))
 
+    def decode_numbers(self, residues: Residues) -> NDArray[np.float64 | np.int64]:
+        """Decode residues exactly to int64 where there are no fraction bits, else as `decode`.
+
+        Args:
+            residues: as for `decode`.
+
+        Raises:
+            DataError: as from `decode`.
+        """
+        return self.decode(residues) if self.fraction_bits else self.decode_integers(residues)
+
     def decode_integers(self, residues: Residues) -> NDArray[np.int64]:
         """Decode residues, or sums of them mod m, without going through floats.
 
@@ -190,10 +204,7 @@ class FixedPoint:
 
     def _checked(self, values: ArrayLike, client: str | None) -> NDArray[Any]:
         """Return the values as an array of floats, integers or bools that can be encoded."""
-        try:
-            array = np.asarray(values)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise DataError(f"{_who(client)}the values do not form an array: {error}") from None
+        array = as_array(values, client)
         match array.dtype.kind:
             case "f" if array.dtype.itemsize <= 8:
                 self._check_floats(array, client)
@@ -202,10 +213,10 @@ class FixedPoint:
             case kind:
                 if kind == "O":
                     self._refuse_huge_integers(array, client)
-                raise DataError(
-                    f"{_who(client)}cannot encode dtype {array.dtype}; "
-                    "use float64, integers or bools"
-                )
+                advice = "use float64, integers or bools"
+                if kind in "fO":
+                    advice = "convert the array first, by astype(np.float64) or astype(np.int64)"
+                raise DataError(f"{_who(client)}cannot encode dtype {array.dtype}; {advice}")
         return array
 
     def _check_floats(self, x: NDArray[Any], client: str | None) -> None:
@@ -240,13 +251,42 @@ class FixedPoint:
     ) -> NoReturn:
         # p·|X| ≤ 2^(needed−1) − 1.
         needed = (self.parties * math.ceil(size * 2**self.fraction_bits)).bit_length() + 1
+        remedies = ["fewer fraction bits"] if self.fraction_bits else []
+        if self.modulus < MAX_MODULUS:
+            remedies.append("a larger modulus (at most 2^64)")
+        advice = "scale the values down"
+        if remedies:
+            advice = f"use {' or '.join(remedies)}, or {advice}"
         raise EncodingOverflow(
             f"{_who(client)}{_where(position, shape)}the value is too large: with {self.parties} "
             f"parties, {self.fraction_bits} fraction bits and modulus {_power(self.modulus)}, |x| "
             f"may be at most {self.max_abs!r}; this one needs a modulus of "
-            f"2^{needed}. Use fewer fraction bits, a larger modulus (at most 2^64), or scale the "
-            "values down"
+            f"2^{needed}. {advice[0].upper()}{advice[1:]}"
         )
+
+
+def as_array(values: ArrayLike, client: str | None = None) -> NDArray[Any]:
+    """Return values as an array.
+
+    Args:
+        values: whatever NumPy makes an array of.
+        client: whose values these are, for the errors.
+
+    Raises:
+        DataError: NumPy makes none, or values are hidden by a mask; names client and place.
+    """
+    if isinstance(values, np.ma.MaskedArray):
+        hidden = np.ma.getmaskarray(values)
+        if hidden.any():
+            place = _where(np.argmax(hidden), hidden.shape)
+            raise DataError(
+                f"{_who(client)}{place}the value is masked; fill masked values first, for instance "
+                "by .filled(0)"
+            )
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"{_who(client)}the values do not form an array: {error}") from None
 
 
 def _power(modulus: int) -> str:

@@ -4,7 +4,7 @@
 
     client u                                                       server
     SumShares(mask key, shares of its secret and of b_u) ───────────────────────▶ every neighbour v
-    SumReady(mask key, whose shares arrived) ─────────────────────▶
+    SumReady(mask key, terms of the sum, whose shares arrived) ───▶
                       ◀──────────────────────────────────────────── SumClients(who takes part)
     upload of x_u + PRG(b_u) + Σ_v ±PRG(s_uv) ────────────────────▶
                       ◀──────────────────────────────────────────── SumSurvivors(who uploaded)
@@ -49,10 +49,11 @@ from xclp_crypto.errors import (
     ReuseError,
     TooFewParties,
 )
-from xclp_crypto.params import SEED_BYTES
+from xclp_crypto.params import SEED_BYTES, Agreement
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
 from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, share_secret
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
@@ -91,26 +92,31 @@ class SumShares(Message):
 
 @dataclass(frozen=True, repr=False)
 class SumReady(Message):
-    """A client's mask key, and which neighbours' shares it holds. Size: 32 + ⌈k/8⌉ bytes."""
+    """A client's mask key, the terms of its sum, and which neighbours' shares it holds.
+
+    Size: 32 + 56 + ⌈k/8⌉ bytes.
+    """
 
     TAG = 0x0422
     mask_key: bytes
+    terms: bytes
     have: NDArray[np.bool_]
 
     @staticmethod
     def size(*, neighbours: int) -> int:
-        """Return 32 + ⌈k/8⌉."""
-        return KEY_BYTES + (neighbours + 7) // 8
+        """Return 32 + 56 + ⌈k/8⌉."""
+        return KEY_BYTES + TERMS_BYTES + (neighbours + 7) // 8
 
     def write(self, out: Writer) -> None:
         """See `Message.write`."""
         out.raw(self.mask_key)
+        out.raw(self.terms)
         out.bits(self.have)
 
     @classmethod
     def read(cls, data: Reader, *, neighbours: int) -> SumReady:
         """See `Message.read`."""
-        return cls(data.raw(KEY_BYTES), data.bits(neighbours))
+        return cls(data.raw(KEY_BYTES), data.raw(TERMS_BYTES), data.bits(neighbours))
 
 
 class _ClientSet:
@@ -190,9 +196,10 @@ class SumRecord:
 
     Attributes:
         survivors: clients whose values the sum has.
-        lost: the others and the stage in which each was missing: ``share`` before its masks were
-            agreed on, ``upload`` afterwards. A survivor that was missing in ``reveal`` is listed
-            as well: the sum has its values, but it may not have heard the result.
+        lost: the others and the stage in which each was missing: ``setup`` if it is not in the
+            session, ``share`` before its masks were agreed on, ``upload`` afterwards. A survivor
+            that was missing in ``reveal`` is listed as well: the sum has its values, but it may not
+            have heard the result.
     """
 
     survivors: tuple[str, ...]
@@ -302,7 +309,7 @@ class ClientMasks(Secret):
 
 
 async def agree_on_masks(
-    session: Session, graph: MaskGraph, lab: bytes, rng: Rng
+    session: Session, graph: MaskGraph, lab: bytes, terms: Agreement, rng: Rng
 ) -> ClientMasks | None:
     """Share this client's secrets and learn who takes part; None if it comes too late.
 
@@ -310,6 +317,7 @@ async def agree_on_masks(
         session: the session.
         graph: who shares with whom.
         lab: label of this sum, given out once.
+        terms: what all parties of this sum must have in common.
         rng: source of the mask key, the seed and the shares.
 
     Raises:
@@ -329,7 +337,7 @@ async def agree_on_masks(
         for data in (message.key_share, message.seed_share):
             _checked_share(graph, data, index, peer)
     have = np.array([c in got for c in near], dtype=np.bool_)
-    await io.send(SERVER, SumReady(own.public.encode(), have))
+    await io.send(SERVER, SumReady(own.public.encode(), terms.encode(), have))
     chosen = await io.recv(SumClients, SERVER, clients=len(graph.clients))
     clients = members(graph, chosen.clients)
     if me not in clients:
@@ -459,7 +467,7 @@ class ServerMasks:
 
 
 async def open_masks(
-    session: Session, graph: MaskGraph, lab: bytes, clients: Collection[str]
+    session: Session, graph: MaskGraph, lab: bytes, terms: Agreement, clients: Collection[str]
 ) -> ServerMasks:
     """Learn which clients hold each other's shares, and tell them who takes part.
 
@@ -467,9 +475,11 @@ async def open_masks(
         session: the server's session.
         graph: who shares with whom.
         lab: label of this sum.
+        terms: what all parties of this sum must have in common.
         clients: those to wait for.
 
     Raises:
+        FaultyPeer: a client has other terms, which are named.
         TooFewParties: fewer than the threshold take part, or too few neighbours of one of them.
     """
     io = session.io
@@ -479,6 +489,8 @@ async def open_masks(
     ready = await io.gather(
         SumReady, asked, graph.threshold, neighbours={c: len(near[c]) for c in asked}
     )
+    for client, message in ready.items():
+        terms.require_same(message.terms, client)
     held = {
         c: {n for n, here in zip(near[c], message.have, strict=True) if here}
         for c, message in ready.items()
@@ -537,12 +549,16 @@ async def close_masks(
     io, graph = session.io, masks.graph
     masks.require_recoverable(survivors, io.current_step)
     await io.send(tuple(informed), SumSurvivors(client_set(graph, survivors)))
-    reveals = await io.gather(
-        SumReveal,
-        survivors,
-        min(graph.threshold, graph.share_threshold),
-        count={c: len(masks.neighbours[c]) + 1 for c in survivors},
-    )
+    try:
+        reveals = await io.gather(
+            SumReveal,
+            survivors,
+            min(graph.threshold, graph.share_threshold),
+            count={c: len(masks.neighbours[c]) + 1 for c in survivors},
+        )
+    except TooFewParties as error:
+        reason = "those that are left do not answer once they find too few of each other"
+        raise TooFewParties(error.step, error.present, error.needed, reason) from None
     shares: dict[str, list[Share]] = {c: [] for c in masks.clients}
     for holder, message in reveals.items():
         index = graph.indices[holder]
@@ -624,6 +640,7 @@ def strip_pair_masks(
 
 
 def record(
+    session: Session,
     graph: MaskGraph,
     masks: ServerMasks,
     survivors: Collection[str],
@@ -631,7 +648,8 @@ def record(
 ) -> SumRecord:
     """Return who survived, and in which stage each of the others was lost."""
     left = set(survivors)
-    stages = (("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
+    joined = session.numbers
+    stages = (("setup", joined), ("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
     lost = {}
     for client in graph.clients:
         stage = next((name for name, present in stages if client not in present), None)

@@ -93,8 +93,8 @@ async def ideal_sum_server(
     count = math.prod(shape)
     asked = tuple(c for c in graph.clients if clients is None or c in clients)
     total, survivors = await _gather(session, asked, graph, count, 1, codec.modulus)
-    lost = {c: "upload" for c in graph.clients if c not in survivors}
-    return SecureSum(codec.decode(total).reshape(shape), SumRecord(survivors, lost))
+    lost = _lost(session, graph.clients, survivors)
+    return SecureSum(codec.decode_numbers(total).reshape(shape), SumRecord(survivors, lost))
 
 
 async def ideal_row_sums_client(
@@ -130,7 +130,7 @@ async def ideal_row_sums_server(
     session: Session,
     rows: Rows,
     columns: int,
-    modulus: int,
+    codec: FixedPoint,
     graph: MaskGraph,
     purpose: str = PURPOSE,
     *,
@@ -138,13 +138,19 @@ async def ideal_row_sums_server(
     mode: Mode = "recover",
 ) -> SumRecord:
     """See `secure_row_sums_server`."""
-    n = check_rows(rows)
+    n, modulus = check_rows(rows), codec.modulus
     asked = tuple(c for c in rows if clients is None or c in clients)
     total, survivors = await _gather(session, asked, graph, n, columns, modulus)
     here = np.array([c in survivors for c in rows])
     for client in (c for c in rows if c in session.clients):
         await session.io.send(client, IdealBlock(here, total[rows[client]], modulus))
-    return SumRecord(survivors, {c: "upload" for c in rows if c not in survivors})
+    return SumRecord(survivors, _lost(session, rows, survivors))
+
+
+def _lost(session: Session, clients: Collection[str], survivors: Collection[str]) -> dict[str, str]:
+    """Return the stage in which each of the clients that are not in the sum was missing."""
+    joined = session.numbers
+    return {c: "upload" if c in joined else "setup" for c in clients if c not in survivors}
 
 
 async def _gather(

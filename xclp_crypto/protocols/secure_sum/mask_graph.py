@@ -118,6 +118,10 @@ class MaskGraph:
         Raises:
             ParameterError: fractions out of range.
         """
+        for name, fraction in (("colluding", colluding), ("dropouts", dropouts)):
+            real = isinstance(fraction, int | float | np.integer | np.floating)
+            if not real or isinstance(fraction, bool):
+                raise ParameterError(f"{name} must be a number, got {fraction!r}")
         if not (colluding >= 0 and dropouts >= 0 and colluding + dropouts < 1):
             raise ParameterError(
                 "colluding and dropouts must be fractions with a sum below 1, got "
@@ -125,17 +129,23 @@ class MaskGraph:
             )
         p = len(clients)
         found = _sparse_parameters(p, colluding, dropouts)
-        if found is None:
-            return cls.complete(clients, threshold)
         if threshold is None:
             threshold = max(MIN_CLIENTS, p - int(np.ceil(dropouts * p)))
+        if found is None:
+            return cls.complete(clients, threshold)
         return cls(tuple(clients), threshold, *found)
 
     @classmethod
     def choose(
         cls, clients: Sequence[str], threshold: int | None = None, *, sparse: bool | None = None
     ) -> MaskGraph:
-        """Return a complete graph, or a sparse one; None leaves it to the number of clients."""
+        """Return a complete graph, or a sparse one; None leaves it to the number of clients.
+
+        Raises:
+            ParameterError: `sparse` is no bool, or another parameter is out of range.
+        """
+        if sparse is not None and not isinstance(sparse, bool | np.bool_):
+            raise ParameterError(f"sparse must be True, False or None, got {sparse!r}")
         if sparse is None:
             sparse = len(clients) > MAX_COMPLETE
         return (cls.sparse if sparse else cls.complete)(clients, threshold)

@@ -24,8 +24,9 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import row_sums_recover, row_sums_restart
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
-from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, check_rows
+from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, check_rows, rows_digest
 from xclp_crypto.protocols.secure_sum.secure_sum import check_upload, sum_label
+from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng
 
@@ -75,6 +76,8 @@ def secure_row_sums_client(
         noise: (n, c) residues to add to what is uploaded, for differential privacy.
 
     Raises:
+        ParameterError: the rows are no partition, the graph lacks this client, or it has more
+            clients than the codec is for.
         DataError, EncodingOverflow: a value cannot be encoded; nothing was sent, or with a function
             nothing that depends on a value.
         Excluded: the others went on without this client (``restart``).
@@ -83,6 +86,7 @@ def secure_row_sums_client(
     """
     check_mode(mode)
     n = check_rows(rows)
+    terms = sum_terms(session.io.name, graph, codec, rows=rows_digest(rows))
     make, held = (values, []) if callable(values) else (None, [_encode(values, n, codec, session)])
 
     def encode() -> Residues:  # the caller has the only reference
@@ -92,7 +96,7 @@ def secure_row_sums_client(
     role = row_sums_recover.row_sums_client
     if mode == "restart":
         role = row_sums_restart.row_sums_client
-    return role(session, encode, rows, codec, graph, lab, rng, noise)
+    return role(session, encode, rows, codec, graph, lab, terms, rng, noise)
 
 
 def _encode(values: NDArray[np.float64], n: int, codec: FixedPoint, session: Session) -> Residues:
@@ -107,7 +111,7 @@ async def secure_row_sums_server(
     session: Session,
     rows: Rows,
     columns: int,
-    modulus: int,
+    codec: FixedPoint,
     graph: MaskGraph,
     purpose: str = PURPOSE,
     *,
@@ -120,24 +124,27 @@ async def secure_row_sums_server(
         session: the server's session.
         rows: by client of the graph, its rows; a partition of 0 … n−1.
         columns: c.
-        modulus: of the clients' codec.
+        codec: the fixed-point code, the same as the clients'.
         graph: who shares masks with whom, and the threshold.
         purpose: tells several sums of one session apart.
         clients: those to wait for, by default all of the graph.
         mode: how to go on without a client that vanished.
 
     Raises:
+        ParameterError: the rows are no partition, or the graph has more clients than the codec is
+            for.
         TooFewParties: fewer than the threshold are left; nothing was revealed.
-        FaultyPeer: a client does not follow the protocol.
+        FaultyPeer: a client has another graph, codec or rows, or does not follow the protocol.
     """
     check_mode(mode)
-    check_upload(check_rows(rows) * columns, modulus)
+    check_upload(check_rows(rows) * columns, codec.modulus)
+    terms = sum_terms(session.io.name, graph, codec, rows=rows_digest(rows))
     lab = sum_label(session, purpose, graph)
     role = row_sums_recover.row_sums_server
     if mode == "restart":
         role = row_sums_restart.row_sums_server
     asked = graph.clients if clients is None else clients
-    return await role(session, rows, columns, modulus, graph, lab, asked)
+    return await role(session, rows, columns, codec.modulus, graph, lab, terms, asked)
 
 
 def bytes_per_link(

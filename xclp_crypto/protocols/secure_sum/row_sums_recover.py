@@ -34,6 +34,7 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import double_masks
 from xclp_crypto.protocols.secure_sum.double_masks import (
@@ -114,13 +115,14 @@ async def row_sums_client(
     codec: FixedPoint,
     graph: MaskGraph,
     lab: bytes,
+    terms: Agreement,
     rng: Rng,
     noise: Residues | None,
 ) -> RowSums:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
     io, me, modulus, own = session.io, session.io.name, codec.modulus, rows[session.io.name]
     with io.step("share"):
-        masks = await agree_on_masks(session, graph, lab, rng)
+        masks = await agree_on_masks(session, graph, lab, terms, rng)
     at_own: dict[str, Residues] = {}
     with io.step("upload"):
         encoded = await io.compute(encode)
@@ -164,6 +166,7 @@ async def row_sums_server(
     modulus: int,
     graph: MaskGraph,
     lab: bytes,
+    terms: Agreement,
     clients: Collection[str],
 ) -> SumRecord:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_server`."""
@@ -171,7 +174,7 @@ async def row_sums_server(
     others = {c: rows_of_others(rows, order, c) for c in order}
     total = np.zeros((sum(map(len, rows.values())), columns), residue_dtype(modulus))
     with io.step("share"):
-        masks = await open_masks(session, graph, lab, clients)
+        masks = await open_masks(session, graph, lab, terms, clients)
 
     def add_upload(client: str, message: RowSumsUpload) -> None:
         added = total[others[client]]
@@ -193,7 +196,7 @@ async def row_sums_server(
     with io.step("result"):
         for client in order:
             await io.send(client, RowSumsBlock(total[rows[client]], modulus))
-    return double_masks.record(graph, masks, survivors, revealed)
+    return double_masks.record(session, graph, masks, survivors, revealed)
 
 
 def bytes_per_link(

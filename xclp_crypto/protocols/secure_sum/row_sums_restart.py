@@ -3,7 +3,7 @@
 ::
 
     client k                                                       server
-                     ◀────────────────────── RowSumsRound(who takes part, done?)
+                     ◀────────────────────── RowSumsRound(terms of the sum, who takes part, done?)
     RowSumsUpload(Z_k + Σ_m ±PRG(s_km), without the rows of k) ──▶
                      ◀────────────────────── RowSumsBlock(Σ_{k≠j} uploads, rows of j)
 
@@ -38,6 +38,7 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import Excluded, FaultyPeer
+from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
@@ -48,6 +49,7 @@ from xclp_crypto.protocols.secure_sum.rows import (
     RowSumsUpload,
     rows_of_others,
 )
+from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
@@ -56,29 +58,31 @@ from xclp_crypto.wire import Message, Reader, Writer
 
 @dataclass(frozen=True, repr=False)
 class RowSumsRound(Message):
-    """Which clients take part in an attempt, or took part in the one that is done.
+    """Which clients take part in an attempt, or took part in the one that is done; and the terms.
 
-    Size: 1 + ⌈p/8⌉ bytes.
+    Size: 1 + 56 + ⌈p/8⌉ bytes.
     """
 
     TAG = 0x0401
     done: bool
+    terms: bytes
     clients: NDArray[np.bool_]
 
     @staticmethod
     def size(*, clients: int) -> int:
-        """Return 1 + ⌈p/8⌉."""
-        return 1 + (clients + 7) // 8
+        """Return 1 + 56 + ⌈p/8⌉."""
+        return 1 + TERMS_BYTES + (clients + 7) // 8
 
     def write(self, out: Writer) -> None:
         """See `Message.write`."""
         out.bits(np.array([self.done]))
+        out.raw(self.terms)
         out.bits(self.clients)
 
     @classmethod
     def read(cls, data: Reader, *, clients: int) -> RowSumsRound:
         """See `Message.read`."""
-        return cls(bool(data.bits(1)[0]), data.bits(clients))
+        return cls(bool(data.bits(1)[0]), data.raw(TERMS_BYTES), data.bits(clients))
 
 
 def pair_masks(
@@ -136,6 +140,7 @@ async def row_sums_client(
     codec: FixedPoint,
     graph: MaskGraph,
     lab: bytes,
+    terms: Agreement,
     rng: Rng,
     noise: Residues | None,
 ) -> RowSums:
@@ -148,6 +153,7 @@ async def row_sums_client(
     attempt = 0
     while True:
         status = await io.recv(RowSumsRound, SERVER, clients=len(order))
+        terms.require_same(status.terms, SERVER)
         clients = tuple(c for c, here in zip(order, status.clients, strict=True) if here)
         if me not in clients:
             raise Excluded(me, io.current_step)
@@ -195,6 +201,7 @@ async def row_sums_server(
     modulus: int,
     graph: MaskGraph,
     lab: bytes,
+    terms: Agreement,
     clients: Collection[str],
 ) -> SumRecord:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_server`."""
@@ -205,7 +212,7 @@ async def row_sums_server(
     informed = asked
     while True:
         here = np.array([c in asked for c in order])
-        await io.send(informed, RowSumsRound(False, here))
+        await io.send(informed, RowSumsRound(False, terms.encode(), here))
         others = {c: rows_of_others(rows, asked, c) for c in asked}
         total = np.zeros((n, columns), residue_dtype(modulus))
 
@@ -227,11 +234,12 @@ async def row_sums_server(
         if len(got) == len(asked):
             break
         asked = got
-    await io.send(informed, RowSumsRound(True, here))
+    await io.send(informed, RowSumsRound(True, terms.encode(), here))
     with io.step("result"):
         for client in asked:
             await io.send(client, RowSumsBlock(total[rows[client]], modulus))
-    lost = {c: "share" if c not in informed else "upload" for c in graph.clients if c not in asked}
+    joined = session.numbers
+    lost = {c: "upload" if c in joined else "setup" for c in graph.clients if c not in asked}
     return SumRecord(asked, lost)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.wire import Message, ResidueFields
@@ -53,17 +55,48 @@ def rows_of_others(rows: Rows, clients: Sequence[str], me: str) -> NDArray[np.in
     return np.sort(np.concatenate(others)) if others else np.zeros(0, dtype=np.intp)
 
 
-def check_rows(rows: Rows) -> int:
+def rows_digest(rows: Rows) -> str:
+    """Return a digest of who owns which rows, in the order of the clients."""
+    digest = hashlib.sha256()
+    for client, own in rows.items():
+        digest.update(label("rows", client, own.astype("<i8").tobytes()))
+    return digest.hexdigest()
+
+
+def check_rows(rows: Rows, n: int | None = None) -> int:
     """Return n; refuse rows that are not a partition of 0 … n−1.
 
+    Args:
+        rows: by client, its rows.
+        n: how many rows there are, by default as many as the clients own together.
+
     Raises:
-        ParameterError: a row belongs to two clients or to none.
+        ParameterError: a row belongs to two clients or to none; names row and clients.
     """
-    stacked = np.concatenate(list(rows.values())) if rows else np.zeros(0, dtype=np.intp)
-    owners, counts = np.unique(stacked, return_counts=True)
+    sizes = [len(own) for own in rows.values()]
+    if n is None:
+        n = sum(sizes)
+    stacked = np.concatenate([np.zeros(0, dtype=np.intp), *rows.values()])
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    clients = tuple(rows)
+    outside = np.flatnonzero((stacked < 0) | (stacked >= n))
+    if len(outside):
+        row, client = int(stacked[outside[0]]), clients[owner[outside[0]]]
+        raise ParameterError(
+            f"client {client!r} owns row {row}, but the clients' rows must be a partition of "
+            f"0 … {n - 1}"
+        )
+    counts = np.bincount(stacked, minlength=n)
     if (counts > 1).any():
-        raise ParameterError(f"row {int(owners[counts > 1][0])} belongs to more than one client")
-    n = len(stacked)
-    if n and (int(owners[0]) < 0 or int(owners[-1]) >= n):
-        raise ParameterError(f"the clients' rows must be a partition of 0 … {n - 1}")
+        row = int(np.argmax(counts > 1))
+        owners = tuple(dict.fromkeys(clients[i] for i in owner[stacked == row]))
+        if len(owners) == 1:
+            raise ParameterError(f"client {owners[0]!r} has row {row} more than once")
+        raise ParameterError(
+            f"row {row} belongs to more than one client: {owners[0]!r} and {owners[1]!r}"
+        )
+    if (counts == 0).any():
+        raise ParameterError(
+            f"row {int(np.argmin(counts))} of 0 … {n - 1} belongs to none of the clients"
+        )
     return n

@@ -15,6 +15,7 @@ neighbourhood learn a client's value; fewer learn the sum of the others.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
     reveal_shares,
 )
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
@@ -58,11 +60,12 @@ class SecureSum:
     """What the server holds after SecureSum.
 
     Attributes:
-        total: float64, the sum over the survivors, in the shape of the values.
+        total: the sum over the survivors, in the shape of the values; int64 and exact if the codec
+            has no fraction bits, else float64.
         record: who survived, and when the others were lost.
     """
 
-    total: NDArray[np.float64]
+    total: NDArray[np.float64 | np.int64]
     record: SumRecord
 
 
@@ -79,6 +82,21 @@ def check_upload(count: int, modulus: int) -> None:
             f"{ring.wire_bytes(modulus)} bytes; sum them in several parts, each under a purpose "
             "of its own"
         )
+
+
+def check_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape as a tuple of plain integers.
+
+    Raises:
+        ParameterError: it is none.
+    """
+    try:
+        sizes = tuple(operator.index(n) for n in shape)
+    except TypeError:
+        sizes = (-1,)
+    if min(sizes, default=0) < 0:
+        raise ParameterError(f"shape must be a tuple of integers ≥ 0, got {shape!r}")
+    return sizes
 
 
 def sum_label(session: Session, purpose: str, graph: MaskGraph) -> bytes:
@@ -107,17 +125,21 @@ async def secure_sum_client(
         purpose: tells several sums of one session apart.
 
     Raises:
+        ParameterError: the graph lacks this client, or has more clients than the codec is for.
         DataError, EncodingOverflow: a value cannot be encoded; nothing was sent.
         Excluded: the others went on without this client.
         TooFewParties: too few are left; nothing was revealed.
         FaultyPeer: another party does not follow the protocol.
     """
     io, modulus = session.io, codec.modulus
-    total = np.ascontiguousarray(codec.encode(values, client=io.name)).reshape(-1, 1)
+    encoded = codec.encode(values, client=io.name)
+    terms = sum_terms(session.io.name, graph, codec, shape=encoded.shape)
+    total = np.ascontiguousarray(encoded).reshape(-1, 1)
+    del encoded
     check_upload(total.size, modulus)
     lab = sum_label(session, purpose, graph)
     with io.step("share"):
-        masks = await agree_on_masks(session, graph, lab, rng)
+        masks = await agree_on_masks(session, graph, lab, terms, rng)
         if masks is None:
             raise Excluded(io.name, io.current_step)
     with io.step("upload"):
@@ -145,21 +167,25 @@ async def secure_sum_server(
     Args:
         session: the server's session.
         shape: of every client's values.
-        codec: the fixed-point code.
+        codec: the fixed-point code, the same as the clients'.
         graph: who shares masks with whom, and the threshold.
         purpose: tells several sums of one session apart.
         clients: those to wait for, by default all of the graph.
 
     Raises:
+        ParameterError: the shape is none, or the graph has more clients than the codec is for.
         TooFewParties: fewer than the threshold are left; nothing was revealed.
-        FaultyPeer: a client does not follow the protocol.
+        FaultyPeer: a client has another graph, codec or shape, or does not follow the protocol.
     """
     io, modulus = session.io, codec.modulus
+    shape = check_shape(shape)
     count = math.prod(shape)
     check_upload(count, modulus)
+    terms = sum_terms(session.io.name, graph, codec, shape=shape)
     lab = sum_label(session, purpose, graph)
     with io.step("share"):
-        masks = await open_masks(session, graph, lab, graph.clients if clients is None else clients)
+        asked = graph.clients if clients is None else clients
+        masks = await open_masks(session, graph, lab, terms, asked)
     total = np.zeros((count, 1), residue_dtype(modulus))
 
     def add_upload(client: str, message: SumUpload) -> None:
@@ -177,8 +203,8 @@ async def secure_sum_server(
         )
     with io.step("reveal"):
         revealed = await close_masks(session, masks, survivors, total, modulus, masks.clients)
-    record = double_masks.record(graph, masks, survivors, revealed)
-    return SecureSum(codec.decode(total).reshape(shape), record)
+    record = double_masks.record(session, graph, masks, survivors, revealed)
+    return SecureSum(codec.decode_numbers(total).reshape(shape), record)
 
 
 def bytes_per_link(graph: MaskGraph, count: int, modulus: int) -> dict[tuple[str, str], int]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.identity import Identity, IdentityKey
@@ -57,7 +55,7 @@ class Identities(Secret):
         return self.pinned[party]
 
     def bind(self, agreement: Agreement, me: str, invited: Sequence[str]) -> Agreement:
-        """Return the agreement with a field more, the digest of the identities in this session.
+        """Return the agreement with a field more for each party, the identity pinned for it.
 
         Args:
             agreement: what the parties agree on beside their identities.
@@ -67,13 +65,10 @@ class Identities(Secret):
         Raises:
             ParameterError: an identity is missing, or that of `me` is not that of the own key.
         """
-        parties = (*invited, SERVER)
-        digest = hashlib.sha256(
-            label("identities", *(x for p in parties for x in (p, self.of(p).encode())))
-        ).hexdigest()
+        pinned = {f"identity of {p}": self.of(p).to_text() for p in (*invited, SERVER)}
         if self.own.public != self.of(me):
             raise ParameterError(
                 f"the own key of {me} is {self.own.public.to_text()}, but "
                 f"{self.of(me).to_text()} is pinned for it"
             )
-        return Agreement(**agreement.fields, identities=digest)
+        return Agreement(**agreement.fields, **pinned)

@@ -317,14 +317,22 @@ async def key_exchange_server(
         agreement = identities.bind(agreement, io.name, invited)
     signature_bytes = 0 if identities is None else SIGNATURE_BYTES
     own = await io.compute(KeyPair.generate, rng)
-    hellos = await io.gather(
-        Hello,
-        invited,
-        at_least,
-        agreement=agreement.size,
-        numbers=numbers,
-        signature=signature_bytes,
-    )
+    try:
+        hellos = await io.gather(
+            Hello,
+            invited,
+            at_least,
+            agreement=agreement.size,
+            numbers=numbers,
+            signature=signature_bytes,
+        )
+    except FaultyPeer as error:
+        how = "without identities" if identities is None else "with identities"
+        raise FaultyPeer(
+            error.parties,
+            f"{error.reason}; this party runs {how} and {len(agreement.fields)} agreed parameters, "
+            "and all parties must do the same",
+        ) from None
     for client, hello in hellos.items():
         agreement.require_same(hello.agreement, client)
     if identities is not None:

@@ -1,0 +1,50 @@
+"""What all parties of one secure sum must have in common, compared before anything is uploaded."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import DIGEST_BYTES, Agreement
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.setup import SERVER
+
+TERMS_BYTES: Final = 7 * DIGEST_BYTES
+"""Bytes of the digests of all terms: six that every sum has, and the shape or the rows."""
+
+
+def sum_terms(
+    me: str, graph: MaskGraph, codec: FixedPoint, **values: str | tuple[int, ...]
+) -> Agreement:
+    """Return the terms of a sum; a sum whose parties have other ones would be silently wrong.
+
+    Args:
+        me: the party that asks.
+        graph: who shares masks with whom.
+        codec: the fixed-point code.
+        values: the ``shape`` of the values, or a digest of the ``rows``.
+
+    Raises:
+        ParameterError: the codec is for fewer parties than the graph has clients, so that their sum
+            might wrap; or this client is not in the graph.
+    """
+    if codec.parties < len(graph.clients):
+        raise ParameterError(
+            f"the codec is for sums of {codec.parties} values and the mask graph has "
+            f"{len(graph.clients)} clients: their sum might not fit; use "
+            f"FixedPoint(…, parties={len(graph.clients)})"
+        )
+    if me not in (SERVER, *graph.clients):
+        raise ParameterError(
+            f"{me!r} is none of the clients of the mask graph: {', '.join(graph.clients)}"
+        )
+    return Agreement(
+        clients=tuple(map(str, graph.clients)),  # not the repr of a NumPy string
+        threshold=graph.threshold,
+        degree=graph.degree,
+        share_threshold=graph.share_threshold,
+        fraction_bits=codec.fraction_bits,
+        modulus=codec.modulus,
+        **values,
+    )
