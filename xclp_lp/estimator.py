@@ -78,7 +78,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             not matter; ``lowest-index`` keeps exactly k.
         classes: all class labels; by default those that occur, which in a real federation
             everybody would have to know beforehand.
-        fraction_bits: fractional bits of the fixed-point scores.
+        fraction_bits: fractional bits of the fixed-point scores, at least 30 + log2(clients)
+            unless there is noise in the sums.
         threshold: fewest clients with which a run goes on; by default 2, and in the secure sums a
             majority.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
@@ -449,6 +450,7 @@ def _require_usable(plan: Plan) -> None:
                 f"{field} needs {count(needed, 'client')} or more, got {len(sizes)}"
             )
     params.require_accountant()
+    params.require_resolution(len(sizes))
     params.require_rows(sum(sizes.values()))
     require_memory(sizes, params.n_bits, params.hamming)
     if not labelled:

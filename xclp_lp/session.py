@@ -37,6 +37,7 @@ that they exist, and they get no label.
 from __future__ import annotations
 
 import hmac
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
@@ -89,7 +90,8 @@ from xclp_crypto.wire import Message, Reader, Writer
 from xclp_lp.graph import Ties, neighbour_graph
 from xclp_lp.labels import UNLABELLED, balanced_weights, one_hot
 from xclp_lp.lsh import hash_bits, projection, projection_digest, zero_rows
-from xclp_lp.propagation import Prediction, influence, predict
+from xclp_lp.propagation import RESOLUTION, Prediction, influence, predict
+from xclp_lp.wording import count
 
 DIGEST_BYTES = 32
 PROTOCOL_VERSION = 2
@@ -112,7 +114,8 @@ class Parameters:
         hamming: name of the SecureHamming back end, or a back end.
         include_self: whether a point may be its own neighbour.
         ties: rule for neighbours at the same distance, see `neighbour_graph`.
-        fraction_bits: f of the fixed-point scores.
+        fraction_bits: f of the fixed-point scores; at least 30 + log2(clients), see
+            `require_resolution`.
         threshold: fewest clients to go on with at every step; by default 2, and in the row sums a
             majority of those in the graph.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
@@ -214,6 +217,25 @@ class Parameters:
         """
         if self.noise is not None:
             self.noise.rho()
+
+    def require_resolution(self, clients: int) -> None:
+        """Refuse fixed-point sums so coarse that they could decide a tie.
+
+        Sums over p clients are off by at most p·2^-(f+1). Up to half of `RESOLUTION`, scores that
+        are zero or equal over pooled data stay so. Noise in the sums promises no such equality.
+
+        Args:
+            clients: p.
+
+        Raises:
+            ParameterError: fewer fraction bits than p clients need; names the least.
+        """
+        least = math.ceil(math.log2(clients / RESOLUTION))
+        if self.noise is None and self.fraction_bits < least:
+            raise ParameterError(
+                f"fraction_bits must be at least {least} for {count(clients, 'client')}, got "
+                f"{self.fraction_bits}: coarser sums could give other labels than the pooled data"
+            )
 
     def require_rows(self, n: int) -> None:
         """Refuse a k for which n rows in all are too few.
@@ -587,9 +609,10 @@ async def client_role(
         ProtocolError: another party failed; the children say which.
         Excluded: the others went on without this client.
         DataError, EncodingOverflow: this client's scores do not fit the fixed-point code.
-        ParameterError: dp-accounting is needed and not installed.
+        ParameterError: dp-accounting is needed and not installed, or too few fraction bits.
     """
     params.require_accountant()
+    params.require_resolution(len(invited))
     kept = ~zero_rows(data.vectors)
     vectors, codes = data.vectors[kept], data.codes[kept]
     labelled = codes != UNLABELLED
@@ -671,12 +694,13 @@ async def server_role(
     Raises:
         TooFewParties: fewer clients than the threshold are left.
         FaultyPeer: a client has other parameters, another projection or impossible sizes.
-        ParameterError: k is not smaller than the number of rows; dp-accounting is needed and not
-            installed.
+        ParameterError: k is not smaller than the number of rows; too few fraction bits;
+            dp-accounting is needed and not installed.
         DataError: no row is labelled.
         EncodingOverflow: the sums with their noise do not fit the ring.
     """
     params.require_accountant()
+    params.require_resolution(len(invited))
     at_least = params.threshold or params.fewest_clients
     missed: dict[str, str] = {}
 

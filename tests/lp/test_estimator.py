@@ -74,7 +74,7 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "include_self": True,
         "ties": "lowest-index",
         "classes": ["b", "a"],
-        "fraction_bits": 30,
+        "fraction_bits": 33,
         "threshold": np.int64(2),
         "class_weight": "balanced",
         "privacy": None,
@@ -640,6 +640,7 @@ def test_labels_of_zero_rows_alone_are_not_enough() -> None:
         ({"fraction_bits": 63}, "fraction_bits must be in 0 … 62"),
         ({"fraction_bits": -1}, "got -1"),
         ({"fraction_bits": None}, "fraction_bits must be an integer, got None"),
+        ({"fraction_bits": 31}, "fraction_bits must be at least 32 for 3 clients, got 31"),
         ({"random_state": -1}, "random_state must not be negative, got -1"),
         ({"random_state": 1.0}, "random_state must be None or an integer, got 1.0"),
         ({"random_state": True}, "random_state must be None or an integer, got True"),
@@ -658,6 +659,22 @@ def test_parameters_that_cannot_be_used(settings: dict[str, Any], message: str) 
     with pytest.raises(ParameterError, match=message) as caught:
         fit(**settings)
     assert "\n" not in str(caught.value)
+
+
+def test_the_fewest_fraction_bits_give_the_labels_of_the_pooled_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    Xs = [rng.normal(size=(20, 8)) + 2 * np.eye(8)[np.arange(20) % 3] for _ in range(4)]
+    ys = [np.where(np.arange(20) < 6, np.arange(20) % 3, -1) for _ in range(4)]
+
+    def found(fraction_bits: int) -> list[list[Any]]:
+        settings = {"n_bits": 256, "k": 5, "hamming": "plain", "fraction_bits": fraction_bits}
+        return lists(fit(Xs, ys, **settings).transduction_)
+
+    assert found(32) == found(44)
+    monkeypatch.setattr(Parameters, "require_resolution", lambda *_: None)
+    assert found(0) != found(44)
 
 
 def test_k_counts_only_rows_with_a_direction() -> None:
