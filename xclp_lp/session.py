@@ -259,7 +259,10 @@ def _integer(name: str, value: object) -> int:
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ParameterError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # its digits may be too many to be shown
+        raise ParameterError(f"{name} must be a number that fits float64") from None
 
 
 def _boolean(name: str, value: object) -> bool:
@@ -391,7 +394,8 @@ class Departure:
     Attributes:
         client: its name.
         step: the step in which it was missed: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
-            ``labels``.
+            ``labels``. Who vanishes in ``propagation``, where clients send nothing, is missed in
+            ``row sums``.
         contributed: whether its labels are in the sums.
     """
 
@@ -696,7 +700,8 @@ async def server_role(
         FaultyPeer: a client has other parameters, another projection or impossible sizes.
         ParameterError: k is not smaller than the number of rows; too few fraction bits;
             dp-accounting is needed and not installed.
-        DataError: no row is labelled.
+        ProtocolError: no client that is left has a labelled row.
+        DataError: no client has a labelled row, and none vanished.
         EncodingOverflow: the sums with their noise do not fit the ring.
     """
     params.require_accountant()
@@ -711,9 +716,10 @@ async def server_role(
         session = await key_exchange_server(
             io, invited, params.agreement(), 3, rng, at_least, identities
         )
-        sizes = _checked_sizes(session)
-        params.require_rows(sum(sizes.values()))
         note("setup", invited, session.clients)
+        sizes = _checked_sizes(session)
+        _require_labels([labelled for _, labelled, _ in session.numbers.values()], missed)
+        params.require_rows(sum(sizes.values()))
         note("setup", session.clients, await seed_agreement_server(session, at_least))
     io = session.io
     with io.step("hashing"):
@@ -732,8 +738,7 @@ async def server_role(
         present = distances.sizes
         await io.send(session.clients, Participants(np.array([c in present for c in sizes])))
         labelled = np.concatenate([prepared[c].labelled for c in present])
-        if not labelled.any():
-            raise ProtocolError("no client that is left has a labelled row, so nothing can spread")
+        _require_labels(labelled, missed)
         graph = await io.compute(build_graph, distances.matrix, params)
         columns = await io.compute(influence, graph, np.flatnonzero(labelled), params.alpha)
         if params.noise is not None:
@@ -783,9 +788,24 @@ def _checked_sizes(session: Session) -> dict[str, int]:
                 f"client {client!r} has {features} features, {first!r} has "
                 f"{session.numbers[first][2]}; all must have the same"
             )
-    if not any(labelled for _, labelled, _ in session.numbers.values()):
-        raise DataError("no client has a label, so nothing can spread")
     return session.sizes
+
+
+def _require_labels(labelled: Sequence[int] | NDArray[np.bool_], missed: Mapping[str, str]) -> None:
+    """Refuse to go on without any label.
+
+    Raises:
+        DataError: all clients are there, and none has one.
+        ProtocolError: clients vanished; names them and the step.
+    """
+    if any(labelled):
+        return
+    if not missed:
+        raise DataError("no client has a label, so nothing can spread")
+    gone = ", ".join(f"{client} in {step!r}" for client, step in missed.items())
+    raise ProtocolError(
+        f"no client that is left has a labelled row, so nothing can spread; vanished: {gone}"
+    )
 
 
 def _require_same_projection(prepared: dict[str, Prepared]) -> None:
