@@ -34,7 +34,13 @@ from xclp_lp.estimator import Plan
 from xclp_lp.experiments.config import read_experiment
 from xclp_lp.experiments.document import markdown, sections
 from xclp_lp.experiments.run import run_experiment
-from xclp_lp.federation_file import load_federation, require_writable, write_results
+from xclp_lp.federation_file import (
+    file_lines,
+    load_federation,
+    require_writable,
+    why_not_writable,
+    write_results,
+)
 from xclp_lp.report import (
     StepReporter,
     cost_table,
@@ -46,6 +52,7 @@ from xclp_lp.report import (
 )
 from xclp_lp.session import STEPS, ClassWeight
 from xclp_lp.solvers import Solver
+from xclp_lp.wording import count
 
 app = typer.Typer(
     add_completion=False,
@@ -227,10 +234,10 @@ def run(
     arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon (each client
     randomises its labels), or epsilon, delta and noise_contributors (noise in the sums).
 
-    Writes NAME.csv for each client (id, label, confidence, probability of every class) and
-    cost.json, which also says whose labels were counted. All parties run in this one process, with
-    real encrypted messages: it shows what a federation computes and costs, and is for data that
-    this machine may hold.
+    Writes NAME.csv for each client that stays (id, label, confidence, probability of every class)
+    and cost.json, which also says whose labels were counted. All parties run in this one process,
+    with real encrypted messages: it shows what a federation computes and costs, and is for data
+    that this machine may hold.
     """
     if output == "":
         raise ParameterError("--output must be the name of a folder, got ''")
@@ -239,7 +246,7 @@ def run(
         loaded = load_federation(federation)
     if output is not None:
         loaded = replace(loaded, output=Path(output))
-    require_writable(loaded)
+    require_writable(loaded, "" if output is None else f"--output {output}: ")
     estimator = loaded.estimator()
 
     def announce(plan: Plan) -> None:
@@ -256,7 +263,10 @@ def run(
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
     _print_lines(departure_lines(estimator.departures_))
-    console.print(f"{len(written)} files written to {loaded.output}", markup=False, emoji=False)
+    console.print(
+        f"{count(len(written), 'file')} written to {loaded.output}", markup=False, emoji=False
+    )
+    _print_lines(file_lines(loaded, estimator))
 
 
 @app.command()
@@ -519,10 +529,12 @@ def _who_sees(hamming: str) -> str:
 
 
 def _require_writable(file: Path, option: str = "--json") -> None:
+    if file.is_dir():
+        raise ParameterError(f"{option} must be the name of a file; {file} is a folder")
     if not file.parent.is_dir():
         raise ParameterError(f"{option} {file}: there is no folder {file.parent}")
-    if file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise ParameterError(f"{option} {file}: cannot be written")
+    if reason := why_not_writable(file.parent):
+        raise ParameterError(f"{option} {file}: {reason}")
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

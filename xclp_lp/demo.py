@@ -100,7 +100,7 @@ def compare(
         announce: called when all is checked, before the secure run.
     """
     classes, names = federation.classes, federation.names
-    drop = checked_drop(drop or {}, names)
+    drop = checked_drop(drop, names)
     shown = label_mask(federation.labels, labelled, seed, federation.test)
     stay = [j for j, name in enumerate(names) if name not in drop]
     if not any((~shown[j]).any() for j in stay):

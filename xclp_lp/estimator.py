@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import DataError, ParameterError, ProtocolError
+from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, ProtocolError
 from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
@@ -38,7 +38,7 @@ from xclp_lp.session import (
     no_prediction,
     server_role,
 )
-from xclp_lp.wording import count
+from xclp_lp.wording import count, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,14 @@ class Plan:
     def sizes(self) -> dict[str, int]:
         """Return how many rows of each client take part: those that are not all zero."""
         return {c: int((~zero_rows(own.vectors)).sum()) for c, own in self.data.items()}
+
+    @property
+    def labelled(self) -> dict[str, int]:
+        """Return how many of these rows are labelled."""
+        return {
+            c: int((own.codes[~zero_rows(own.vectors)] != labels.UNLABELLED).sum())
+            for c, own in self.data.items()
+        }
 
 
 class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklearn is untyped
@@ -80,7 +88,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             not matter; ``lowest-index`` keeps exactly k.
         classes: all class labels; by default those that occur, which in a real federation
             everybody would have to know beforehand.
-        fraction_bits: fractional bits of the fixed-point scores.
+        fraction_bits: fractional bits of the fixed-point scores, at least 30 + log2(clients)
+            unless there is noise in the sums.
         threshold: fewest clients with which a run goes on; by default 2, and in the secure sums a
             majority.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
@@ -175,8 +184,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             Xs: one (n_j, d) array per client; n_j may be 0.
             ys: one (n_j,) array of labels per client; −1, None, NaN or a mask marks rows without.
                 None instead of an array stands for a client without labels.
-            drop: clients that vanish, by name, and the step before which they do: one of
-                `xclp_lp.session.STEPS`. It shows what a run is worth without them; they get no
+            drop: clients that vanish: a mapping from names to the step before which they do, one
+                of `xclp_lp.session.STEPS`. It shows what a run is worth without them; they get no
                 labels.
             rng: source of keys and masks; the operating system's unless a test passes
                 `SeededRng`.
@@ -193,10 +202,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             ParameterError: a parameter is out of range, `drop` names no client or step, or
                 `privacy` is asked for and dp-accounting is not installed.
             TooFewParties: so many clients vanish that fewer than the threshold are left.
+            ProtocolError: clients vanish before the sums, and nobody left has a labelled row.
         """
         plan = self._plan(Xs, ys)
         params, data, names = plan.params, plan.data, tuple(plan.data)
-        vanish = checked_drop(drop or {}, names)
+        vanish = checked_drop(drop, names)
         seed = projection_seed(self.random_state)
         warn_if_two(len(names))
         if announce is not None:
@@ -218,6 +228,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         outcome = Simulation(faults=Faults(vanish=vanish), progress=progress).run(roles)
         _raise_cause(outcome)
         graph: Graph = outcome.results[SERVER]
+        _warn_of_few(plan, graph)
         predictions = [self._shown(outcome.results.get(name), data[name], params) for name in names]
         self.contributors_ = graph.contributors
         self.departures_ = graph.departures
@@ -299,17 +310,48 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         return transduction
 
 
-def checked_drop(drop: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
-    """Return `drop`; refuse unknown clients and steps.
+def _warn_of_few(plan: Plan, graph: Graph) -> None:
+    """Warn where clients that vanished leave two in the sums, or none with a label."""
+    if len(plan.data) > MIN_CLIENTS == len(graph.contributors):
+        warnings.warn(
+            f"only {' and '.join(graph.contributors)} are in the sums, so each learns the other's "
+            "part of its scores (the sum minus its own part); a larger threshold prevents that",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    if not any(plan.labelled[c] for c in graph.contributors):
+        warnings.warn(
+            f"no client in the sums ({', '.join(graph.contributors)}) has a labelled row, so no "
+            "row gets a label: those with labels vanished before their upload in 'row sums'",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def checked_drop(drop: Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
+    """Return `drop` as a dictionary, empty for None; refuse unknown clients and steps.
 
     Raises:
         ParameterError: names the client or the step.
     """
+    if drop is None:
+        return {}
+    if not isinstance(drop, Mapping):
+        raise ParameterError(
+            "drop must be a mapping from clients to steps, such as "
+            f"{{{names[-1]!r}: 'row sums'}}, got {drop!r}"
+        )
     for name, step in drop.items():
         if name not in names:
-            raise ParameterError(f"cannot drop {name!r}: the clients are {', '.join(names)}")
+            raise ParameterError(
+                f"cannot drop {name!r}: the clients are {', '.join(names)}"
+                f"{did_you_mean(str(name), names)}"
+            )
         if step not in STEPS:
-            raise ParameterError(f"{name!r} can vanish before {', '.join(STEPS)}, not {step!r}")
+            raise ParameterError(
+                f"{name!r} can vanish before {', '.join(STEPS)}, not {step!r}"
+                f"{did_you_mean(str(step), STEPS)}"
+            )
     return dict(drop)
 
 
@@ -445,10 +487,8 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
 
 def _require_usable(plan: Plan) -> None:
     """Check over all clients what the server would refuse, and warn of zero rows."""
-    labelled = 0
     for name, own in plan.data.items():
         zero = zero_rows(own.vectors)
-        labelled += int((own.codes[~zero] != labels.UNLABELLED).sum())
         if zero.any():
             rows = np.flatnonzero(zero)
             shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
@@ -468,7 +508,8 @@ def _require_usable(plan: Plan) -> None:
                 f"{field} needs {count(needed, 'client')} or more, got {len(sizes)}"
             )
     params.require_accountant()
+    params.require_resolution(len(sizes))
     params.require_rows(sum(sizes.values()))
     require_memory(sizes, params.n_bits, params.hamming)
-    if not labelled:
+    if not any(plan.labelled.values()):
         raise DataError("every labelled row is all zero, so no label can spread")

@@ -29,12 +29,11 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import tempfile
 import tomllib
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ from xclp_lp.tables import (
     looks_like_row_numbers,
     read_file,
 )
-from xclp_lp.wording import count, did_you_mean
+from xclp_lp.wording import count, did_you_mean, listing
 
 PARAMETERS = (
     "n_bits",
@@ -154,7 +153,11 @@ def load_federation(path: Path) -> FederationFile:
         raise ParameterError(f"there is no file {path}") from None
     except UnicodeDecodeError:
         raise ParameterError(f"{path} is not encoded in UTF-8; save it as UTF-8") from None
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except IsADirectoryError:
+        raise ParameterError(f"{path} is a folder; name a federation file in it") from None
+    except OSError as error:
+        raise ParameterError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # no TOML, or an integer of thousands of digits
         raise ParameterError(f"{path}: {error}") from None
     _require_known(content, ("parameters", "clients", "output"), f"{path}")
     parameters = _section(content, "parameters", f"{path}")
@@ -336,20 +339,29 @@ def _warn_of_row_numbers(client: str, columns: Sequence[str], features: NDArray[
             )
 
 
-def require_writable(federation: FederationFile) -> None:
+def why_not_writable(folder: Path) -> str | None:
+    """Return why nothing can be created in an existing folder; found by trying."""
+    try:
+        tempfile.TemporaryDirectory(prefix=".xclp-", dir=folder).cleanup()
+    except OSError as error:
+        return f"{folder} cannot be written: {error.strerror}"
+    return None
+
+
+def require_writable(federation: FederationFile, option: str = "") -> None:
     """Refuse a place for the results that cannot take them, before anything is computed.
+
+    Args:
+        federation: with the place.
+        option: what errors begin with: where the place comes from, if not from the file.
 
     Raises:
         ParameterError: the folder, or one that it lies in, is a file or may not be written; or a
             result would replace a folder or a file that was read.
     """
     folder = federation.output
-    reason = None
     existing = next(place for place in (folder, *folder.parents) if place.exists())
-    if not existing.is_dir():
-        reason = f"{existing} is a file"
-    elif not os.access(existing, os.W_OK):
-        reason = f"{existing} may not be written"
+    reason = why_not_writable(existing) if existing.is_dir() else f"{existing} is a file"
     inputs = {file for client in federation.clients for file in client.files}
     if federation.path is not None:
         inputs.add(federation.path)
@@ -360,14 +372,14 @@ def require_writable(federation: FederationFile) -> None:
         elif result.exists() and any(f.exists() and result.samefile(f) for f in inputs):
             reason = f"{result} is one of the files that were read; choose another folder"
     if reason is not None:
-        raise ParameterError(f"results cannot be written to {folder}: {reason}")
+        raise ParameterError(f"{option}results cannot be written to {folder}: {reason}")
 
 
 def write_results(federation: FederationFile, fitted: CrossClientLabelPropagation) -> list[Path]:
-    """Write one ``NAME.csv`` per client and ``cost.json``; all or nothing.
+    """Write one ``NAME.csv`` per client that stayed and ``cost.json``; all or nothing.
 
     Columns: id, label (empty where there is none), confidence, and the probability of every class.
-    ``cost.json`` also says whose labels were counted and who vanished.
+    ``cost.json`` also says whose labels were counted, who vanished, and who has no result.
 
     Returns:
         The files written.
@@ -380,20 +392,37 @@ def write_results(federation: FederationFile, fitted: CrossClientLabelPropagatio
     folder = federation.output
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=folder.parent) as scratch:
+        place = folder if folder.exists() else folder.parent
+        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=place) as scratch:
             written = []
+            without = [gone.client for gone in fitted.departures_]
             for j, client in enumerate(federation.clients):
+                if client.name in without:
+                    continue
                 file = Path(scratch) / f"{client.name}.csv"
                 _write_predictions(file, client, fitted, j)
                 written.append(file)
             cost = Path(scratch) / "cost.json"
-            content = participation(fitted) | fitted.cost_.to_dict()
+            content = participation(fitted) | {"without_result": without} | fitted.cost_.to_dict()
             cost.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             written.append(cost)
             folder.mkdir(exist_ok=True)
             return [file.replace(folder / file.name) for file in written]
     except OSError as error:
         raise DataError(f"results cannot be written to {folder}: {error}") from None
+
+
+def file_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) -> Iterator[str]:
+    """Say which clients have no file of this run, and which tables are of an earlier one."""
+    without = [gone.client for gone in fitted.departures_]
+    if without:
+        yield f"no file written for {listing(without)}, without a result"
+    read = {file.resolve() for client in federation.clients for file in client.files}
+    written = {f"{c.name}.csv" for c in federation.clients if c.name not in without}
+    tables = sorted(federation.output.glob("*.csv"))
+    old = [t.name for t in tables if t.name not in written and t.resolve() not in read]
+    if old:
+        yield f"already in {federation.output}, and not of this run: {listing(old)}"
 
 
 def _write_predictions(

@@ -37,6 +37,7 @@ that they exist, and they get no label.
 from __future__ import annotations
 
 import hmac
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -97,8 +98,9 @@ from xclp_lp.columns import (
 from xclp_lp.graph import Report, Ties, neighbour_graph
 from xclp_lp.labels import UNLABELLED, balanced_weights
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest, zero_rows
-from xclp_lp.propagation import Prediction, predict
+from xclp_lp.propagation import RESOLUTION, Prediction, predict
 from xclp_lp.solvers import Propagator
+from xclp_lp.wording import count
 
 DIGEST_BYTES = 32
 PROTOCOL_VERSION = 2
@@ -122,7 +124,8 @@ class Parameters:
         hamming: name of the SecureHamming back end, or a back end.
         include_self: whether a point may be its own neighbour.
         ties: rule for neighbours at the same distance, see `neighbour_graph`.
-        fraction_bits: f of the fixed-point scores.
+        fraction_bits: f of the fixed-point scores; at least 30 + log2(clients), see
+            `require_resolution`.
         threshold: fewest clients to go on with at every step; by default 2, and in the row sums a
             majority of those in the graph.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
@@ -230,6 +233,25 @@ class Parameters:
         if self.noise is not None:
             self.noise.rho()
 
+    def require_resolution(self, clients: int) -> None:
+        """Refuse fixed-point sums so coarse that they could decide a tie.
+
+        Sums over p clients are off by at most p·2^-(f+1). Up to half of `RESOLUTION`, scores that
+        are zero or equal over pooled data stay so. Noise in the sums promises no such equality.
+
+        Args:
+            clients: p.
+
+        Raises:
+            ParameterError: fewer fraction bits than p clients need; names the least.
+        """
+        least = math.ceil(math.log2(clients / RESOLUTION))
+        if self.noise is None and self.fraction_bits < least:
+            raise ParameterError(
+                f"fraction_bits must be at least {least} for {count(clients, 'client')}, got "
+                f"{self.fraction_bits}: coarser sums could give other labels than the pooled data"
+            )
+
     def require_rows(self, n: int) -> None:
         """Refuse a k for which n rows in all are too few.
 
@@ -252,7 +274,10 @@ def _integer(name: str, value: object) -> int:
 def _real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise ParameterError(f"{name} must be a number, got {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:  # its digits may be too many to be shown
+        raise ParameterError(f"{name} must be a number that fits float64") from None
 
 
 def _boolean(name: str, value: object) -> bool:
@@ -359,7 +384,8 @@ class Departure:
     Attributes:
         client: its name.
         step: the step in which it was missed: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
-            ``labels``.
+            ``labels``. Who vanishes in ``propagation``, where clients send nothing, is missed in
+            ``row sums``.
         contributed: whether its labels are in the sums.
     """
 
@@ -591,9 +617,10 @@ async def client_role(
         ProtocolError: another party failed; the children say which.
         Excluded: the others went on without this client.
         DataError, EncodingOverflow: this client's scores do not fit the fixed-point code.
-        ParameterError: dp-accounting is needed and not installed.
+        ParameterError: dp-accounting is needed and not installed, or too few fraction bits.
     """
     params.require_accountant()
+    params.require_resolution(len(invited))
     kept = ~zero_rows(data.vectors)
     vectors, codes = data.vectors[kept], data.codes[kept]
     labelled = codes != UNLABELLED
@@ -688,12 +715,14 @@ async def server_role(
     Raises:
         TooFewParties: fewer clients than the threshold are left.
         FaultyPeer: a client has other parameters, another projection or impossible sizes.
-        ParameterError: k is not smaller than the number of rows; dp-accounting is needed and not
-            installed.
-        DataError: no row is labelled.
+        ParameterError: k is not smaller than the number of rows; too few fraction bits;
+            dp-accounting is needed and not installed.
+        ProtocolError: no client that is left has a labelled row.
+        DataError: no client has a labelled row, and none vanished.
         EncodingOverflow: the sums with their noise do not fit the ring.
     """
     params.require_accountant()
+    params.require_resolution(len(invited))
     at_least = params.threshold or params.fewest_clients
     missed: dict[str, str] = {}
 
@@ -704,9 +733,10 @@ async def server_role(
         session = await key_exchange_server(
             io, invited, params.agreement(), 3, rng, at_least, identities
         )
-        sizes = _checked_sizes(session)
-        params.require_rows(sum(sizes.values()))
         note("setup", invited, session.clients)
+        sizes = _checked_sizes(session)
+        _require_labels([labelled for _, labelled, _ in session.numbers.values()], missed)
+        params.require_rows(sum(sizes.values()))
         note("setup", session.clients, await seed_agreement_server(session, at_least))
     io = session.io
     with io.step("hashing"):
@@ -725,8 +755,7 @@ async def server_role(
         present = distances.sizes
         await io.send(session.clients, Participants(np.array([c in present for c in sizes])))
         labelled = np.concatenate([prepared[c].labelled for c in present])
-        if not labelled.any():
-            raise ProtocolError("no client that is left has a labelled row, so nothing can spread")
+        _require_labels(labelled, missed)
         graph = await io.compute(build_graph, distances.matrix, params, io.report)
         del distances  # n² of them
         await _send_columns(session, graph, params, {c: prepared[c].labelled for c in present})
@@ -823,9 +852,24 @@ def _checked_sizes(session: Session) -> dict[str, int]:
                 f"client {client!r} has {features} features, {first!r} has "
                 f"{session.numbers[first][2]}; all must have the same"
             )
-    if not any(labelled for _, labelled, _ in session.numbers.values()):
-        raise DataError("no client has a label, so nothing can spread")
     return session.sizes
+
+
+def _require_labels(labelled: Sequence[int] | NDArray[np.bool_], missed: Mapping[str, str]) -> None:
+    """Refuse to go on without any label.
+
+    Raises:
+        DataError: all clients are there, and none has one.
+        ProtocolError: clients vanished; names them and the step.
+    """
+    if any(labelled):
+        return
+    if not missed:
+        raise DataError("no client has a label, so nothing can spread")
+    gone = ", ".join(f"{client} in {step!r}" for client, step in missed.items())
+    raise ProtocolError(
+        f"no client that is left has a labelled row, so nothing can spread; vanished: {gone}"
+    )
 
 
 def _require_same_projection(prepared: dict[str, Prepared]) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -395,23 +396,36 @@ def test_clients_of_the_demonstration_vanish(
     assert result["parameters"]["imbalance"] == 4
 
 
+@pytest.mark.filterwarnings("default:only north and south are in the sums")
 def test_a_client_of_a_federation_vanishes(
     xclp: Callable[..., tuple[int, str, str]], federation: Path
 ) -> None:
+    results = federation.parent / "results"
+    results.mkdir()
+    (results / "east.csv").write_text("of an earlier run")
+    (results / "west.csv").write_text("of an earlier federation")
     code, out, err = xclp("run", federation, "--drop", "east:row sums")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert one_line(err).startswith("warning: only north and south are in the sums, so each learns")
     assert (
         "east vanished before the end of the step 'row sums': its points are in the graph, its "
         "labels are not counted, for anybody: as if it had none. It gets its own labels if it "
         "comes back within the session."
     ) in out.splitlines()
-    results = federation.parent / "results"
+    assert "no file written for 'east', without a result" in out.splitlines()
+    assert "and not of this run: 'east.csv', 'west.csv'" in " ".join(out.split())
     content = json.loads((results / "cost.json").read_text())
     assert content["contributors"] == ["north", "south"]
     (departure,) = content["departures"]
     assert departure["client"] == "east"
-    with (results / "east.csv").open(newline="") as file:
-        assert {row["label"] for row in csv.DictReader(file)} == {""}
+    assert content["without_result"] == ["east"]
+    assert (results / "east.csv").read_text() == "of an earlier run"
+    assert {p.name for p in results.iterdir()} == {
+        *("cost.json", "east.csv", "north.csv", "south.csv", "west.csv")
+    }
+    assert xclp("run", federation)[1].endswith(
+        f"already in {results}, and not of this run: 'west.csv'\n"
+    )
     code, _, err = xclp("run", federation, "--drop", "east:hamming", "--drop", "south:hamming")
     assert code == 1
     assert "step 'hamming': 1 of the parties answered and 2 are needed" in one_line(err)
@@ -533,6 +547,9 @@ SOUTH = arrays()[0][1]
         pytest.param(
             change("random_state = 0", "random_state = -1"), ["random_state", "-1"], id="seed"
         ),
+        pytest.param(
+            change("k = 2", "k = 1" + "0" * 5000), ["federation.toml", "digits"], id="long number"
+        ),
         pytest.param(change("k = 2", "kay = 2"), ["unknown field 'kay'"], id="unknown field"),
         pytest.param(change("[clients.east]", "[clients.'a/b']"), ["'a/b'"], id="unsafe name"),
         pytest.param(lambda p: p.unlink(), ["there is no file", "federation.toml"], id="no file"),
@@ -585,7 +602,13 @@ def test_a_bad_output_is_found_before_the_computation(
     monkeypatch.setattr(CrossClientLabelPropagation, "fit", never)
     code, _, err = xclp("run", federation, "--output", federation)
     assert code == 2
+    assert one_line(err).startswith(f"--output {federation}: results cannot be written to")
     assert "federation.toml is a file" in one_line(err)
+    code, _, err = xclp("run", federation.parent)
+    assert (code, one_line(err)) == (
+        2,
+        f"{federation.parent} is a folder; name a federation file in it",
+    )
 
 
 @pytest.mark.parametrize(
@@ -594,7 +617,7 @@ def test_a_bad_output_is_found_before_the_computation(
         ("", "--output must be the name of a folder, got ''"),
         (
             ".",
-            "results cannot be written to .: north.csv is one of the files that were read; choose",
+            "--output .: results cannot be written to .: north.csv is one of the files that were",
         ),
     ],
 )
@@ -694,7 +717,8 @@ def test_bad_options_of_the_demonstration(
     ("target", "message"),
     [
         ("gone/out.json", "there is no folder"),
-        (".", "cannot be written"),
+        (".", "is a folder"),
+        ("", "must be the name of a file"),
         ("x/y.json", "no folder"),
     ],
 )
@@ -712,11 +736,37 @@ def test_a_bad_json_path_is_found_before_the_computation(
     monkeypatch.setattr(cli, "load", never)
     (tmp_path / "x").write_text("a file")
     before = content_of(tmp_path)
-    code, _, err = xclp("demo", "--dataset", "digits", "--json", tmp_path / target)
+    file = tmp_path / target if target else target
+    code, _, err = xclp("demo", "--dataset", "digits", "--json", file)
     assert code == 2
     assert one_line(err).startswith("--json ")
     assert message in err
     assert content_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("arguments", [["demo", "--json"], ["run", "federation.toml", "--output"]])
+def test_places_are_tried_before_the_computation(
+    xclp: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    federation: Path,
+    arguments: list[str],
+) -> None:
+    """Permissions alone do not tell, for root or in /proc."""
+
+    def refuse(*, prefix: str, dir: Path) -> Any:
+        raise PermissionError(13, "Permission denied", str(Path(dir) / prefix))
+
+    def never(*args: Any, **options: Any) -> Any:
+        raise AssertionError("the computation was started")
+
+    monkeypatch.setattr(cli, "compare", never)
+    monkeypatch.setattr(CrossClientLabelPropagation, "fit", never)
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    monkeypatch.chdir(federation.parent)
+    code, _, err = xclp(*arguments, "out")
+    assert code == 2
+    assert one_line(err).startswith(f"{arguments[-1]} out: ")
+    assert one_line(err).endswith(". cannot be written: Permission denied")
 
 
 @pytest.mark.parametrize(

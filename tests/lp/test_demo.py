@@ -153,6 +153,7 @@ def test_a_wrong_secure_label_is_found(
         assert result.accuracy[method] == before.accuracy[method]
 
 
+@pytest.mark.filterwarnings("ignore:only a and c are in the sums")
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("step", STEPS)
 def test_labels_are_identical_when_a_client_vanishes(step: str, class_weight: Any) -> None:
@@ -182,6 +183,7 @@ def test_labels_are_identical_when_a_client_vanishes(step: str, class_weight: An
     assert result.rows == 35
 
 
+@pytest.mark.filterwarnings("ignore:only a and c are in the sums")
 def test_a_comparison_with_the_wrong_points_or_labels_would_be_noticed() -> None:
     """A client that vanishes late, or early, changes the plain labels of this data."""
     data = blobs(seed=3)

@@ -22,6 +22,7 @@ from xclp_crypto.errors import (
     EncodingOverflow,
     ParameterError,
     PrivacyWarning,
+    ProtocolError,
     TooFewParties,
 )
 from xclp_crypto.protocols.hamming import BACKENDS, get_backend
@@ -74,7 +75,7 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "include_self": True,
         "ties": "lowest-index",
         "classes": ["b", "a"],
-        "fraction_bits": 30,
+        "fraction_bits": 33,
         "threshold": np.int64(2),
         "class_weight": "balanced",
         "privacy": None,
@@ -278,7 +279,8 @@ def test_nobody_vanishes_unless_asked_for() -> None:
 
 def test_several_vanish_down_to_the_threshold() -> None:
     gone = {"a": "hamming", "d": "row sums"}
-    xclp = drop(gone=gone)
+    with pytest.warns(PrivacyWarning, match=r"only b and c are in the sums, .* larger threshold"):
+        xclp = drop(gone=gone)
     assert [(d.client, d.step) for d in xclp.departures_] == list(gone.items())
     assert xclp.contributors_ == ("b", "c")
     with pytest.raises(TooFewParties, match="2 of the parties answered and 3 are needed"):
@@ -287,9 +289,40 @@ def test_several_vanish_down_to_the_threshold() -> None:
         drop(gone=gone | {"b": "row sums"})
 
 
+ONE_LABELLED = DROPPED | {
+    c: replace(DROPPED[c], codes=np.full_like(DROPPED[c].codes, -1)) for c in "acd"
+}
+
+
+@pytest.mark.parametrize("step", STEPS[:3])
+def test_without_the_only_client_with_labels_nothing_can_spread(step: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        drop(ONE_LABELLED, gone={"b": step})
+    assert str(caught.value) == (
+        f"no client that is left has a labelled row, so nothing can spread; vanished: b in {step!r}"
+    )
+
+
+@pytest.mark.parametrize("step", STEPS[3:5])
+def test_sums_without_any_label_are_warned_of(step: str) -> None:
+    with pytest.warns(UserWarning, match=r"no client in the sums \(a, c, d\) has a labelled row"):
+        xclp = drop(ONE_LABELLED, gone={"b": step})
+    assert all(set(found) == {-1} for found in lists(xclp.transduction_))
+
+
+def test_labels_that_are_counted_are_not_warned_of() -> None:
+    assert drop(ONE_LABELLED, gone={"b": "labels"}).contributors_ == ("a", "b", "c", "d")
+
+
 @pytest.mark.parametrize(
     ("gone", "message"),
     [
+        (["a"], r"drop must be a mapping from clients to steps, such as \{'d': 'row sums'\}, got"),
+        (set(), "drop must be a mapping"),
+        ("a:hamming", "drop must be a mapping .* got 'a:hamming'"),
+        ({1: "hamming"}, "cannot drop 1: the clients are"),
+        ({"a": "row_sums"}, "not 'row_sums'; did you mean 'row sums'"),
+        ({"a": "hamming "}, "not 'hamming '; did you mean 'hamming'"),
         ({"z": "hamming"}, "cannot drop 'z': the clients are a, b, c, d"),
         ({"a": "lunch"}, "'a' can vanish before setup, .*, labels, not 'lunch'"),
         ({"a": 3}, "'a' can vanish before setup, .*, labels, not 3"),
@@ -629,6 +662,8 @@ def test_labels_of_zero_rows_alone_are_not_enough() -> None:
         ({"alpha": 1}, "alpha must be strictly between 0 and 1, got 1"),
         ({"alpha": -0.5}, "alpha must be strictly between 0 and 1, got -0.5"),
         ({"alpha": float("nan")}, "alpha must be strictly between 0 and 1, got nan"),
+        ({"alpha": 10**400}, "alpha must be a number that fits float64"),
+        ({"gamma": -(10**5000)}, "gamma must be a number that fits float64"),
         ({"alpha": "0.9"}, "alpha must be a number, got '0.9'"),
         ({"gamma": 0}, "gamma must be positive and finite, got 0"),
         ({"gamma": float("inf")}, "gamma must be positive and finite, got inf"),
@@ -640,6 +675,7 @@ def test_labels_of_zero_rows_alone_are_not_enough() -> None:
         ({"fraction_bits": 63}, "fraction_bits must be in 0 … 62"),
         ({"fraction_bits": -1}, "got -1"),
         ({"fraction_bits": None}, "fraction_bits must be an integer, got None"),
+        ({"fraction_bits": 31}, "fraction_bits must be at least 32 for 3 clients, got 31"),
         ({"random_state": -1}, "random_state must not be negative, got -1"),
         ({"random_state": 1.0}, "random_state must be None or an integer, got 1.0"),
         ({"random_state": True}, "random_state must be None or an integer, got True"),
@@ -658,6 +694,22 @@ def test_parameters_that_cannot_be_used(settings: dict[str, Any], message: str) 
     with pytest.raises(ParameterError, match=message) as caught:
         fit(**settings)
     assert "\n" not in str(caught.value)
+
+
+def test_the_fewest_fraction_bits_give_the_labels_of_the_pooled_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    Xs = [rng.normal(size=(20, 8)) + 2 * np.eye(8)[np.arange(20) % 3] for _ in range(4)]
+    ys = [np.where(np.arange(20) < 6, np.arange(20) % 3, -1) for _ in range(4)]
+
+    def found(fraction_bits: int) -> list[list[Any]]:
+        settings = {"n_bits": 256, "k": 5, "hamming": "plain", "fraction_bits": fraction_bits}
+        return lists(fit(Xs, ys, **settings).transduction_)
+
+    assert found(32) == found(44)
+    monkeypatch.setattr(Parameters, "require_resolution", lambda *_: None)
+    assert found(0) != found(44)
 
 
 def test_k_counts_only_rows_with_a_direction() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -550,7 +551,7 @@ def removed(file: str) -> Callable[[Path], None]:
     ("spoil", "error", "message"),
     [
         (lambda p: p.unlink(), ParameterError, "there is no file .*federation.toml"),
-        (lambda p: p.unlink() or p.mkdir(), ParameterError, "federation.toml: .*directory"),
+        (lambda p: p.unlink() or p.mkdir(), ParameterError, "federation.toml is a folder"),
         (
             lambda p: p.write_bytes(b"\xff"),
             ParameterError,
@@ -786,6 +787,7 @@ def test_results(tmp_path: Path) -> None:
     assert cost == {
         "contributors": list(NAMES),
         "departures": [],
+        "without_result": [],
         **json.loads(json.dumps(result.cost_.to_dict())),
     }
 
@@ -889,9 +891,23 @@ def test_a_folder_that_may_not_be_written(
     finished: tuple[FederationFile, CrossClientLabelPropagation],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(federation_file.os, "access", lambda place, mode: place != tmp_path)
-    with pytest.raises(ParameterError, match=r"results cannot be written to .* may not be written"):
-        require_writable(finished[0])
+    make = tempfile.TemporaryDirectory
+
+    def refuse(*, prefix: str, dir: Path) -> Any:
+        if dir == tmp_path:
+            raise PermissionError(13, "Permission denied", str(dir / prefix))
+        return make(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    with pytest.raises(ParameterError) as caught:
+        require_writable(finished[0], "--output x: ")
+    assert str(caught.value) == (
+        f"--output x: results cannot be written to {tmp_path / 'results'}: {tmp_path} cannot be "
+        "written: Permission denied"
+    )
+    (tmp_path / "results").mkdir()
+    require_writable(finished[0])
+    assert len(write_results(*finished)) == 4  # where it is only the folder above that may not be
 
 
 @pytest.mark.parametrize("file", ["north.csv", "north_y.csv"])

@@ -459,7 +459,7 @@ def test_an_altered_or_lost_message_gives_the_right_labels_or_a_typed_error(hamm
         ("hamming", "plain"),
         ("include_self", True),
         ("ties", "lowest-index"),
-        ("fraction_bits", 30),
+        ("fraction_bits", 39),
         ("threshold", 2),
         ("class_weight", "balanced"),
         ("privacy", LabelPrivacy(1.0, 1e-6, 1)),
@@ -642,6 +642,17 @@ def test_parameters_out_of_range(field: str, value: Any, message: str) -> None:
         replace(SMALL, **{field: value})
 
 
+def test_every_party_refuses_sums_too_coarse_for_ties() -> None:
+    data = blobs(dict.fromkeys("abcde", 2))
+    params = replace(SMALL, fraction_bits=32)
+    outcome = run(federation(data, params))
+    assert {*outcome.errors} == {*data, SERVER}
+    for error in outcome.errors.values():
+        assert "fraction_bits must be at least 33 for 5 clients, got 32" in str(error)
+    assert run(federation(data, replace(params, fraction_bits=33))).raise_errors()
+    replace(params, privacy=LabelPrivacy(1.0, 1e-6, 1)).require_resolution(1000)  # noise: no ties
+
+
 def test_privacy_needs_clients_that_add_noise_and_no_totals() -> None:
     private = replace(SMALL, privacy=LabelPrivacy(1.0, 1e-6, 3))
     assert private.fewest_clients == 4
@@ -658,7 +669,7 @@ def test_privacy_needs_clients_that_add_noise_and_no_totals() -> None:
 # What the parties see
 
 VIEW_DATA = blobs({"a": 3, "b": 3, "c": 2}, labelled=2, d=3)
-VIEW_PARAMS = replace(SMALL, n_bits=16, k=2, fraction_bits=20)
+VIEW_PARAMS = replace(SMALL, n_bits=16, k=2)
 
 
 def relabelled(data: Data) -> Data:

@@ -20,6 +20,7 @@ from xclp_crypto.errors import (
     Excluded,
     FaultyPeer,
     ParameterError,
+    ProtocolError,
     Stalled,
     TooFewParties,
 )
@@ -311,6 +312,7 @@ def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
         outcome, sent = run_and_watch(make, vanish={"a": after})
         check_outcome(outcome, data, SMALL)
         if SERVER in outcome.errors:
+            assert isinstance(outcome.errors[SERVER], ProtocolError)
             messages.add(str(outcome.errors[SERVER]))
             assert UPLOADS["masked"] not in sent.get("a", set())
         elif "Sealed[RowSumsUpload]" not in sent.get("a", set()):
@@ -318,8 +320,8 @@ def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
                 assert (outcome.results[name].labels == UNLABELLED).all()
                 assert (outcome.results[name].confidence == 0).all()
     assert messages == {
-        "no client has a label, so nothing can spread",
-        "no client that is left has a labelled row, so nothing can spread",
+        f"no client that is left has a labelled row, so nothing can spread; vanished: a in {step!r}"
+        for step in ("setup", "hashing", "hamming")
     }
 
 

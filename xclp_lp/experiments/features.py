@@ -72,7 +72,7 @@ def agreed_moments(
     """
     source = rng or SystemRng()
     sums = [np.append(x.sum(axis=0), len(x)) for x in features]
-    first = secure_sum(sums, rng=source.child("sums")).total
+    first = secure_sum(sums, rng=source.child("sums")).total.astype(np.float64)
     n = max(1.0, float(first[-1]))
     mean: NDArray[np.float64] = first[:-1] / n
     distances = [((x - mean) ** 2).sum(axis=0) for x in features]
