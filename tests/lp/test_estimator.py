@@ -904,9 +904,8 @@ def test_labelled_rows_keep_their_labels_if_asked() -> None:
 
 def test_confidence_relative_to_the_largest() -> None:
     Xs, ys = options_example()
-    Xs = [x + 0.6 for x in Xs]  # the clouds are closer together
     ys[2][:] = -1
-    options = {"n_bits": 512, "k": 5, "hamming": "plain", "random_state": 0}
+    options = {"n_bits": 512, "k": 20, "hamming": "plain", "random_state": 0}
     plain = CrossClientLabelPropagation(**options).fit(Xs, ys)
     relative = CrossClientLabelPropagation(**options, relative_confidence=True).fit(Xs, ys)
     for a, b in zip(plain.confidence_, relative.confidence_, strict=True):
