@@ -243,9 +243,12 @@ def test_digits_arguments_out_of_range(options: dict[str, int], message: str) ->
 
 
 def test_unknown_data_set() -> None:
-    with pytest.raises(ParameterError, match="choose from digits, fashion, hapt, vowel, watch"):
+    with pytest.raises(ParameterError, match="'mnist'; choose from cifar-10, cifar-100, digits"):
         load("mnist")
-    assert set(data.LOADERS) == {"digits", "fashion", "hapt", "vowel", "watch"}
+    for name in ("cifar-10", "fed-isic2019", "femnist", "mini-imagenet"):
+        with pytest.raises(ParameterError, match="give the path"):
+            load(name)
+    assert list(data.LOADERS) == sorted(data.LOADERS)
 
 
 PARTS: dict[str, Any] = {

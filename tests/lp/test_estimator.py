@@ -71,6 +71,7 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "k": 2,
         "alpha": 0.5,
         "gamma": 2,
+        "projection": "tight-frame",
         "hamming": "plain",
         "include_self": True,
         "ties": "lowest-index",
@@ -79,6 +80,8 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "threshold": np.int64(2),
         "class_weight": "balanced",
         "privacy": None,
+        "reset_labelled": True,
+        "relative_confidence": True,
         "random_state": 3,
         "client_names": ["x", "y", "z"],
     }
@@ -110,6 +113,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "k": 10,
         "alpha": 0.99,
         "gamma": 1.0,
+        "projection": "random",
         "hamming": "rlwe",
         "include_self": False,
         "ties": "all",
@@ -118,6 +122,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "threshold": None,
         "class_weight": None,
         "privacy": None,
+        "reset_labelled": False,
+        "relative_confidence": False,
         "random_state": None,
         "client_names": None,
     }
@@ -917,3 +923,65 @@ def test_none_stands_for_a_client_without_labels() -> None:
     expected = CrossClientLabelPropagation(64, 3, hamming="plain", random_state=0).fit(Xs, ys)
     for a, b in zip(expected.transduction_, found.transduction_, strict=True):
         assert (a == b).all()
+
+
+# What the paper's code does differently
+
+
+def options_example() -> tuple[list[NDArray[np.float64]], list[NDArray[np.int64]]]:
+    """Two clouds, and one point of the first labelled as the second, which neighbours outvote."""
+    rng = np.random.default_rng(4)
+    Xs = [np.eye(2, 4)[np.arange(12) % 2] + 0.2 * rng.standard_normal((12, 4)) for _ in range(3)]
+    ys = [np.full(12, -1) for _ in Xs]
+    for y in ys:
+        y[:6] = np.arange(6) % 2
+    ys[1][0] = 1
+    return Xs, ys
+
+
+def test_labelled_rows_keep_their_labels_if_asked() -> None:
+    Xs, ys = options_example()
+    options = {"n_bits": 512, "k": 5, "hamming": "plain", "random_state": 0}
+    plain = CrossClientLabelPropagation(**options).fit(Xs, ys)
+    kept = CrossClientLabelPropagation(**options, reset_labelled=True).fit(Xs, ys)
+    assert plain.transduction_[1][0] == 0
+    for j, y in enumerate(ys):
+        known = y >= 0
+        assert (kept.transduction_[j][known] == y[known]).all()
+        assert (kept.confidence_[j][known] == 1).all()
+        assert (kept.label_distributions_[j][known] == np.eye(2)[y[known]]).all()
+        for name in ("transduction_", "confidence_", "label_distributions_"):
+            assert (getattr(kept, name)[j][~known] == getattr(plain, name)[j][~known]).all()
+
+
+def test_confidence_relative_to_the_largest() -> None:
+    Xs, ys = options_example()
+    ys[2][:] = -1
+    options = {"n_bits": 512, "k": 20, "hamming": "plain", "random_state": 0}
+    plain = CrossClientLabelPropagation(**options).fit(Xs, ys)
+    relative = CrossClientLabelPropagation(**options, relative_confidence=True).fit(Xs, ys)
+    for a, b in zip(plain.confidence_, relative.confidence_, strict=True):
+        assert 0 < a.max() < 1
+        np.testing.assert_allclose(b, a / a.max())
+    for a, b in zip(plain.transduction_, relative.transduction_, strict=True):
+        assert (a == b).all()
+
+
+def test_a_tight_frame_gives_the_labels_of_its_own_hashes() -> None:
+    Xs, ys = options_example()
+    options = {"n_bits": 64, "k": 3, "alpha": 0.9, "random_state": 1}
+    seed = estimator.projection_seed(1) or b""
+    pi = projection(seed, 64, 4, "tight-frame")
+    onehot = [np.eye(3)[y][:, :2] for y in ys]
+    expected = pooled([hash_bits(x, pi) for x in Xs], onehot, k=3, alpha=0.9)
+    for hamming in ("plain", "masked"):
+        found = CrossClientLabelPropagation(
+            **options, hamming=hamming, projection="tight-frame"
+        ).fit(Xs, ys)
+        for own, other in zip(found.label_distributions_, expected, strict=True):
+            np.testing.assert_allclose(own, other.distribution, atol=1e-9)
+    with pytest.raises(ParameterError, match="projection must be"):
+        CrossClientLabelPropagation(projection="frame").fit(Xs, ys)
+    wide = [np.pad(x, ((0, 0), (0, 4093))) for x in Xs]
+    with pytest.raises(ParameterError, match="4096 features"):
+        CrossClientLabelPropagation(**options, projection="tight-frame").fit(wide, ys)

@@ -239,7 +239,8 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
         PARAMETERS,
         '[parameters]\nn_bits = 32\nk = 3\nalpha = 0.5\ngamma = 2.0\nhamming = "plain"\n'
         'include_self = true\nties = "lowest-index"\nclasses = [5, 3]\nfraction_bits = 30\n'
-        "threshold = 3\nrandom_state = 9\n"
+        "threshold = 3\nrandom_state = 9\nprojection = 'tight-frame'\nreset_labelled = true\n"
+        "relative_confidence = true\n"
         "[parameters.privacy]\nepsilon = 2\ndelta = 1e-6\nnoise_contributors = 2\n",
     )
     path.write_text(text)
@@ -248,6 +249,7 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
         "k": 3,
         "alpha": 0.5,
         "gamma": 2.0,
+        "projection": "tight-frame",
         "hamming": "plain",
         "include_self": True,
         "ties": "lowest-index",
@@ -256,6 +258,8 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
         "threshold": 3,
         "class_weight": None,
         "privacy": LabelPrivacy(2.0, 1e-6, 2),
+        "reset_labelled": True,
+        "relative_confidence": True,
         "random_state": 9,
         "client_names": list(NAMES),
     }

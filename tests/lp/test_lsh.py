@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_lp import lsh
-from xclp_lp.lsh import hash_bits, projection, projection_digest, zero_rows
+from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest, zero_rows
 
 SEED = bytes(range(32))
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -239,3 +239,57 @@ def test_hamming_distance_estimates_the_angle() -> None:
 def test_unusable_vectors(vectors: NDArray[np.float64], message: str) -> None:
     with pytest.raises(DataError, match=message):
         hash_bits(vectors, projection(SEED, 8, 3))
+
+
+# Tight frames
+
+
+@pytest.mark.parametrize(("n_bits", "d"), [(8, 5), (64, 16), (128, 33), (4096, 4096)])
+def test_a_tight_frame_preserves_lengths_exactly(n_bits: int, d: int) -> None:
+    pi = projection(SEED, n_bits, d, "tight-frame").astype(np.int64)
+    m = 1 << (d - 1).bit_length()
+    assert pi.shape == (n_bits, d)
+    assert np.abs(pi).max() < 1 << 13
+    some = pi[:, :: max(1, d // 64)]
+    assert (some.T @ some == np.eye(some.shape[1], dtype=int) * m**2 * (n_bits // m)).all()
+
+
+def test_normals_of_a_block_are_orthogonal_and_blocks_differ() -> None:
+    pi = projection(SEED, 40, 16, "tight-frame").astype(np.int64)
+    for block in (pi[:16], pi[16:32], pi[32:]):
+        assert (block @ block.T == 256 * np.eye(len(block), dtype=int)).all()
+    assert (pi[:8] != pi[16:24]).any()
+    assert (projection(bytes(32), 40, 16, "tight-frame") != pi).any()
+    assert (projection(SEED, 40, 16, "tight-frame") == pi).all()
+
+
+def test_a_tight_frame_never_changes() -> None:
+    digest = projection_digest(projection(SEED, 64, 10, "tight-frame")).hex()
+    assert digest == "e2a5946539e05288661dfa7101c9a87a99564ec05f71a4f0cd07d8cbc77ef314"
+
+
+def test_a_tight_frame_estimates_angles_at_least_as_well() -> None:
+    rng = np.random.default_rng(5)
+    errors: dict[Projection, float] = {"random": 0.0, "tight-frame": 0.0}
+    for i in range(40):
+        a = rng.standard_normal(64)
+        b = a + rng.standard_normal(64)
+        angle = np.arccos(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+        for kind in errors:
+            x, y = hash_bits(np.stack([a, b]), projection(bytes([i]) * 32, 512, 64, kind))
+            errors[kind] += ((x != y).mean() * np.pi - angle) ** 2
+    assert errors["tight-frame"] < errors["random"]
+    assert math.sqrt(errors["tight-frame"] / 40) < 0.1
+
+
+def test_vectors_with_one_feature_get_random_bits_from_a_tight_frame() -> None:
+    bits = hash_bits(np.eye(64), projection(SEED, 4096, 64, "tight-frame"))
+    shares = (bits[:, None] != bits[None]).mean(axis=2)[~np.eye(64, dtype=bool)]
+    assert np.abs(shares - 0.5).max() < 0.06
+
+
+def test_kinds_of_projection_out_of_range() -> None:
+    with pytest.raises(ParameterError, match="projection is 'frame'"):
+        projection(SEED, 8, 8, "frame")  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="at most 4096 features, got 4097"):
+        projection(SEED, 8, 4097, "tight-frame")

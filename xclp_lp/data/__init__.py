@@ -7,17 +7,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 from xclp_crypto.errors import ParameterError
+from xclp_lp.data.cifar import load_cifar10, load_cifar100
 from xclp_lp.data.digits import load_digits
 from xclp_lp.data.fashion import load_fashion
 from xclp_lp.data.federation import Federation, label_count_mask, label_mask
+from xclp_lp.data.femnist import load_femnist
 from xclp_lp.data.hapt import load_hapt
+from xclp_lp.data.isic import load_isic
+from xclp_lp.data.mini_imagenet import load_mini_imagenet
 from xclp_lp.data.vowel import load_vowel
 from xclp_lp.data.watch import load_watch
 
 LOADERS: dict[str, Callable[..., Federation]] = {
+    "cifar-10": load_cifar10,
+    "cifar-100": load_cifar100,
     "digits": load_digits,
     "fashion": load_fashion,
+    "fed-isic2019": load_isic,
+    "femnist": load_femnist,
     "hapt": load_hapt,
+    "mini-imagenet": load_mini_imagenet,
     "vowel": load_vowel,
     "watch": load_watch,
 }
@@ -29,9 +38,14 @@ __all__ = [
     "label_count_mask",
     "label_mask",
     "load",
+    "load_cifar10",
+    "load_cifar100",
     "load_digits",
     "load_fashion",
+    "load_femnist",
     "load_hapt",
+    "load_isic",
+    "load_mini_imagenet",
     "load_vowel",
     "load_watch",
 ]
@@ -60,4 +74,12 @@ def load(name: str, **options: float | str | Path) -> Federation:
             raise ParameterError(
                 f"the data set {name!r} has no option {option!r}; it has {', '.join(known)}"
             )
+    if (
+        "path" not in options
+        and "path" in known
+        and known["path"].default is inspect.Parameter.empty
+    ):
+        raise ParameterError(
+            f"the data set {name!r} cannot be installed as a package; give the path of its files"
+        )
     return LOADERS[name](**options)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.data.federation import Federation
 from xclp_lp.data.files import unzipped
-from xclp_lp.data.partitions import class_shares, deal
+from xclp_lp.data.partitions import dealt_federation
 
 CLOTHES = (
     "T-shirt",
@@ -64,32 +64,17 @@ def load_fashion(
     Source: Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747.
     """
     folder = DEBIAN if path is None else Path(path)
-    shares = class_shares(len(CLOTHES), n_clients, partition, concentration, seed)
-    pairs = [_part(folder, which) for which in ("train", "t10k")]
-    total = sum(len(y) for _, y in pairs)
-    if not n_clients <= n_rows <= total:
-        raise ParameterError(f"n_rows is {n_rows}; it must be in {n_clients}..{total}")
-    rng = np.random.Generator(np.random.PCG64(seed))
-    drawn = []
-    for pixels, y in pairs:
-        rows = np.sort(rng.permutation(len(y))[: round(n_rows * len(y) / total)])
-        drawn.append((pixels[rows], y[rows], deal(y[rows], shares, seed)))
-    names = tuple(f"client-{j:02d}" for j in range(1, n_clients + 1))
-    return Federation(
-        names=names,
-        features=tuple(
-            np.concatenate([x[rows[j]] for x, _, rows in drawn]) / 255.0 for j in range(n_clients)
-        ),
-        labels=tuple(
-            np.array(CLOTHES)[np.concatenate([y[rows[j]] for _, y, rows in drawn])]
-            for j in range(n_clients)
-        ),
+    return dealt_federation(
+        _part(folder, "train"),
+        _part(folder, "t10k"),
         classes=CLOTHES,
+        n_clients=n_clients,
+        partition=partition,
+        concentration=concentration,
+        n_rows=n_rows,
+        seed=seed,
         source="H. Xiao et al., Fashion-MNIST, 2017, arXiv:1708.07747",
         licence="MIT",
-        test=tuple(
-            np.repeat([False, True], [len(rows[j]) for *_, rows in drawn]) for j in range(n_clients)
-        ),
     )
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
+from xclp_lp.data.federation import Federation
 
 
 def class_shares(
@@ -66,3 +67,58 @@ def deal(
         for client, part in zip(order, np.split(rows, ends), strict=True):
             owner[part] = client
     return [np.flatnonzero(owner == client) for client in range(shares.shape[1])]
+
+
+def dealt_federation(
+    train: tuple[NDArray[np.uint8], NDArray[np.int64]],
+    test: tuple[NDArray[np.uint8], NDArray[np.int64]],
+    *,
+    classes: tuple[str, ...],
+    n_clients: int,
+    partition: str,
+    concentration: float,
+    n_rows: int,
+    seed: int,
+    source: str,
+    licence: str,
+) -> Federation:
+    """Draw pictures of a data set without natural clients and deal them out.
+
+    Args:
+        train: pixels, shape (n, d), and classes, shape (n,), in 0..C-1.
+        test: the same; dealt out in the same shares of classes, and marked as test rows.
+        classes: names of the C classes.
+        n_clients: ≥ 1.
+        partition: see `class_shares`.
+        concentration: see `class_shares`.
+        n_rows: so many in all, drawn at random from both in proportion.
+        seed: of draw and partition, ≥ 0.
+        source: of the data.
+        licence: of the data.
+
+    Returns:
+        Pixels divided by 255; labels are names.
+
+    Raises:
+        ParameterError: an argument is out of range.
+    """
+    shares = class_shares(len(classes), n_clients, partition, concentration, seed)
+    total = len(train[1]) + len(test[1])
+    if not n_clients <= n_rows <= total:
+        raise ParameterError(f"n_rows is {n_rows}; it must be in {n_clients}..{total}")
+    rng = np.random.Generator(np.random.PCG64(seed))
+    drawn = []
+    for pixels, y in (train, test):
+        rows = np.sort(rng.permutation(len(y))[: round(n_rows * len(y) / total)])
+        drawn.append((pixels[rows], y[rows], deal(y[rows], shares, seed)))
+    known = np.array(classes)
+    clients = range(n_clients)
+    return Federation(
+        names=tuple(f"client-{j + 1:02d}" for j in clients),
+        features=tuple(np.concatenate([x[r[j]] for x, _, r in drawn]) / 255.0 for j in clients),
+        labels=tuple(known[np.concatenate([y[r[j]] for _, y, r in drawn])] for j in clients),
+        classes=classes,
+        source=source,
+        licence=licence,
+        test=tuple(np.repeat([False, True], [len(r[j]) for *_, r in drawn]) for j in clients),
+    )
