@@ -1,7 +1,6 @@
 """The command line: ``xclp demo``, ``run``, ``experiment``, ``tables`` and ``bench``.
 
-Exit codes: 0 done; 1 the secure and the plain labels of the demonstration differ, a party failed,
-or the output cannot be written; 2 bad input, which is said in one line.
+Exit codes: see `EXIT_CODES`; bad input is said in one line.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from rich.table import Table
 from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
+from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.transport.simulate import Progress
 from xclp_lp.bench import bench_hamming, bench_propagation, bench_sum, plan_sum
@@ -54,6 +54,12 @@ from xclp_lp.session import STEPS, ClassWeight
 from xclp_lp.solvers import Solver
 from xclp_lp.wording import count
 
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 a party failed or too few were left, a result differs from that of the "
+    "plain computation, or the output broke off; 2 an option, the input or a place for results "
+    "cannot be used."
+)
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -66,6 +72,13 @@ app.add_typer(bench_app, name="bench")
 console = Console()
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
+
+AGREEMENT = {
+    True: "Secure and plain labels are [green]identical[/].",
+    False: "Secure and plain labels are [red]DIFFERENT[/].",
+    None: "The secure labels come from randomised ones, the others from the true ones.",
+}
+"""What is said of whether the labels of the demonstration are identical."""
 
 DropOption = Annotated[
     list[str] | None,
@@ -82,7 +95,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(epilog=EXIT_CODES)
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
@@ -91,7 +104,7 @@ def _options(
     """Label data jointly without showing it."""
 
 
-@app.command()
+@app.command(epilog=EXIT_CODES)
 def demo(
     dataset: Annotated[
         str,
@@ -122,6 +135,14 @@ def demo(
         typer.Option(help="Thin the classes, the first one not and the last one so many times."),
     ] = 1.0,
     drop: DropOption = None,
+    threshold: Annotated[
+        int | None,
+        typer.Option(help="Fewest clients to go on with; by default 2, in the sums a majority."),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Randomise the labels of the secure run, for this privacy of each."),
+    ] = None,
     rows: Annotated[
         int | None,
         typer.Option(help="Use only so many rows of each client, for the slow back ends."),
@@ -145,11 +166,11 @@ def demo(
         federation = federation.imbalanced(imbalance)
     if rows is not None:
         federation = federation.thinned(rows)
-    console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
     runs: list[Comparison] = []
 
     def announce(plan: Plan) -> None:
         if not runs:
+            console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
             _print_lines(plan_lines(plan))
         if repeat > 1:
             console.print(f"seed {seed + len(runs)}")
@@ -166,13 +187,16 @@ def demo(
                     alpha=alpha,
                     hamming=hamming,
                     class_weight=cast(ClassWeight, class_weight),
+                    threshold=threshold,
+                    privacy=None if epsilon is None else RandomizedResponse(epsilon),
                     drop=vanishing,
                     progress=progress,
                     announce=announce,
                 )
             )
     result = summary(runs)
-    table = Table(title="Accuracy on the unlabelled rows", title_justify="left")
+    stayed = " of clients that stayed" if runs[0].departures else ""
+    table = Table(title=f"Accuracy on the unlabelled rows{stayed}", title_justify="left")
     table.add_column("method")
     table.add_column("who sees what")
     table.add_column("accuracy", justify="right")
@@ -187,9 +211,12 @@ def demo(
         table.add_row(*words, f"{by_row:.1%}", f"{by_class:.1%}")
     console.print(table)
     _print_lines(departure_lines(runs[0].departures))
+    first = runs[0]
     console.print(
-        f"{runs[0].labelled:,} of {runs[0].rows:,} rows were labelled. Secure and plain labels are "
-        + ("[green]identical[/]." if result["identical_labels"] else "[red]DIFFERENT[/].")
+        f"{first.labelled:,} of {first.rows:,} rows were labelled. "
+        + f"{first.counted:,} labels were counted. " * bool(first.departures)
+        + f"Accuracies are over {first.predicted:,} rows. " * bool(first.departures)
+        + AGREEMENT[result["identical_labels"]]
     )
     console.print(cost_table(runs[0].cost))
     if json_file is not None:
@@ -202,17 +229,19 @@ def demo(
             "hamming": hamming,
             "class_weight": class_weight,
             "imbalance": imbalance,
+            "threshold": threshold,
+            "epsilon": epsilon,
             "drop": vanishing,
             "rows_per_client": rows,
             "seeds": list(range(seed, seed + repeat)),
         }
         _write_json(json_file, result | {"parameters": parameters})
         console.print(f"written to {json_file}", markup=False, emoji=False)
-    if not result["identical_labels"]:
+    if result["identical_labels"] is False:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(epilog=EXIT_CODES)
 def run(
     federation: Annotated[
         Path,
@@ -515,7 +544,7 @@ def _parsed_drop(options: Sequence[str] | None) -> dict[str, str]:
     """Return client and step of each option."""
     parsed = {}
     for option in options or ():
-        client, colon, step = option.rpartition(":")
+        client, colon, step = option.partition(":")
         if not colon:
             raise ParameterError(f"--drop must be CLIENT:STEP, got {option!r}")
         if client in parsed:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.meter import Cost
@@ -50,18 +51,23 @@ class Comparison:
     Attributes:
         accuracy: by method, see `METHODS`. ``plain`` has the points and labels that the secure run
             had: without those of clients that vanished, as far as they were not counted.
-        identical: whether the secure and the plain labels agree in every row of these clients.
+        identical: whether the secure and the plain labels agree in every row of these clients;
+            None with privacy of labels, which are true ones in the plain run only.
         rows: number of rows of all clients.
         labelled: number of labelled rows of all clients.
+        counted: number of labels that were counted in the secure run.
+        predicted: number of rows that accuracies are over.
         participation: whose labels were counted and who vanished, for a file.
         departures: who vanished.
         cost: cost of the secure run.
     """
 
     accuracy: dict[str, Accuracy]
-    identical: bool
+    identical: bool | None
     rows: int
     labelled: int
+    counted: int
+    predicted: int
     participation: dict[str, Any]
     departures: tuple[Departure, ...]
     cost: Cost
@@ -77,6 +83,8 @@ def compare(
     alpha: float,
     hamming: str | HammingBackend,
     class_weight: ClassWeight = None,
+    threshold: int | None = None,
+    privacy: RandomizedResponse | None = None,
     drop: Mapping[str, str] | None = None,
     rng: Rng | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -94,6 +102,8 @@ def compare(
         alpha: α in (0, 1).
         hamming: SecureHamming back end.
         class_weight: as in `Parameters`, for all three ways alike.
+        threshold: as in `Parameters`.
+        privacy: each client randomises its labels, in the secure run only.
         drop: clients that vanish, and the step before which they do.
         rng: source of keys and masks, the operating system's by default.
         progress: called before each computation of the secure run.
@@ -118,6 +128,8 @@ def compare(
         hamming=hamming,
         classes=classes,
         class_weight=class_weight,
+        threshold=threshold,
+        privacy=privacy,
         random_state=seed,
         client_names=names,
     )
@@ -161,9 +173,13 @@ def compare(
             "xclp": accuracy({j: secure[j] for j in stay}),
             "plain": accuracy(plain),
         },
-        identical=all(np.array_equal(secure[j], plain[j]) for j in stay),
+        identical=(
+            all(np.array_equal(secure[j], plain[j]) for j in stay) if privacy is None else None
+        ),
         rows=sum(map(len, truth)),
         labelled=int(sum(mask.sum() for mask in shown)),
+        counted=int(sum(y.sum() for y in counted)),
+        predicted=int(sum((~shown[j]).sum() for j in stay)),
         participation=participation(estimator),
         departures=estimator.departures_,
         cost=estimator.cost_,
@@ -189,7 +205,7 @@ def summary(runs: list[Comparison]) -> dict[str, Any]:
     return {
         "accuracy": mean("overall"),
         "balanced_accuracy": mean("balanced"),
-        "identical_labels": all(r.identical for r in runs),
+        "identical_labels": (None if runs[0].identical is None else all(r.identical for r in runs)),
         **runs[0].participation,
         "cost": runs[0].cost.to_dict(),
     }

@@ -499,14 +499,16 @@ def _require_usable(plan: Plan) -> None:
                 stacklevel=4,
             )
     sizes, params = plan.sizes, plan.params
-    for field, needed in (
-        ("threshold", params.threshold or 0),
-        ("privacy with its noise_contributors and the owner", params.fewest_clients),
-    ):
-        if needed > max(len(sizes), MIN_CLIENTS):
-            raise ParameterError(
-                f"{field} needs {count(needed, 'client')} or more, got {len(sizes)}"
-            )
+    if params.noise is not None and params.noise.min_clients > len(sizes):
+        raise ParameterError(
+            f"privacy with noise_contributors = {params.noise.noise_contributors} needs "
+            f"{count(params.noise.min_clients, 'client')}, these and the owner of a row, got "
+            f"{len(sizes)}; lower noise_contributors to {len(sizes) - 1} or less"
+        )
+    if (params.threshold or 0) > len(sizes):
+        raise ParameterError(
+            f"threshold needs {count(params.threshold or 0, 'client')} or more, got {len(sizes)}"
+        )
     params.require_accountant()
     params.require_resolution(len(sizes))
     params.require_rows(sum(sizes.values()))

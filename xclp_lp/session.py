@@ -198,8 +198,13 @@ class Parameters:
         if self.threshold is not None:
             object.__setattr__(self, "threshold", _integer("threshold", self.threshold))
             if self.threshold < self.fewest_clients:
+                noise = self.noise
+                why = noise and (
+                    f": privacy needs noise_contributors = {noise.noise_contributors} and the owner"
+                )
                 raise ParameterError(
                     f"threshold must be at least {self.fewest_clients}, got {self.threshold}"
+                    f"{why or ''}"
                 )
 
     @property

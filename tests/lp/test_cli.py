@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,7 @@ def test_version_and_help(tmp_path: Path) -> None:
     assert "demo" in done.stdout
     assert "run" in done.stdout
     assert done.stderr == ""
+    assert "Exit codes: 0 done; 1 a party failed" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -192,6 +194,8 @@ def test_the_demonstration(tmp_path: Path) -> None:
         "hamming": "masked",
         "class_weight": None,
         "imbalance": 1.0,
+        "threshold": None,
+        "epsilon": None,
         "drop": {},
         "rows_per_client": None,
         "seeds": [0],
@@ -362,6 +366,25 @@ def test_different_labels_are_an_error(
 
 
 @pytest.mark.usefixtures("few_digits")
+def test_the_demonstration_with_a_threshold_and_randomised_labels(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    options = ["demo", "--dataset", "digits", "--bits", "64", "--hamming", "plain"]
+    code, out, err = xclp(*options, "--epsilon", "0.001", "--json", tmp_path / "out.json")
+    assert (code, err) == (0, "")
+    assert "every client randomises its labels" in out
+    assert "The secure labels come from randomised ones" in " ".join(out.split())
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["identical_labels"] is None
+    assert result["parameters"]["epsilon"] == 0.001
+    assert result["accuracy"]["xclp"] < result["accuracy"]["plain"]
+    gone = ["--drop", "client-01:hamming", "--drop", "client-02:hamming"]
+    code, _, err = xclp(*options, "--threshold", "3", *gone)
+    assert code == 1
+    assert "2 of the parties answered and 3 are needed" in one_line(err)
+
+
+@pytest.mark.usefixtures("few_digits")
 def test_clients_of_the_demonstration_vanish(
     xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
@@ -391,6 +414,11 @@ def test_clients_of_the_demonstration_vanish(
         ("client-04", "labels", True),
     ]
     assert all(d["effect"] in out for d in result["departures"])
+    assert "Accuracy on the unlabelled rows of clients that stayed" in out
+    rows = [json.loads(line) for line in re.findall(r"(\d+) (?:labels were|rows\.)", out)]
+    labelled = int(re.findall(r"(\d+) of \d+ rows were labelled", out)[0])
+    assert 0 < rows[0] < labelled  # counted
+    assert 0 < rows[1] < 160 - labelled  # predicted
     assert result["parameters"]["drop"] == {"client-02": "hamming", "client-04": "labels"}
     assert result["parameters"]["class_weight"] == "balanced"
     assert result["parameters"]["imbalance"] == 4
@@ -687,6 +715,10 @@ def test_when_writing_fails_there_are_no_results(
         (["--drop", "client-01"], ["--drop must be CLIENT:STEP", "'client-01'"]),
         (["--drop", "nobody:hamming"], ["cannot drop 'nobody'", "client-01"]),
         (["--drop", "client-01:lunch"], ["'client-01' can vanish before setup", "'lunch'"]),
+        (["--drop", "client-01:row:sums"], ["not 'row:sums'; did you mean 'row sums'"]),
+        (["--drop", "Client-01:hamming"], ["cannot drop 'Client-01'", "did you mean 'client-01'"]),
+        (["--threshold", "1"], ["threshold must be at least 2, got 1"]),
+        (["--epsilon", "0"], ["epsilon must be in (0, 700]", "0"]),
         (["--drop", "client-01:"], ["'client-01' can vanish before setup", "not ''"]),
         (
             ["--drop", "client-01:setup", "--drop", "client-01:labels"],
@@ -708,7 +740,7 @@ def test_bad_options_of_the_demonstration(
     code, out, err = xclp("demo", *arguments, "--json", tmp_path / "out.json")
     message = one_line(err)
     assert code == 2
-    assert "distances by" not in out
+    assert out == ""
     assert all(word in message for word in words), message
     assert list(tmp_path.iterdir()) == []
 

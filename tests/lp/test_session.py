@@ -656,7 +656,9 @@ def test_every_party_refuses_sums_too_coarse_for_ties() -> None:
 def test_privacy_needs_clients_that_add_noise_and_no_totals() -> None:
     private = replace(SMALL, privacy=LabelPrivacy(1.0, 1e-6, 3))
     assert private.fewest_clients == 4
-    with pytest.raises(ParameterError, match="threshold must be at least 4, got 3"):
+    with pytest.raises(
+        ParameterError, match="threshold must be at least 4, got 3: privacy needs noise_"
+    ):
         replace(private, threshold=3)
     with pytest.raises(
         ParameterError, match=r"class_weight and privacy by noise .* exclude each other"

@@ -258,7 +258,7 @@ def test_the_estimator_takes_privacy_and_keeps_it() -> None:
         ({"class_weight": "balanced"}, "class_weight and privacy by noise in the sums exclude"),
         (
             {"privacy": replace(ASKED, noise_contributors=4)},
-            "privacy with its noise_contributors and the owner needs 5 clients or more, got 4",
+            "noise_contributors = 4 needs 5 clients, these and the owner of a row, got 4; lower",
         ),
         ({"threshold": 2}, "threshold must be at least 3, got 2"),
     ],
