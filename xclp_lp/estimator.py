@@ -23,8 +23,10 @@ from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
 from xclp_lp import labels
+from xclp_lp.forecast import Forecast, Shape, forecast, memory
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import checked_vectors, zero_rows
 from xclp_lp.propagation import Prediction
@@ -48,15 +50,37 @@ class Plan:
     Attributes:
         params: what all parties have in common, the classes among it.
         data: each client's vectors and class indices.
+        groups: clients by group, each a federation of its own; one group where none are asked for.
     """
 
     params: Parameters
     data: Mapping[str, ClientData]
+    groups: Mapping[str, tuple[str, ...]]
 
     @property
     def sizes(self) -> dict[str, int]:
         """Return how many rows of each client take part: those that are not all zero."""
         return {c: int((~zero_rows(own.vectors)).sum()) for c, own in self.data.items()}
+
+    @property
+    def features(self) -> int:
+        """Return d."""
+        return int(next(iter(self.data.values())).vectors.shape[1])
+
+    def shapes(self) -> list[Shape]:
+        """Return the public sizes of every group."""
+        found = []
+        for clients in self.groups.values():
+            codes = {c: self.data[c].codes[~zero_rows(self.data[c].vectors)] for c in clients}
+            rows = {c: len(own) for c, own in codes.items()}
+            labelled = {c: int((own != labels.UNLABELLED).sum()) for c, own in codes.items()}
+            found.append(Shape(rows, labelled, self.features))
+        return found
+
+    def forecast(self) -> Forecast:
+        """Measure this machine for a few seconds, and predict what the run will cost."""
+        vectors = [own.vectors[~zero_rows(own.vectors)] for own in self.data.values()]
+        return forecast(self.params, self.shapes(), vectors)
 
 
 class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklearn is untyped
@@ -87,8 +111,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             client randomises its labels for itself. `xclp_crypto.privacy.LabelPrivacy`: noise in
             the secure sums, which excludes `class_weight` and costs far more accuracy; scores
             below zero count as zero. See docs/privacy.md.
-        random_state: an integer fixes the random projection, and nothing else, so that results
-            can be repeated; None lets the clients agree on a secret one.
+        groups: splits the clients into federations that run one after the other and know nothing
+            of each other: a number of groups, drawn at random by `random_state`, or the name of
+            its group for each client. Each needs two clients, a label, and more rows than k.
+        random_state: an integer fixes the random projection and random groups, and nothing else, so
+            that results can be repeated; None lets the clients agree on a secret projection.
         client_names: one name per client, for errors and costs.
 
     Attributes:
@@ -100,7 +127,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         contributors_: names of the clients whose labels are counted.
         departures_: clients that vanished, when, and what that means for whom; see
             `xclp_lp.session.Departure`. Without `drop` there are none.
-        cost_: measured bytes, rounds and seconds.
+        cost_: measured bytes, rounds and seconds; of groups, their sums, and the most rounds.
+        groups_: clients by group, empty without `groups`.
         client_names_: names used.
         n_features_in_: d.
 
@@ -130,6 +158,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         threshold: int | None = None,
         class_weight: ClassWeight = None,
         privacy: LabelPrivacy | RandomizedResponse | None = None,
+        groups: int | Sequence[str] | None = None,
         random_state: int | None = None,
         client_names: Sequence[str] | None = None,
     ) -> None:
@@ -145,6 +174,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.threshold = threshold
         self.class_weight = class_weight
         self.privacy = privacy
+        self.groups = groups
         self.random_state = random_state
         self.client_names = client_names
 
@@ -183,47 +213,51 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 `privacy` is asked for and dp-accounting is not installed.
             TooFewParties: so many clients vanish that fewer than the threshold are left.
         """
-        plan = self._plan(Xs, ys)
+        plan = self.plan(Xs, ys)
         params, data, names = plan.params, plan.data, tuple(plan.data)
         vanish = checked_drop(drop or {}, names)
         seed = projection_seed(self.random_state)
-        warn_if_two(len(names))
+        warn_if_two(min(map(len, plan.groups.values())))
         if announce is not None:
             announce(plan)
 
         source = rng or SystemRng()
-        roles: dict[str, Role] = {
-            name: partial(
-                client_role,
-                data=data[name],
-                params=params,
-                invited=names,
-                rng=source.child(name),
-                projection_seed=seed,
+        outcomes = [
+            _run_group(
+                {c: data[c] for c in own},
+                params,
+                seed,
+                {c: step for c, step in vanish.items() if c in own},
+                source if self.groups is None else source.child("group", group),
+                progress,
             )
-            for name in names
-        }
-        roles[SERVER] = partial(server_role, params=params, invited=names, rng=source.child(SERVER))
-        outcome = Simulation(faults=Faults(vanish=vanish), progress=progress).run(roles)
-        _raise_cause(outcome)
-        graph: Graph = outcome.results[SERVER]
+            for group, own in plan.groups.items()
+        ]
+        graphs: list[Graph] = [outcome.results[SERVER] for outcome in outcomes]
+        found = {c: p for outcome in outcomes for c, p in outcome.results.items() if c != SERVER}
         predictions: list[Prediction] = [
-            outcome.results.get(name) or no_prediction(len(data[name].codes), len(params.classes))
+            found.get(name) or no_prediction(len(data[name].codes), len(params.classes))
             for name in names
         ]
-        self.contributors_ = graph.contributors
-        self.departures_ = graph.departures
+        counted = {c for graph in graphs for c in graph.contributors}
+        self.contributors_ = tuple(name for name in names if name in counted)
+        self.departures_ = tuple(gone for graph in graphs for gone in graph.departures)
+        self.groups_ = {} if self.groups is None else dict(plan.groups)
         self.classes_ = np.array(params.classes)
         self.transduction_ = [labels.decode(p.labels, params.classes) for p in predictions]
         self.confidence_ = [p.confidence for p in predictions]
         self.label_distributions_ = [p.distribution for p in predictions]
-        self.cost_ = outcome.cost
+        self.cost_ = Cost.total(outcome.cost for outcome in outcomes)
         self.client_names_ = names
-        self.n_features_in_ = data[names[0]].vectors.shape[1]
+        self.n_features_in_ = plan.features
         return self
 
-    def _plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> Plan:
-        """Check all data and parameters."""
+    def plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> Plan:
+        """Check all data and parameters as `fit` does, and compute nothing.
+
+        Raises:
+            DataError, ParameterError: as from `fit`.
+        """
         for what, arrays in (("Xs", Xs), ("ys", ys)):
             if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
                 raise DataError(
@@ -266,7 +300,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             name: ClientData(x, labels.encode(values, labelled, classes))
             for name, x, (values, labelled) in zip(names, vectors, marked, strict=True)
         }
-        plan = Plan(params, data)
+        plan = Plan(params, data, checked_groups(self.groups, names, self.random_state))
         _require_usable(plan)
         if self.classes is None:
             labels.warn_of_odd_classes(classes, marked, names)
@@ -278,6 +312,80 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Run `fit` and return `transduction_`."""
         transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
         return transduction
+
+
+def _run_group(
+    data: Mapping[str, ClientData],
+    params: Parameters,
+    seed: bytes | None,
+    vanish: Mapping[str, str],
+    source: Rng,
+    progress: Callable[[Progress], None] | None,
+) -> Outcome:
+    """Run one federation."""
+    invited = tuple(data)
+    roles: dict[str, Role] = {
+        name: partial(
+            client_role,
+            data=data[name],
+            params=params,
+            invited=invited,
+            rng=source.child(name),
+            projection_seed=seed,
+        )
+        for name in invited
+    }
+    roles[SERVER] = partial(server_role, params=params, invited=invited, rng=source.child(SERVER))
+    outcome = Simulation(faults=Faults(vanish=vanish), progress=progress).run(roles)
+    _raise_cause(outcome)
+    return outcome
+
+
+def checked_groups(
+    groups: int | Sequence[str] | None, names: Sequence[str], random_state: int | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return the clients of each group, in their order; one group of all for None.
+
+    Args:
+        groups: a number of groups, of equal sizes up to one client, or the group of each client.
+        names: of the clients.
+        random_state: fixes random groups.
+
+    Raises:
+        ParameterError: names the group that has too few clients, or what is wrong.
+    """
+    if groups is None:
+        return {"all": tuple(names)}
+    if isinstance(groups, int | np.integer) and not isinstance(groups, bool):
+        most = max(len(names) // MIN_CLIENTS, 1)
+        if not 1 <= groups <= most:
+            raise ParameterError(
+                f"groups must be in 1 … {most}, so that each of {count(len(names), 'client')} has "
+                f"company, got {groups}"
+            )
+        projection_seed(random_state)  # refuses what is no random state
+        order = np.random.default_rng(random_state).permutation(len(names))
+        of_client = [""] * len(names)
+        for number, part in enumerate(np.array_split(order, int(groups))):
+            for client in part:
+                of_client[client] = f"group-{number}"
+    elif isinstance(groups, str) or not isinstance(groups, Sequence | np.ndarray):
+        raise ParameterError(f"groups must be a number, or a name for each client, got {groups!r}")
+    else:
+        of_client = [str(group) for group in groups]
+        if len(of_client) != len(names):
+            raise ParameterError(
+                f"groups has {count(len(of_client), 'name')} for {count(len(names), 'client')}"
+            )
+    found: dict[str, tuple[str, ...]] = {}
+    for name, group in zip(names, of_client, strict=True):
+        found[group] = (*found.get(group, ()), name)
+    for group, own in found.items():
+        if len(own) < MIN_CLIENTS:
+            raise ParameterError(
+                f"group {group!r} has only the client {own[0]!r}; each needs {MIN_CLIENTS} or more"
+            )
+    return found
 
 
 def checked_drop(drop: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
@@ -394,8 +502,15 @@ def projection_seed(random_state: int | None) -> bytes | None:
     return hashlib.sha256(label("random state", int(random_state))).digest()
 
 
+def available_memory() -> float:
+    """Return the bytes of memory of this machine; infinite where it does not say."""
+    if not hasattr(os, "sysconf"):  # Windows does not say it this way
+        return np.inf
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
 def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | HammingBackend) -> None:
-    """Refuse a run for which this machine's memory is too small.
+    """Refuse distances for which this machine's memory is too small.
 
     Args:
         sizes: number of rows by client.
@@ -405,9 +520,7 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
     Raises:
         ParameterError: all hashes and distances, or what the back end needs, do not fit.
     """
-    if not hasattr(os, "sysconf"):  # Windows does not say it this way
-        return
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = available_memory()
     n = sum(sizes.values())
 
     def needed(backend: str | HammingBackend) -> int:
@@ -420,16 +533,14 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
             f"{count(n, 'row')} with {count(n_bits, 'bit')} by {get_backend(hamming).name} need "
             f"{needed(hamming) / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; use "
             + "".join(f"hamming = {b!r}, " for b in smaller)
-            + "fewer rows, or split the clients into groups and run each group"
+            + "fewer rows, or split the clients into groups"
         )
 
 
 def _require_usable(plan: Plan) -> None:
-    """Check over all clients what the server would refuse, and warn of zero rows."""
-    labelled = 0
+    """Check over all clients of each group what the server would refuse, and warn of zero rows."""
     for name, own in plan.data.items():
         zero = zero_rows(own.vectors)
-        labelled += int((own.codes[~zero] != labels.UNLABELLED).sum())
         if zero.any():
             rows = np.flatnonzero(zero)
             shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
@@ -439,17 +550,41 @@ def _require_usable(plan: Plan) -> None:
                 UserWarning,
                 stacklevel=4,
             )
-    sizes, params = plan.sizes, plan.params
+    plan.params.require_accountant()
+    for group, shape in zip(plan.groups, plan.shapes(), strict=True):
+        try:
+            require_room(plan.params, shape)
+        except (ParameterError, DataError) as error:
+            if len(plan.groups) == 1:
+                raise
+            raise type(error)(f"group {group!r}: {error}") from None
+        if not any(shape.labelled.values()):
+            if len(plan.groups) == 1:
+                raise DataError("every labelled row is all zero, so no label can spread")
+            raise DataError(f"group {group!r}: no client has a label, so no label can spread")
+
+
+def require_room(params: Parameters, shape: Shape) -> None:
+    """Refuse sizes with which no run could end well on this machine.
+
+    Raises:
+        ParameterError: too few clients or rows, or too little memory.
+    """
     for field, needed in (
         ("threshold", params.threshold or 0),
         ("privacy with its noise_contributors and the owner", params.fewest_clients),
     ):
-        if needed > max(len(sizes), MIN_CLIENTS):
+        if needed > max(len(shape.rows), MIN_CLIENTS):
             raise ParameterError(
-                f"{field} needs {count(needed, 'client')} or more, got {len(sizes)}"
+                f"{field} needs {count(needed, 'client')} or more, got {len(shape.rows)}"
             )
-    params.require_accountant()
-    params.require_rows(sum(sizes.values()))
-    require_memory(sizes, params.n_bits, params.hamming)
-    if not labelled:
-        raise DataError("every labelled row is all zero, so no label can spread")
+    params.require_rows(shape.n)
+    require_memory(shape.rows, params.n_bits, params.hamming)
+    needs, available = memory(params, shape), available_memory()
+    step = max(needs, key=lambda name: needs[name])
+    if needs[step] > available:
+        raise ParameterError(
+            f"{count(shape.n, 'row')} of {count(len(shape.rows), 'client')} need "
+            f"{needs[step] / 1e9:,.1f} GB in the step {step!r} and this machine has "
+            f"{available / 1e9:,.1f} GB; use fewer rows, or split the clients into groups"
+        )

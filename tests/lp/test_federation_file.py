@@ -255,6 +255,7 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
         "threshold": 3,
         "class_weight": None,
         "privacy": LabelPrivacy(2.0, 1e-6, 2),
+        "groups": None,
         "random_state": 9,
         "client_names": list(NAMES),
     }
