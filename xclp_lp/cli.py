@@ -1,4 +1,4 @@
-"""The command line: ``xclp demo``, ``run``, ``experiment``, ``tables`` and ``bench``.
+"""The command line: ``xclp demo``, ``run``, ``plan``, ``experiment``, ``tables`` and ``bench``.
 
 Exit codes: see `EXIT_CODES`; bad input is said in one line.
 """
@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, cast, get_args
 
@@ -23,14 +24,15 @@ from rich.table import Table
 
 from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError, XclpError
+from xclp_crypto.front import client_names
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.privacy import RandomizedResponse
-from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.protocols.hamming import BACKENDS, get_backend
 from xclp_crypto.transport.simulate import Progress
 from xclp_lp.bench import bench_hamming, bench_propagation, bench_sum, plan_sum
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import Comparison, compare, summary
-from xclp_lp.estimator import Plan
+from xclp_lp.estimator import Plan, require_room
 from xclp_lp.experiments.config import read_experiment
 from xclp_lp.experiments.document import markdown, sections
 from xclp_lp.experiments.run import run_experiment
@@ -41,16 +43,19 @@ from xclp_lp.federation_file import (
     why_not_writable,
     write_results,
 )
+from xclp_lp.forecast import Shape, forecast
 from xclp_lp.report import (
     StepReporter,
     cost_table,
     departure_lines,
+    duration,
     estimate_line,
+    forecast_tables,
     plan_lines,
     size,
     sum_line,
 )
-from xclp_lp.session import STEPS, ClassWeight
+from xclp_lp.session import STEPS, ClassWeight, Parameters
 from xclp_lp.solvers import Solver
 from xclp_lp.wording import count
 
@@ -363,6 +368,65 @@ def tables(
 ) -> None:
     """Print tables of all results of `xclp experiment` in a folder, as Markdown."""
     console.print(sections(folder), markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def plan(
+    federation: Annotated[
+        Path | None, typer.Argument(help="A federation file; or give the sizes by options.")
+    ] = None,
+    clients: Annotated[int, typer.Option(min=2, help="Without a file: number of clients.")] = 10,
+    rows: Annotated[int, typer.Option(min=1, help="Without a file: rows of each client.")] = 200,
+    labelled: Annotated[
+        float, typer.Option(min=0, max=1, help="Without a file: fraction of labelled rows.")
+    ] = 0.1,
+    classes: Annotated[int, typer.Option(min=1, help="Without a file: number of classes.")] = 10,
+    features: Annotated[int, typer.Option(min=1, help="Without a file: number of features.")] = 64,
+    bits: Annotated[int, typer.Option(help="Without a file: bits of each hash.")] = 4096,
+    k: Annotated[int, typer.Option("-k", "--k", help="Without a file: neighbours.")] = 10,
+    hamming: Annotated[
+        str, typer.Option(help=f"Without a file: back end, {', '.join(BACKENDS)}.")
+    ] = "rlwe",
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the result to this file.")
+    ] = None,
+) -> None:
+    """Say what a run would cost in rounds, bytes, seconds and memory, and run nothing.
+
+    Takes a few seconds to measure this machine. A run that would not fit into memory is refused,
+    with advice. Bytes are exact but for the columns of S, whose zeros do not travel.
+    """
+    if json_file is not None:
+        _require_writable(json_file)
+    if federation is not None:
+        with console.status("reading the clients' files"):
+            loaded = load_federation(federation)
+        planned = loaded.estimator().plan(
+            [c.features for c in loaded.clients], [c.labels for c in loaded.clients]
+        )
+        _print_lines(plan_lines(planned))
+        params, work = planned.params, planned.forecast
+    else:
+        params = Parameters(classes=tuple(range(classes)), n_bits=bits, k=k, hamming=hamming)
+        names = client_names(clients, None)
+        shape = Shape(
+            dict.fromkeys(names, rows), dict.fromkeys(names, round(labelled * rows)), features
+        )
+        require_room(params, shape)
+        work = partial(forecast, params, [shape])
+    with console.status("measuring this machine"):
+        found = work()
+    chosen = get_backend(params.hamming).name
+    for table in forecast_tables(found, chosen):
+        console.print(table)
+    console.print(
+        f"In all {size(found.bytes)} at most in {count(found.rounds, 'round')}, about "
+        f"{duration(found.seconds)} and {size(found.memory)} of memory in one process.",
+        highlight=False,
+    )
+    if json_file is not None:
+        _write_json(json_file, found.to_dict() | {"hamming": chosen})
+        console.print(f"written to {json_file}", markup=False, emoji=False)
 
 
 @bench_app.command("hamming")

@@ -249,16 +249,13 @@ class PartialScores:
                 columns, codes[run], len(self._classes), self._codec
             )
 
-    def check(self, codec: FixedPoint) -> None:
+    def check(self, codec: FixedPoint, client: str) -> None:
         """Refuse scores that do not fit the codec of the sums, before anything is sent.
 
         Raises:
             DataError, EncodingOverflow: as from `FixedPoint.encode`.
         """
-        if self._codec is None:
-            codec.check(self._sums)
-        else:
-            self.scores()
+        codec.check(self.scores(), client=client)
 
     def scores(self) -> NDArray[np.float64]:
         """Return S_L·Y_L, (n, C), when all blocks are added.

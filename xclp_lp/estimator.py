@@ -23,8 +23,10 @@ from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
 from xclp_lp import labels
+from xclp_lp.forecast import Forecast, Shape, forecast, memory
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection, checked_vectors, zero_rows
 from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
@@ -48,10 +50,12 @@ class Plan:
     Attributes:
         params: what all parties have in common, the classes among it.
         data: each client's vectors and class indices.
+        groups: clients by group, each a federation of its own; one group where none are asked for.
     """
 
     params: Parameters
     data: Mapping[str, ClientData]
+    groups: Mapping[str, tuple[str, ...]]
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -65,6 +69,26 @@ class Plan:
             c: int((own.codes[~zero_rows(own.vectors)] != labels.UNLABELLED).sum())
             for c, own in self.data.items()
         }
+
+    @property
+    def features(self) -> int:
+        """Return d."""
+        return int(next(iter(self.data.values())).vectors.shape[1])
+
+    def shapes(self) -> list[Shape]:
+        """Return the public sizes of every group."""
+        found = []
+        for clients in self.groups.values():
+            codes = {c: self.data[c].codes[~zero_rows(self.data[c].vectors)] for c in clients}
+            rows = {c: len(own) for c, own in codes.items()}
+            labelled = {c: int((own != labels.UNLABELLED).sum()) for c, own in codes.items()}
+            found.append(Shape(rows, labelled, self.features))
+        return found
+
+    def forecast(self) -> Forecast:
+        """Measure this machine for a few seconds, and predict what the run will cost."""
+        vectors = [own.vectors[~zero_rows(own.vectors)] for own in self.data.values()]
+        return forecast(self.params, self.shapes(), vectors)
 
 
 class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklearn is untyped
@@ -101,8 +125,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         reset_labelled: whether labelled rows keep their own labels, with confidence 1, instead of
             what is predicted for them.
         relative_confidence: whether each client divides its confidences by the largest of them.
-        random_state: an integer fixes the random projection, and nothing else, so that results
-            can be repeated; None lets the clients agree on a secret one.
+        groups: splits the clients into federations that run one after the other and know nothing
+            of each other: a number of groups, drawn at random by `random_state`, or the name of
+            its group for each client. Each needs two clients, a label, and more rows than k.
+        random_state: an integer fixes the random projection and random groups, and nothing else, so
+            that results can be repeated; None lets the clients agree on a secret projection.
         client_names: one name per client, for errors and costs.
 
     Attributes:
@@ -114,7 +141,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         contributors_: names of the clients whose labels are counted.
         departures_: clients that vanished, when, and what that means for whom; see
             `xclp_lp.session.Departure`. Without `drop` there are none.
-        cost_: measured bytes, rounds and seconds.
+        cost_: measured bytes, rounds and seconds; of groups, their sums, and the most rounds.
+        groups_: clients by group, empty without `groups`.
         client_names_: names used.
         n_features_in_: d.
 
@@ -147,6 +175,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         privacy: LabelPrivacy | RandomizedResponse | None = None,
         reset_labelled: bool = False,
         relative_confidence: bool = False,
+        groups: int | Sequence[str] | None = None,
         random_state: int | None = None,
         client_names: Sequence[str] | None = None,
     ) -> None:
@@ -165,6 +194,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.privacy = privacy
         self.reset_labelled = reset_labelled
         self.relative_confidence = relative_confidence
+        self.groups = groups
         self.random_state = random_state
         self.client_names = client_names
 
@@ -204,45 +234,50 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             TooFewParties: so many clients vanish that fewer than the threshold are left.
             ProtocolError: clients vanish before the sums, and nobody left has a labelled row.
         """
-        plan = self._plan(Xs, ys)
+        plan = self.plan(Xs, ys)
         params, data, names = plan.params, plan.data, tuple(plan.data)
         vanish = checked_drop(drop, names)
         seed = projection_seed(self.random_state)
-        warn_if_two(len(names))
+        warn_if_two(min(map(len, plan.groups.values())))
         if announce is not None:
             announce(plan)
 
         source = rng or SystemRng()
-        roles: dict[str, Role] = {
-            name: partial(
-                client_role,
-                data=data[name],
-                params=params,
-                invited=names,
-                rng=source.child(name),
-                projection_seed=seed,
+        outcomes = [
+            _run_group(
+                {c: data[c] for c in own},
+                params,
+                seed,
+                {c: step for c, step in vanish.items() if c in own},
+                source if self.groups is None else source.child("group", group),
+                progress,
             )
-            for name in names
-        }
-        roles[SERVER] = partial(server_role, params=params, invited=names, rng=source.child(SERVER))
-        outcome = Simulation(faults=Faults(vanish=vanish), progress=progress).run(roles)
-        _raise_cause(outcome)
-        graph: Graph = outcome.results[SERVER]
-        _warn_of_few(plan, graph)
-        predictions = [self._shown(outcome.results.get(name), data[name], params) for name in names]
-        self.contributors_ = graph.contributors
-        self.departures_ = graph.departures
+            for group, own in plan.groups.items()
+        ]
+        graphs: list[Graph] = [outcome.results[SERVER] for outcome in outcomes]
+        for group, graph in zip(plan.groups.values(), graphs, strict=True):
+            _warn_of_few(plan, group, graph)
+        found = {c: p for outcome in outcomes for c, p in outcome.results.items() if c != SERVER}
+        predictions = [self._shown(found.get(name), data[name], params) for name in names]
+        counted = {c for graph in graphs for c in graph.contributors}
+        self.contributors_ = tuple(name for name in names if name in counted)
+        self.departures_ = tuple(gone for graph in graphs for gone in graph.departures)
+        self.groups_ = {} if self.groups is None else dict(plan.groups)
         self.classes_ = np.array(params.classes)
         self.transduction_ = [labels.decode(p.labels, params.classes) for p in predictions]
         self.confidence_ = [p.confidence for p in predictions]
         self.label_distributions_ = [p.distribution for p in predictions]
-        self.cost_ = outcome.cost
+        self.cost_ = Cost.total(outcome.cost for outcome in outcomes)
         self.client_names_ = names
-        self.n_features_in_ = data[names[0]].vectors.shape[1]
+        self.n_features_in_ = plan.features
         return self
 
-    def _plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> Plan:
-        """Check all data and parameters."""
+    def plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> Plan:
+        """Check all data and parameters as `fit` does, and compute nothing.
+
+        Raises:
+            DataError, ParameterError: as from `fit`.
+        """
         for what, arrays in (("Xs", Xs), ("ys", ys)):
             if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
                 raise DataError(
@@ -286,7 +321,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             name: ClientData(x, labels.encode(values, labelled, classes))
             for name, x, (values, labelled) in zip(names, vectors, marked, strict=True)
         }
-        plan = Plan(params, data)
+        plan = Plan(params, data, checked_groups(self.groups, names, self.random_state))
         _require_usable(plan)
         if self.classes is None:
             labels.warn_of_odd_classes(classes, marked, names)
@@ -310,9 +345,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         return transduction
 
 
-def _warn_of_few(plan: Plan, graph: Graph) -> None:
+def _warn_of_few(plan: Plan, group: tuple[str, ...], graph: Graph) -> None:
     """Warn where clients that vanished leave two in the sums, or none with a label."""
-    if len(plan.data) > MIN_CLIENTS == len(graph.contributors):
+    if len(group) > MIN_CLIENTS == len(graph.contributors):
         warnings.warn(
             f"only {' and '.join(graph.contributors)} are in the sums, so each learns the other's "
             "part of its scores (the sum minus its own part); a larger threshold prevents that",
@@ -326,6 +361,80 @@ def _warn_of_few(plan: Plan, graph: Graph) -> None:
             UserWarning,
             stacklevel=3,
         )
+
+
+def _run_group(
+    data: Mapping[str, ClientData],
+    params: Parameters,
+    seed: bytes | None,
+    vanish: Mapping[str, str],
+    source: Rng,
+    progress: Callable[[Progress], None] | None,
+) -> Outcome:
+    """Run one federation."""
+    invited = tuple(data)
+    roles: dict[str, Role] = {
+        name: partial(
+            client_role,
+            data=data[name],
+            params=params,
+            invited=invited,
+            rng=source.child(name),
+            projection_seed=seed,
+        )
+        for name in invited
+    }
+    roles[SERVER] = partial(server_role, params=params, invited=invited, rng=source.child(SERVER))
+    outcome = Simulation(faults=Faults(vanish=vanish), progress=progress).run(roles)
+    _raise_cause(outcome)
+    return outcome
+
+
+def checked_groups(
+    groups: int | Sequence[str] | None, names: Sequence[str], random_state: int | None = None
+) -> dict[str, tuple[str, ...]]:
+    """Return the clients of each group, in their order; one group of all for None.
+
+    Args:
+        groups: a number of groups, of equal sizes up to one client, or the group of each client.
+        names: of the clients.
+        random_state: fixes random groups.
+
+    Raises:
+        ParameterError: names the group that has too few clients, or what is wrong.
+    """
+    if groups is None:
+        return {"all": tuple(names)}
+    if isinstance(groups, int | np.integer) and not isinstance(groups, bool):
+        most = max(len(names) // MIN_CLIENTS, 1)
+        if not 1 <= groups <= most:
+            raise ParameterError(
+                f"groups must be in 1 … {most}, so that each of {count(len(names), 'client')} has "
+                f"company, got {groups}"
+            )
+        projection_seed(random_state)  # refuses what is no random state
+        order = np.random.default_rng(random_state).permutation(len(names))
+        of_client = [""] * len(names)
+        for number, part in enumerate(np.array_split(order, int(groups))):
+            for client in part:
+                of_client[client] = f"group-{number}"
+    elif isinstance(groups, str) or not isinstance(groups, Sequence | np.ndarray):
+        raise ParameterError(f"groups must be a number, or a name for each client, got {groups!r}")
+    else:
+        of_client = [str(group) for group in groups]
+        if len(of_client) != len(names):
+            raise ParameterError(
+                f"groups has {count(len(of_client), 'name')} for {count(len(names), 'client')}"
+            )
+    found: dict[str, tuple[str, ...]] = {}
+    for name, group in zip(names, of_client, strict=True):
+        found[group] = (*found.get(group, ()), name)
+    for group, own in found.items():
+        if len(own) < MIN_CLIENTS:
+            raise ParameterError(
+                f"group {group!r} has only the client {own[0]!r}; each needs {MIN_CLIENTS} or more"
+            )
+    return found
 
 
 def checked_drop(drop: Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
@@ -455,8 +564,15 @@ def projection_seed(random_state: int | None) -> bytes | None:
     return hashlib.sha256(label("random state", int(random_state))).digest()
 
 
+def available_memory() -> float:
+    """Return the bytes of memory of this machine; infinite where it does not say."""
+    if not hasattr(os, "sysconf"):  # Windows does not say it this way
+        return np.inf
+    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
 def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | HammingBackend) -> None:
-    """Refuse a run for which this machine's memory is too small.
+    """Refuse distances for which this machine's memory is too small.
 
     Args:
         sizes: number of rows by client.
@@ -466,9 +582,7 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
     Raises:
         ParameterError: all hashes and distances, or what the back end needs, do not fit.
     """
-    if not hasattr(os, "sysconf"):  # Windows does not say it this way
-        return
-    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available = available_memory()
     n = sum(sizes.values())
 
     def needed(backend: str | HammingBackend) -> int:
@@ -481,12 +595,12 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
             f"{count(n, 'row')} with {count(n_bits, 'bit')} by {get_backend(hamming).name} need "
             f"{needed(hamming) / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; use "
             + "".join(f"hamming = {b!r}, " for b in smaller)
-            + "fewer rows, or split the clients into groups and run each group"
+            + "fewer rows, or split the clients into groups"
         )
 
 
 def _require_usable(plan: Plan) -> None:
-    """Check over all clients what the server would refuse, and warn of zero rows."""
+    """Check over all clients of each group what the server would refuse, and warn of zero rows."""
     for name, own in plan.data.items():
         zero = zero_rows(own.vectors)
         if zero.any():
@@ -498,20 +612,45 @@ def _require_usable(plan: Plan) -> None:
                 UserWarning,
                 stacklevel=4,
             )
-    sizes, params = plan.sizes, plan.params
-    if params.noise is not None and params.noise.min_clients > len(sizes):
+    plan.params.require_accountant()
+    for group, shape in zip(plan.groups, plan.shapes(), strict=True):
+        try:
+            require_room(plan.params, shape)
+        except (ParameterError, DataError) as error:
+            if len(plan.groups) == 1:
+                raise
+            raise type(error)(f"group {group!r}: {error}") from None
+        if not any(shape.labelled.values()):
+            if len(plan.groups) == 1:
+                raise DataError("every labelled row is all zero, so no label can spread")
+            raise DataError(f"group {group!r}: no client has a label, so no label can spread")
+
+
+def require_room(params: Parameters, shape: Shape) -> None:
+    """Refuse sizes with which no run could end well on this machine.
+
+    Raises:
+        ParameterError: too few clients or rows, or too little memory.
+    """
+    clients = len(shape.rows)
+    if params.noise is not None and params.noise.min_clients > clients:
         raise ParameterError(
             f"privacy with noise_contributors = {params.noise.noise_contributors} needs "
             f"{count(params.noise.min_clients, 'client')}, these and the owner of a row, got "
-            f"{len(sizes)}; lower noise_contributors to {len(sizes) - 1} or less"
+            f"{clients}; lower noise_contributors to {clients - 1} or less"
         )
-    if (params.threshold or 0) > len(sizes):
+    if (params.threshold or 0) > clients:
         raise ParameterError(
-            f"threshold needs {count(params.threshold or 0, 'client')} or more, got {len(sizes)}"
+            f"threshold needs {count(params.threshold or 0, 'client')} or more, got {clients}"
         )
-    params.require_accountant()
-    params.require_resolution(len(sizes))
-    params.require_rows(sum(sizes.values()))
-    require_memory(sizes, params.n_bits, params.hamming)
-    if not any(plan.labelled.values()):
-        raise DataError("every labelled row is all zero, so no label can spread")
+    params.require_resolution(clients)
+    params.require_rows(shape.n)
+    require_memory(shape.rows, params.n_bits, params.hamming)
+    needs, available = memory(params, shape), available_memory()
+    step = max(needs, key=lambda name: needs[name])
+    if needs[step] > available:
+        raise ParameterError(
+            f"{count(shape.n, 'row')} of {count(len(shape.rows), 'client')} need "
+            f"{needs[step] / 1e9:,.1f} GB in the step {step!r} and this machine has "
+            f"{available / 1e9:,.1f} GB; use fewer rows, or split the clients into groups"
+        )

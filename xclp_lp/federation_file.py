@@ -18,6 +18,7 @@
     label_column = "digit"             # labels in a column; empty cells are unlabelled
 
     [clients.south]
+    group = "coast"                    # optional; each group is a federation of its own
     features = "south.npy"
     labels = "south_labels.npy"        # or in a file of their own; -1 is unlabelled
 
@@ -74,6 +75,7 @@ PARAMETERS = (
     "privacy",
     "reset_labelled",
     "relative_confidence",
+    "groups",
     "random_state",
 )
 PRIVACY_FIELDS = ("epsilon", "delta", "noise_contributors")
@@ -85,6 +87,7 @@ CLIENT_FIELDS = (
     "labels_array",
     "label_column",
     "id_column",
+    "group",
 )
 DEVICES = (
     "con",
@@ -107,6 +110,7 @@ class LoadedClient:
         ids: (n_j,) what a person calls the rows: a column, or the row number from 0.
         columns: names of the features, if they come from a table.
         files: what was read.
+        group: the group that it is in, if groups are named.
     """
 
     name: str
@@ -115,6 +119,7 @@ class LoadedClient:
     ids: list[Any]
     columns: tuple[str, ...] | None = None
     files: tuple[Path, ...] = ()
+    group: str | None = None
 
 
 @dataclass(frozen=True)
@@ -135,8 +140,10 @@ class FederationFile:
 
     def estimator(self) -> CrossClientLabelPropagation:
         """Return the estimator with this file's parameters."""
+        named = [c.group for c in self.clients if c.group is not None]
         return CrossClientLabelPropagation(
-            **self.parameters, client_names=[c.name for c in self.clients]
+            **self.parameters | ({"groups": named} if named else {}),
+            client_names=[c.name for c in self.clients],
         )
 
 
@@ -178,6 +185,7 @@ def load_federation(path: Path) -> FederationFile:
         clients.append(client)
         if like is None and client.columns is not None and "feature_columns" not in section:
             like = name, client.columns
+    _require_all_or_no_groups(clients, parameters, path)
     labels = integers_if_all([c.labels for c in clients])
     return FederationFile(
         clients=tuple(replace(c, labels=ys) for c, ys in zip(clients, labels, strict=True)),
@@ -201,6 +209,22 @@ def _privacy(section: Any, path: Path) -> LabelPrivacy | RandomizedResponse:
         return RandomizedResponse(**section) if alone else LabelPrivacy(**section)
     except ParameterError as error:
         raise ParameterError(f"{where}: {error}") from None
+
+
+def _require_all_or_no_groups(
+    clients: Sequence[LoadedClient], parameters: dict[str, Any], path: Path
+) -> None:
+    without = [c.name for c in clients if c.group is None]
+    if 0 < len(without) < len(clients):
+        raise ParameterError(f"{path}, [clients.{without[0]}]: group is missing; others have one")
+    groups = parameters.get("groups")
+    if groups is not None and not isinstance(groups, int):
+        raise ParameterError(
+            f"{path}, [parameters]: groups must be a number, got {groups!r}; to name them, give "
+            "each client a group"
+        )
+    if groups is not None and not without:
+        raise ParameterError(f"{path}: groups are named by the clients, so leave out groups = …")
 
 
 def _require_file_names(names: Iterable[str], path: Path) -> None:
@@ -325,6 +349,7 @@ def _load_client(
         list(range(rows)) if ids is None else ids,
         None if columns is None else tuple(columns),
         (features_path, labels_path),
+        section.get("group"),
     )
 
 

@@ -17,21 +17,11 @@ from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
 from xclp_lp.bench import SumPlan
 from xclp_lp.estimator import CrossClientLabelPropagation, Plan
+from xclp_lp.forecast import MEASURED, OPERATION_SECONDS, Forecast
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.session import Departure
 from xclp_lp.wording import count, listing
 
-SECONDS = {
-    "fixed-base multiplications": 13e-6,
-    "variable-base multiplications": 40e-6,
-    "extended transfers": 0.4e-6,
-    "AES blocks": 16e-9,
-    "encryptions": 1.3e-3,
-    "multiplications of ciphertexts": 10e-6,
-    "re-randomised and decrypted answers": 10e-3,
-}
-"""Rough seconds of one operation on one core of a server of 2023; Paillier with 3072 bits. What is
-not listed is too fast to need a warning."""
 LONG = 600.0
 """Seconds from which another back end is suggested."""
 
@@ -88,7 +78,9 @@ def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bit
     backend = get_backend(hamming)
     estimate = backend.estimate(sizes, n_bits)
     operations = ", ".join(f"{number:.2g} {kind}" for kind, number in estimate.operations.items())
-    seconds = sum(SECONDS.get(kind, 0.0) * number for kind, number in estimate.operations.items())
+    seconds = sum(
+        OPERATION_SECONDS.get(kind, 0.0) * number for kind, number in estimate.operations.items()
+    )
     line = (
         f"distances by {backend.name}: {size(estimate.total_bytes)} in "
         f"{count(estimate.rounds, 'round')}, about {size(estimate.simulation_bytes)} of memory, "
@@ -154,7 +146,15 @@ def plan_lines(
         )
     if params.threshold is not None:
         yield f"goes on without clients that vanish, down to {params.threshold:,}"
-    yield estimate_line(plan.params.hamming, plan.sizes, plan.params.n_bits)
+    groups = plan.shapes()
+    if len(groups) > 1:
+        sizes = [len(own) for own in plan.groups.values()]
+        yield (
+            f"{len(groups)} groups of {min(sizes)} to {count(max(sizes), 'client')}, each a "
+            f"federation of its own: {listing(tuple(plan.groups), 10)}; the largest:"
+        )
+    largest = max(groups, key=lambda own: own.n)
+    yield estimate_line(plan.params.hamming, largest.rows, plan.params.n_bits)
 
 
 def departure_lines(departures: Sequence[Departure]) -> Iterator[str]:
@@ -169,6 +169,54 @@ def participation(fitted: CrossClientLabelPropagation) -> dict[str, Any]:
         "contributors": list(fitted.contributors_),
         "departures": [asdict(gone) | {"effect": gone.effect} for gone in fitted.departures_],
     }
+
+
+def forecast_tables(found: Forecast, hamming: str) -> Iterator[Table]:
+    """Lay out what a run will cost: by step, and the distances by back end."""
+    table = Table(
+        title="Cost by step: bytes of the client with most, at most; seconds of the server, of the "
+        "slowest client and of all one after the other; memory of all in one process",
+        title_justify="left",
+    )
+    for heading in (
+        *("step", "rounds", "sends", "receives"),
+        *("server", "client", "all", "memory"),
+    ):
+        table.add_column(heading, justify="left" if heading == "step" else "right")
+
+    def of_clients(values: Mapping[str, float]) -> float:
+        return max((v for party, v in values.items() if party != SERVER), default=0)
+
+    for name, step in found.steps.items():
+        table.add_row(
+            name,
+            str(step.rounds),
+            size(of_clients(step.sent)),
+            size(of_clients(step.received)),
+            f"{step.seconds.get(SERVER, 0.0):.1f} s",
+            f"{of_clients(step.seconds):.1f} s",
+            f"{sum(step.seconds.values()):.1f} s",
+            size(step.memory),
+        )
+    yield table
+    others = Table(
+        title="Distances by back end, all parties, and with whom the server may collude",
+        title_justify="left",
+    )
+    for heading in ("back end", "server with", "rounds", "bytes", "seconds", "memory"):
+        left = heading in ("back end", "server with")
+        others.add_column(heading, justify="left" if left else "right")
+    may = {"none": "sees the bits", "non-colluding": "no client", "2pc": "any clients"}
+    for name, cost in found.back_ends.items():
+        others.add_row(
+            f"{name} (chosen)" if name == hamming else name,
+            may[cost["trust"]],
+            str(cost["rounds"]),
+            size(cost["bytes"]),
+            f"{cost['seconds']:.1f} s" if name in MEASURED else duration(cost["seconds"]),
+            size(cost["memory"]),
+        )
+    yield others
 
 
 def cost_table(cost: Cost) -> Table:

@@ -457,7 +457,7 @@ class Graph:
     departures: tuple[Departure, ...]
 
 
-def _rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDArray[np.intp]]:
+def rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDArray[np.intp]]:
     """Return each client's rows in the row sums: its points, and one for the class totals."""
     rows = {c: np.arange(s.start, s.stop) for c, s in column_ranges(sizes).items()}
     if params.class_weight is None:
@@ -675,7 +675,7 @@ async def client_role(
                 block,
                 (await io.recv(Influence, SERVER, values=layout.size(block))).values,
             )
-        await io.compute(scores.check, codec)
+        await io.compute(scores.check, codec, io.name)
         noise = None
         if params.noise is not None:
             told = await io.recv(Sensitivity, SERVER)
@@ -685,7 +685,7 @@ async def client_role(
         row_sums = secure_row_sums_client(
             session,
             partial(contribution, params, scores, codes, clients),
-            _rows_of_sums(params, sizes),
+            rows_of_sums(params, sizes),
             codec,
             params.mask_graph(tuple(sizes)),
             rng,
@@ -768,7 +768,7 @@ async def server_role(
     with io.step("row sums"):
         record = await secure_row_sums_server(
             session,
-            _rows_of_sums(params, present),
+            rows_of_sums(params, present),
             len(params.classes),
             FixedPoint(params.fraction_bits, parties=len(present)),
             params.mask_graph(tuple(present)),

@@ -161,6 +161,23 @@ class Propagator:
         spent = degree**2 * _MADE_SECONDS + degree * (4 * self._columns / _SPARSE_RATE)
         return saved - spent, entries * _KEPT_SECONDS
 
+    def forecast(self, n: int, columns: int) -> float:
+        """Predict the seconds for a graph like this one with n points, by the model that chooses.
+
+        Args:
+            n: points; core and entries are assumed to grow with them.
+            columns: how many columns are solved for.
+        """
+        growth = n / max(self._graph.shape[0], 1)
+        entries = growth * (self._graph.nnz + n)
+        iterative = 0.6 * _iterations(self._alpha) * columns * (2 * entries + 12 * n) / _SPARSE_RATE
+        best = iterative
+        for core, kept in ((n, 0.0), (growth * self.core, growth * self._elimination.entries)):
+            if 4 * core**2 <= DENSE_BYTES:
+                direct = _dense_seconds(int(core), columns) + 4 * kept * columns / _SPARSE_RATE
+                best = min(best, direct)
+        return float(best + 2 * (entries + n) * columns / _SPARSE_RATE)
+
     def influence(
         self, columns: NDArray[np.integer]
     ) -> Iterator[tuple[slice, NDArray[np.float64]]]:

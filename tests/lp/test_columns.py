@@ -163,7 +163,7 @@ def test_labels_do_not_change_what_fits() -> None:
             for block in range(2):
                 scores.add_block(block, np.full(2, half, np.float32))
             with pytest.raises(EncodingOverflow):
-                scores.check(codec)
+                scores.check(codec, "a")
 
 
 @pytest.mark.parametrize("hamming", ["plain", "masked"])

@@ -82,6 +82,7 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "privacy": None,
         "reset_labelled": True,
         "relative_confidence": True,
+        "groups": None,
         "random_state": 3,
         "client_names": ["x", "y", "z"],
     }
@@ -124,6 +125,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "privacy": None,
         "reset_labelled": False,
         "relative_confidence": False,
+        "groups": None,
         "random_state": None,
         "client_names": None,
     }
@@ -737,7 +739,7 @@ def test_fewer_than_two_clients_are_refused(clients: int) -> None:
 
 def test_scores_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
-        EncodingOverflow, match=r"client 'client-0': row 1, column 1: .* 62 fraction"
+        EncodingOverflow, match=r"client 'client-0': row 0, column 0: .* 62 fraction"
     ):
         fit(fraction_bits=62)
 
@@ -765,8 +767,7 @@ def test_the_back_end_says_how_much_memory_it_needs(monkeypatch: pytest.MonkeyPa
             require_memory({"a": 2000, "b": 2000}, 64, backend)
         assert str(caught.value) == (
             "4,000 rows with 64 bits by paillier need 12.5 GB and this machine has 1.0 GB; use "
-            "hamming = 'rlwe', hamming = 'masked', fewer rows, or split the clients into groups "
-            "and run each group"
+            "hamming = 'rlwe', hamming = 'masked', fewer rows, or split the clients into groups"
         )
     with_memory(monkeypatch, 10**8)
     with pytest.raises(ParameterError, match=r"by rlwe need .* use hamming = 'masked', fewer"):

@@ -260,6 +260,7 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
         "privacy": LabelPrivacy(2.0, 1e-6, 2),
         "reset_labelled": True,
         "relative_confidence": True,
+        "groups": None,
         "random_state": 9,
         "client_names": list(NAMES),
     }

@@ -8,8 +8,8 @@ import pytest
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_lp.estimator import Plan
+from xclp_lp.forecast import OPERATION_SECONDS
 from xclp_lp.report import (
-    SECONDS,
     departure_lines,
     duration,
     estimate_line,
@@ -25,7 +25,7 @@ def plan(labelled: dict[str, int], classes: tuple[str | int, ...], rows: int = 4
         c: ClientData(np.ones((rows, 3)), np.where(np.arange(rows) < n, 0, -1))
         for c, n in labelled.items()
     }
-    return Plan(Parameters(classes=classes, k=2, hamming="masked"), data)
+    return Plan(Parameters(classes=classes, k=2, hamming="masked"), data, {"all": tuple(data)})
 
 
 def test_words() -> None:
@@ -92,7 +92,7 @@ def test_fast_back_ends_do_not(backend: str) -> None:
 
 def test_all_operations_of_the_slow_back_ends_have_a_duration() -> None:
     for name in ("shade", "shade-ext", "paillier", "paillier-packed"):
-        assert set(BACKENDS[name].operations(SIZES, 64)) <= set(SECONDS)
+        assert set(BACKENDS[name].operations(SIZES, 64)) <= set(OPERATION_SECONDS)
 
 
 def test_plans() -> None:
@@ -131,6 +131,7 @@ def test_one_is_not_many() -> None:
     tiny = Plan(
         Parameters(classes=(0,), k=1, hamming="masked"),
         {"a": ClientData(np.ones((1, 1)), np.zeros(1, dtype=np.int64))},
+        {"all": ("a",)},
     )
     assert list(plan_lines(tiny))[:3] == [
         "1 client, 1 row, 1 feature",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -46,6 +46,20 @@ class Cost:
     messages: defaultdict[Traffic, int] = field(default_factory=lambda: defaultdict(int))
     seconds: defaultdict[Work, float] = field(default_factory=lambda: defaultdict(float))
     depths: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+    @classmethod
+    def total(cls, costs: Iterable[Cost]) -> Cost:
+        """Return the cost of several runs together: sums, and the rounds of the longest."""
+        found = cls()
+        for cost in costs:
+            for traffic, size in cost.bytes_sent.items():
+                found.bytes_sent[traffic] += size
+                found.messages[traffic] += cost.messages[traffic]
+            for work, seconds in cost.seconds.items():
+                found.seconds[work] += seconds
+            for step, depths in cost.depths.items():
+                found.depths[step] |= depths
+        return found
 
     @property
     def total_bytes(self) -> int:

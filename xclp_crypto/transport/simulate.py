@@ -2,13 +2,13 @@
 
 The driver meters bytes and rounds, attributes seconds to party and step, can let parties vanish
 and messages be lost or altered, and is deterministic: parties run in the order in which they were
-given, each until it waits, or has sent what others were waiting for, which then go first: so the
-messages of a party that never waits do not pile up. Time does not pass; a *deadline* is the moment
-at which nobody can move any more. Then one wait ends, in this order: one on parties that have all
-ended; one that has a deadline (`gather` with `at_least`) and waits only for parties that have ended
-or are cut off; any other that has a deadline, of the party given first, so give the server last:
-its deadlines are the longest. Only then a party that was cut off comes back, and when there is
-none, a wait without a deadline stalls.
+given, each until it waits, or until it would send to a party that has not yet read what it was
+waiting for, which then goes first: so the messages of a party that never waits do not pile up. Time
+does not pass; a *deadline* is the moment at which nobody can move any more. Then one wait ends, in
+this order: one on parties that have all ended; one that has a deadline (`gather` with `at_least`)
+and waits only for parties that have ended or are cut off; any other that has a deadline, of the
+party given first, so give the server last: its deadlines are the longest. Only then a party that
+was cut off comes back, and when there is none, a wait without a deadline stalls.
 """
 
 from __future__ import annotations
@@ -230,6 +230,7 @@ class Simulation:
         # What a party gets next: an answer to its last operation, an error to raise, or an
         # operation that is to be performed first.
         self._ready: deque[tuple[_Party, Any]] = deque((p, None) for p in self._parties.values())
+        self._woken: set[str] = set()  # those whose wait is over and that did not run since
         self._cost = Cost()
         self._index = 0
         self._operations = 0
@@ -261,7 +262,8 @@ class Simulation:
         )
 
     def _advance(self, party: _Party, answer: Any) -> None:
-        """Let `party` run until it waits, is cut off, ends or has made another party ready."""
+        """Let `party` run until it waits, is cut off, ends, or should let a receiver read first."""
+        self._woken.discard(party.name)
         if isinstance(answer, Operation):
             answer = self._perform(party, answer)
         faulty = self._faulty
@@ -270,11 +272,10 @@ class Simulation:
             if operation is None or (party.name in faulty and self._removed(party, operation)):
                 return
             self._count_operation(party)
-            ready = len(self._ready)
-            answer = self._perform(party, operation)
-            if len(self._ready) > ready and party.waiting is None:
-                self._ready.append((party, answer))
+            if isinstance(operation, Send) and not self._woken.isdisjoint(operation.to):
+                self._ready.append((party, operation))
                 return
+            answer = self._perform(party, operation)
 
     def _count_operation(self, party: _Party) -> None:
         party.operations += 1
@@ -399,6 +400,7 @@ class Simulation:
 
     def _end_wait(self, party: _Party, answer: Any) -> None:
         party.waiting = None
+        self._woken.add(party.name)
         self._ready.append((party, answer))
 
     def _start_wait(self, party: _Party, wait: Receive) -> Any:

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,10 +136,13 @@ def roles_of(me: str, sizes: Mapping[str, int]) -> tuple[list[str], list[str]]:
     """Return who evaluates my rows and whose rows I evaluate; clients without rows are left out."""
     evaluators: list[str] = []
     owners: list[str] = []
-    for pair in combinations(sizes, 2):
-        if me in pair and all(sizes[c] for c in pair):
-            owner, evaluator = owner_first(*pair, sizes)
-            (evaluators if owner == me else owners).append(evaluator if owner == me else owner)
+    before = True
+    for other in sizes:
+        if other == me:
+            before = False
+        elif sizes[me] and sizes[other]:
+            owner, _ = owner_first(*((other, me) if before else (me, other)), sizes)
+            (evaluators if owner == me else owners).append(other)
     return evaluators, owners
 
 
