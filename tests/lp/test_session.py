@@ -344,8 +344,8 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
         links[sender, receiver] = links.get((sender, receiver), 0) + size
 
     for c, rows in sizes.items():
-        # 13 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
-        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=104, numbers=3))
+        # 14 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
+        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=112, numbers=3))
         count(SERVER, c, wire.TAG_BYTES + Directory.size(invited=p, numbers=3))
         for peer in sizes:
             if peer != c:
