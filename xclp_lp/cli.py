@@ -34,7 +34,7 @@ from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import Comparison, compare, summary
 from xclp_lp.estimator import Plan, require_room
 from xclp_lp.experiments.config import read_experiment
-from xclp_lp.experiments.document import markdown, sections
+from xclp_lp.experiments.document import markdown, sections, with_tables
 from xclp_lp.experiments.run import run_experiment
 from xclp_lp.federation_file import (
     file_lines,
@@ -365,9 +365,19 @@ def experiment(
 @app.command()
 def tables(
     folder: Annotated[Path, typer.Argument(help="Folder with result files of experiments.")],
+    into: Annotated[
+        Path | None,
+        typer.Option(help="A Markdown file whose text after the line <!-- tables --> is replaced."),
+    ] = None,
 ) -> None:
     """Print tables of all results of `xclp experiment` in a folder, as Markdown."""
-    console.print(sections(folder), markup=False, emoji=False, highlight=False, soft_wrap=True)
+    text = sections(folder)
+    if into is None:
+        console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        return
+    _require_writable(into, "--into")
+    into.write_text(with_tables(into.read_text(encoding="utf-8"), text), encoding="utf-8")
+    console.print(f"written to {into}", markup=False, emoji=False)
 
 
 @app.command()

@@ -916,6 +916,13 @@ def test_experiment_writes_a_result_that_tables_prints(
     code, printed, err = xclp("tables", out)
     assert (code, err) == (0, "")
     assert printed.index("### digits-labels") < printed.index("### digits-masked")
+    document = tmp_path / "d.md"
+    document.write_text("before\n<!-- tables -->\nold\n")
+    code, said, err = xclp("tables", out, "--into", document)
+    assert (code, err) == (0, "")
+    before, after = document.read_text().split("<!-- tables -->\n")
+    assert before == "before\n"
+    assert after.strip() == printed.strip()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from xclp_lp.data import Federation, load
 from xclp_lp.estimator import projection_seed
 from xclp_lp.experiments import run as run_module
 from xclp_lp.experiments.config import Experiment, read_experiment
-from xclp_lp.experiments.document import markdown, read_result, sections
+from xclp_lp.experiments.document import markdown, read_result, sections, with_tables
 from xclp_lp.experiments.features import agreed, agreed_moments, by_client
 from xclp_lp.experiments.fedavg import linear_embedding, train
 from xclp_lp.experiments.forms import FORMS, Masks, Trial, rows_to_score
@@ -26,6 +26,7 @@ from xclp_lp.graph import cosine_graph, neighbour_graph_from_bits
 from xclp_lp.propagation import pooled
 from xclp_lp.session import hash_rows
 
+ROOT = Path(__file__).parents[2]
 FEW = Choices(n_bits=512, k=3)
 
 
@@ -470,6 +471,43 @@ def test_sections_come_from_result_files(tmp_path: Path) -> None:
         (tmp_path / "c.json").write_text(content)
         with pytest.raises(DataError, match=r"c\.json"):
             read_result(tmp_path / "c.json")
+
+
+def test_the_documented_tables_are_those_of_the_result_files() -> None:
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    assert with_tables(text, sections(ROOT / "docs" / "results")) == text
+    assert "| " not in with_tables("a\n<!-- tables -->\n\n| 1 |\n", "b\n")
+    with pytest.raises(DataError, match="<!-- tables -->"):
+        with_tables("a", "b")
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "examples" / "experiments").glob("*.toml")), ids=lambda f: f.stem
+)
+def test_the_experiments_shown_are_those_that_were_run(file: Path) -> None:
+    result = read_result(ROOT / "docs" / "results" / f"{file.stem}.json")
+    ran = result["experiment"]
+    experiment = read_experiment(file, {})
+    assert (experiment.form, experiment.dataset) == (ran["form"], ran["dataset"])
+    assert experiment.parameters == ran["parameters"]
+    assert experiment.data == ran["data"]
+    for name in ("values", "methods", "seeds"):
+        assert list(getattr(experiment, name)) == ran[name]
+    assert result["table"] == json.loads(json.dumps(table_of(result["runs"])))
+
+
+def test_encrypted_distances_give_the_labels_of_plain_ones() -> None:
+    """Of the runs in docs/results; smaller ones are compared anew in other tests."""
+    plain, secure = (
+        {
+            json.dumps(run["setting"]): run["labels_sha256"]
+            for run in read_result(ROOT / "docs" / "results" / f"{name}.json")["runs"]
+            if run["method"] == "xclp" and run["seed"] == 0
+        }
+        for name in ("hapt-labels", "hapt-labels-rlwe")
+    )
+    assert len(secure) == 5
+    assert secure == plain
 
 
 # HAPT

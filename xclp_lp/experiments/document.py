@@ -9,6 +9,9 @@ from typing import Any
 from xclp_crypto.errors import DataError
 from xclp_lp.experiments.forms import FORMS
 
+MARK = "<!-- tables -->\n"
+"""The line of a document after which its tables are."""
+
 METHOD_NAMES = {
     "per-client": "each client alone",
     "xclp": "XCLP",
@@ -92,3 +95,15 @@ def sections(folder: Path) -> str:
     if not files:
         raise DataError(f"{folder} has no result files")
     return "\n".join(section(file.stem, read_result(file)) for file in files)
+
+
+def with_tables(document: str, text: str) -> str:
+    """Return a document with other text after the line `MARK`.
+
+    Raises:
+        DataError: the document has no such line.
+    """
+    before, mark, _ = document.partition(MARK)
+    if not mark:
+        raise DataError(f"the document has no line {MARK.strip()}")
+    return f"{before}{mark}\n{text}"
