@@ -496,20 +496,6 @@ def test_the_experiments_shown_are_those_that_were_run(file: Path) -> None:
     assert result["table"] == json.loads(json.dumps(table_of(result["runs"])))
 
 
-def test_encrypted_distances_give_the_labels_of_plain_ones() -> None:
-    """Of the runs in docs/results; smaller ones are compared anew in other tests."""
-    plain, secure = (
-        {
-            json.dumps(run["setting"]): run["labels_sha256"]
-            for run in read_result(ROOT / "docs" / "results" / f"{name}.json")["runs"]
-            if run["method"] == "xclp" and run["seed"] == 0
-        }
-        for name in ("hapt-labels", "hapt-labels-rlwe")
-    )
-    assert len(secure) == 5
-    assert secure == plain
-
-
 # HAPT
 
 
