@@ -28,7 +28,7 @@ from xclp_crypto.primitives import rlwe
 from xclp_crypto.primitives.sealed_box import SealedBox
 from xclp_crypto.protocols.hamming import BACKENDS, get_backend
 from xclp_crypto.protocols.hamming import masked as masked_rows
-from xclp_crypto.protocols.hamming.interface import DistanceShares, local_distances
+from xclp_crypto.protocols.hamming.interface import DistanceShares, Estimate, local_distances
 from xclp_crypto.protocols.hamming.rlwe import roles_of
 from xclp_crypto.protocols.secure_sum.row_sums import bytes_per_link as row_sum_bytes
 from xclp_crypto.protocols.setup import SERVER
@@ -87,6 +87,10 @@ OPERATION_SECONDS = {
 not listed is too fast to need a warning, or measured."""
 MEASURED = ("plain", "masked", "rlwe")
 """Back ends whose operations are measured; seconds of others are rough."""
+REPEATS = 3
+"""Runs of each primitive, of which the shortest counts: others may work on this machine too."""
+FEW_CLIENTS = 50
+"""Most clients for which other back ends are compared; with more nobody would want to wait."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ def rounds(params: Parameters, shape: Shape) -> dict[str, int]:
 def memory(params: Parameters, shape: Shape) -> dict[str, int]:
     """Return the bytes that all parties in one process need in each step at its peak, roughly."""
     n, p, classes = shape.n, len(shape.rows), len(params.classes)
-    kept = BASE_BYTES + PAIR_BYTES * p**2 + 8 * n * shape.features
+    kept = _kept_bytes(shape)
     hashes = n * params.n_bits
     word = 8 * n
     own = sum(word * min(classes, labelled) for labelled in shape.labelled.values())
@@ -162,15 +166,25 @@ def memory(params: Parameters, shape: Shape) -> dict[str, int]:
     solver = min(8 * n**2, DENSE_BYTES) + 64 * 3 * params.k * n + 6 * word * columns
     noise = p * word * classes if params.noise is not None else 0
     sums = own + noise + 6 * word * classes
-    hamming = get_backend(params.hamming).estimate(shape.rows, params.n_bits).simulation_bytes
+    estimate = get_backend(params.hamming).estimate(shape.rows, params.n_bits)
     return {
         "setup": kept,
         "hashing": kept + hashes,
-        "hamming": kept + max(hashes + 2 * n**2, hamming + hashes),
+        "hamming": hamming_memory(params, shape, estimate),
         "propagation": kept + 2 * n**2 + max(own + solver, own + noise),
         "row sums": kept + sums,
         "labels": kept + 4 * word * classes,
     }
+
+
+def hamming_memory(params: Parameters, shape: Shape, estimate: Estimate) -> int:
+    """Return the bytes that all parties in one process need while distances are computed."""
+    hashes = shape.n * params.n_bits
+    return _kept_bytes(shape) + hashes + max(2 * shape.n**2, estimate.simulation_bytes)
+
+
+def _kept_bytes(shape: Shape) -> int:
+    return BASE_BYTES + PAIR_BYTES * len(shape.rows) ** 2 + 8 * shape.n * shape.features
 
 
 @dataclass(frozen=True)
@@ -261,7 +275,7 @@ class Speeds:
         scores = PartialScores(
             layout, generator.integers(0, len(params.classes), 1 << 8), len(params.classes)
         )
-        total: Residues = np.zeros(1 << 19, np.uint64)
+        total: Residues = np.zeros(max(1, min(shape.n * len(params.classes), 1 << 22)), np.uint64)
 
         macs = height * stack * n_bits
         return cls(
@@ -301,7 +315,8 @@ def seconds(params: Parameters, shape: Shape, speeds: Speeds) -> dict[str, dict[
     everything = message_bytes(params, shape)
     p = len(shape.rows)
     degree = params.mask_graph(tuple(shape.rows)).degree
-    small = {"setup": p + 4, "hashing": 1, "row sums": 2 * degree + 6, "labels": 1}
+    # In row sums, every client also makes a mask for each owner, and strips as many.
+    small = {"setup": p + 4, "hashing": 1, "row sums": 2 * degree + 6 + 2 * p, "labels": 1}
     for step, count in small.items():
         for client in shape.rows:
             steps[step][client] += count * speeds.message.get(step, 0.0)
@@ -310,9 +325,10 @@ def seconds(params: Parameters, shape: Shape, speeds: Speeds) -> dict[str, dict[
         steps["propagation"][client] += n * shape.labelled[client] * speeds.value
         steps["row sums"][client] += (degree + 2) * 8 * n * classes * speeds.summed
         steps["row sums"][SERVER] += 2 * 8 * n * classes * speeds.summed
-    for (sender, receiver), size in everything["propagation"].items():
-        steps["propagation"][sender] += size * speeds.raw / 2
-        steps["propagation"][receiver] += size * speeds.raw / 2
+    for step in ("propagation", "row sums"):
+        for (sender, receiver), size in everything[step].items():
+            steps[step][sender] += size * speeds.raw / 2
+            steps[step][receiver] += size * speeds.raw / 2
     steps["propagation"][SERVER] += n**2 * speeds.entry
     steps["propagation"][SERVER] += speeds.solve(n, sum(shape.labelled.values()))
     for party, spent in _hamming_seconds(params, shape, speeds, everything["hamming"]).items():
@@ -461,7 +477,9 @@ def forecast(
         for s in STEPS
     }
     chosen = get_backend(params.hamming)
-    others = {name: get_backend(name) for name in BACKENDS} | {chosen.name: chosen}
+    few = max(len(shape.rows) for shape in shapes) <= FEW_CLIENTS
+    names = [name for name in BACKENDS if few or name in MEASURED]
+    others = {name: get_backend(name) for name in names} | {chosen.name: chosen}
     compared = {
         name: _compared(replace(params, hamming=backend), shapes, speeds)
         for name, backend in others.items()
@@ -473,26 +491,27 @@ def _compared(params: Parameters, shapes: Sequence[Shape], speeds: Speeds) -> di
     """Return what the distances cost by one back end."""
     backend = get_backend(params.hamming)
     estimates = [backend.estimate(shape.rows, params.n_bits) for shape in shapes]
-    spent = 0.0
+    spent, peak = 0.0, 0
     for shape, estimate in zip(shapes, estimates, strict=True):
         spent += sum(_hamming_seconds(params, shape, speeds, estimate.bytes_per_link).values())
+        peak = max(peak, hamming_memory(params, shape, estimate))
     return {
         "bytes": sum(estimate.total_bytes for estimate in estimates),
         "rounds": max(estimate.rounds for estimate in estimates),
         "seconds": spent,
-        "memory": max(memory(params, shape)["hamming"] for shape in shapes),
+        "memory": peak,
         "trust": backend.trust,
     }
 
 
 def _timed(work: Callable[[], object]) -> float:
-    """Return the shortest of a few runs, within a tenth of a second or so."""
-    best, started = np.inf, perf_counter()
-    while perf_counter() - started < 0.1 or best == np.inf:
+    """Return the shortest of at least three runs, within a tenth of a second or so."""
+    times: list[float] = []
+    while len(times) < REPEATS or sum(times) < 0.1:
         before = perf_counter()
         work()
-        best = min(best, perf_counter() - before)
-    return float(best)
+        times.append(perf_counter() - before)
+    return min(times)
 
 
 def _carry(message: wire.Message, dims: Mapping[str, Any]) -> None:
@@ -531,11 +550,16 @@ def _small_messages(params: Parameters) -> dict[str, float]:
         for name in invited
     }
     roles[SERVER] = partial(server_role, params=tiny, invited=invited, rng=rng)
-    cost = Simulation().run(roles).cost
-    sent: dict[str, int] = defaultdict(int)
-    for traffic, count in cost.messages.items():
-        sent[traffic.step] += count
-    return {s: sum(cost.seconds_by_party(s).values()) / max(sent[s], 1) for s in cost.steps}
+    best: dict[str, float] = dict.fromkeys(STEPS, np.inf)
+    for _ in range(REPEATS):
+        cost = Simulation().run(roles).cost
+        sent: dict[str, int] = defaultdict(int)
+        for traffic, count in cost.messages.items():
+            sent[traffic.step] += count
+        for step, least in best.items():
+            spent = sum(cost.seconds_by_party(step).values())
+            best[step] = min(least, spent / max(sent[step], 1))
+    return best
 
 
 def _solver(params: Parameters, hashes: NDArray[np.uint8]) -> Callable[[int, int], float]:

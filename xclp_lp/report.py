@@ -177,6 +177,8 @@ def forecast_tables(found: Forecast, hamming: str) -> Iterator[Table]:
         title="Cost by step: bytes of the client with most, at most; seconds of the server, of the "
         "slowest client and of all one after the other; memory of all in one process",
         title_justify="left",
+        pad_edge=False,
+        collapse_padding=True,
     )
     for heading in (
         *("step", "rounds", "sends", "receives"),
@@ -202,6 +204,8 @@ def forecast_tables(found: Forecast, hamming: str) -> Iterator[Table]:
     others = Table(
         title="Distances by back end, all parties, and with whom the server may collude",
         title_justify="left",
+        pad_edge=False,
+        collapse_padding=True,
     )
     for heading in ("back end", "server with", "rounds", "bytes", "seconds", "memory"):
         left = heading in ("back end", "server with")

@@ -857,3 +857,71 @@ def test_every_corruption_covers_every_message_and_changes_it():
     assert len(only) == sum(d.sender == "a" for d in sent)
     assert str(only[0]) == "message 0, Hello a → server: cut"
     assert not list(every_corruption(make, {"kept": lambda p, _: p}))
+
+
+# What waits, and how far things are
+
+
+def test_a_receiver_that_was_waiting_reads_before_it_is_sent_more():
+    """So at most one message waits, though the sender never does."""
+    log = []
+
+    async def source(io):
+        for i in range(5):
+            log.append(f"send {i}")
+            await io.send("sink", Note(b"%d" % i))
+
+    async def sink(io):
+        for i in range(5):
+            await io.recv(Note, "source", n=1)
+            log.append(f"read {i}")
+
+    Simulation().run({"sink": sink, "source": source}).raise_errors()
+    assert log == [
+        *("send 0", "send 1", "read 0", "send 2", "read 1"),
+        *("send 3", "read 2", "send 4", "read 3", "read 4"),
+    ]
+
+
+def test_a_broadcast_is_not_interrupted():
+    log = []
+
+    async def source(io):
+        await io.send(("a", "b"), Note(b"1"))
+        await io.send("c", Note(b"2"))
+        log.append("sent")
+
+    async def sink(io):
+        await io.recv(Note, "source", n=1)
+        log.append(io.name)
+
+    Simulation().run({"a": sink, "b": sink, "c": sink, "source": source}).raise_errors()
+    assert log == ["sent", "a", "b", "c"]
+
+
+def test_reports_of_a_computation_say_party_step_and_how_far_it_is():
+    seen = []
+
+    def half(report):
+        report("halves", 1, 2)
+
+    async def role(io):
+        with io.step("cutting"):
+            await io.compute(half, io.report)
+
+    Simulation(progress=seen.append).run({"a": role}).raise_errors()
+    assert seen == [Progress("a", "cutting", "half"), Progress("a", "cutting", "halves", 1, 2)]
+    Simulation().run({"a": role}).raise_errors()
+
+
+def test_costs_of_several_runs_add_up():
+    roles = {"a": sender("b", b"x"), "b": receiver("a")}
+    one, two = (Simulation().run(roles).cost for _ in range(2))
+    both = Cost.total([one, two])
+    assert both.total_bytes == one.total_bytes + two.total_bytes
+    assert both.total_seconds == pytest.approx(one.total_seconds + two.total_seconds)
+    assert both.rounds == one.rounds
+    assert sum(both.messages.values()) == 2 * sum(one.messages.values())
+    sent, received = both.bytes_by_party()
+    assert sent == {"a": both.sent_by("a")}
+    assert received == {"b": both.received_by("b")}

@@ -947,3 +947,48 @@ def test_mistakes_in_experiments(
     code, _, err = xclp(*arguments)
     assert code == 2
     assert message in one_line(err)
+
+
+# What a run would cost
+
+
+def test_a_plan_of_a_federation_says_its_cost_and_runs_nothing(
+    xclp: Callable[..., tuple[int, str, str]], federation: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*args: Any, **options: Any) -> None:
+        pytest.fail("something ran")
+
+    monkeypatch.setattr(CrossClientLabelPropagation, "fit", never)
+    before = content_of(federation.parent)
+    file = federation.parent / "plan.json"
+    code, out, err = xclp("plan", str(federation), "--json", str(file))
+    assert (code, err) == (0, "")
+    assert "3 clients, 15 rows, 3 features" in out
+    for words in ("Cost by step", "propagation", "rlwe (chosen)", "paillier", "any clients"):
+        assert words in out
+    found = json.loads(file.read_text())
+    assert found["hamming"] == "rlwe"
+    assert found["rounds"] == 18
+    assert found["bytes"] == sum(
+        sum(step["bytes_sent"].values()) for step in found["steps"].values()
+    )
+    assert set(found["steps"]["hamming"]["bytes_sent"]) == {"north", "south", "east"}
+    file.unlink()
+    assert content_of(federation.parent) == before
+
+
+def test_a_plan_of_sizes_alone(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = ("--clients", "4", "--rows", "30", "--bits", "64", "--hamming", "masked", "-k", "3")
+    code, out, _ = xclp("plan", *sizes)
+    assert code == 0
+    assert "masked (chosen)" in out
+    assert "in 16 rounds" in " ".join(out.split())
+    code, _, err = xclp("plan", "--clients", "2", "--rows", "2", "-k", "9")
+    assert (code, one_line(err)[:19]) == (2, "k must be smaller t")
+    code, _, err = xclp("plan", "--rows", "10000000", "--clients", "3", "--hamming", "masked")
+    assert code == 2
+    assert "30,000,000 rows with 4,096 bits by masked need" in one_line(err)
+    code, _, err = xclp("plan", "--hamming", "mask")
+    assert code == 2
