@@ -258,6 +258,29 @@ class ResidueFields:
         return cls(values, modulus)  # type: ignore[call-arg]  # of the dataclass
 
 
+class ClientSetFields:
+    """Fields and encoding of a message that is a set of clients. Size: ⌈p/8⌉ bytes.
+
+    `clients` is a mask over the p clients in the order that both ends agree on.
+    """
+
+    clients: NDArray[np.bool_]
+
+    @staticmethod
+    def size(*, clients: int) -> int:
+        """Return ⌈p/8⌉."""
+        return (clients + 7) // 8
+
+    def write(self, out: Writer) -> None:
+        """See `Message.write`."""
+        out.bits(self.clients)
+
+    @classmethod
+    def read(cls, data: Reader, *, clients: int) -> Self:
+        """See `Message.read`."""
+        return cls(data.bits(clients))  # type: ignore[call-arg]  # of the dataclass
+
+
 class SeedFields:
     """Fields and encoding of a message that is 32 opaque bytes. Size: 32 bytes."""
 

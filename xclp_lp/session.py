@@ -85,7 +85,7 @@ from xclp_crypto.protocols.setup import (
 )
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import ClientSetFields, Message, Reader, Writer
 from xclp_lp.columns import (
     Influence,
     Layout,
@@ -316,25 +316,11 @@ class Prepared(Message):
 
 
 @dataclass(frozen=True, repr=False)
-class Participants(Message):
+class Participants(ClientSetFields, Message):
     """Whose points are in the graph. Size: ⌈p/8⌉ bytes."""
 
     TAG = 0x1002
     clients: NDArray[np.bool_]
-
-    @staticmethod
-    def size(*, clients: int) -> int:
-        """Return ⌈p/8⌉."""
-        return (clients + 7) // 8
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(self.clients)
-
-    @classmethod
-    def read(cls, data: Reader, *, clients: int) -> Participants:
-        """See `Message.read`."""
-        return cls(data.bits(clients))
 
 
 @dataclass(frozen=True, repr=False)

@@ -58,7 +58,7 @@ from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
 from xclp_crypto.secret import Secret
-from xclp_crypto.wire import Message, Reader, SeedFields, Writer
+from xclp_crypto.wire import ClientSetFields, Message, Reader, SeedFields, Writer
 
 ROUNDS = 7
 """Messages that must wait for each other, from `SumShares` to `SumReveal`."""
@@ -119,45 +119,20 @@ class SumReady(Message):
         return cls(data.raw(KEY_BYTES), data.raw(TERMS_BYTES), data.bits(neighbours))
 
 
-class _ClientSet:
-    """Fields and encoding of a message that is a set of clients: ⌈p/8⌉ bytes."""
-
-    clients: NDArray[np.bool_]
-
-    @staticmethod
-    def size(*, clients: int) -> int:
-        """Return ⌈p/8⌉."""
-        return (clients + 7) // 8
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(self.clients)
-
-
 @dataclass(frozen=True, repr=False)
-class SumClients(_ClientSet, Message):
+class SumClients(ClientSetFields, Message):
     """Who takes part: all hold each other's shares. Size: ⌈p/8⌉ bytes."""
 
     TAG = 0x0423
     clients: NDArray[np.bool_]
 
-    @classmethod
-    def read(cls, data: Reader, *, clients: int) -> SumClients:
-        """See `Message.read`."""
-        return cls(data.bits(clients))
-
 
 @dataclass(frozen=True, repr=False)
-class SumSurvivors(_ClientSet, Message):
+class SumSurvivors(ClientSetFields, Message):
     """Whose values the sum has. Size: ⌈p/8⌉ bytes."""
 
     TAG = 0x0424
     clients: NDArray[np.bool_]
-
-    @classmethod
-    def read(cls, data: Reader, *, clients: int) -> SumSurvivors:
-        """See `Message.read`."""
-        return cls(data.bits(clients))
 
 
 @dataclass(frozen=True, repr=False)
