@@ -31,6 +31,7 @@ from xclp_crypto.protocols.secure_sum import (
     secure_sum_server,
 )
 from xclp_crypto.protocols.secure_sum.secure_sum import bytes_per_link
+from xclp_crypto.protocols.secure_sum.terms import graph_and_codec
 from xclp_crypto.protocols.setup import (
     SERVER,
     Session,
@@ -279,17 +280,13 @@ def secure_sum(
     clients = client_names(len(_per_client("values", values)), names)
     arrays = {c: as_array(v, c) for c, v in zip(clients, values, strict=True)}
     shape = arrays[clients[0]].shape
-    for client, array in arrays.items():
-        if array.shape != shape:
-            raise DataError(
-                f"client {client!r}: values have shape {array.shape}, {clients[0]!r} has {shape}"
-            )
+    _require_same_shape(arrays)
     codec = FixedPoint(fraction_bits, parties=len(clients), modulus=modulus)
     for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
         codec.check(array, client=name)
     warn_if_two(len(clients))
     graph = MaskGraph.choose(clients, threshold, sparse=sparse)
-    agreement = _sum_agreement(graph, codec, shape=shape)
+    agreement = Agreement(**graph_and_codec(graph, codec), shape=shape)
 
     async def client_part(session: Session, rng: Rng) -> None:
         await secure_sum_client(session, arrays[session.io.name], codec, graph, rng)
@@ -318,7 +315,7 @@ def secure_sum_bytes(
         codec: for its modulus.
     """
     p = len(graph.clients)
-    agreement = _sum_agreement(graph, codec, shape=shape)
+    agreement = Agreement(**graph_and_codec(graph, codec), shape=shape)
     links = bytes_per_link(graph, math.prod(shape), codec.modulus)
     for client in graph.clients:
         links[client, SERVER] += TAG_BYTES + Hello.size(agreement=agreement.size, numbers=0)
@@ -376,18 +373,13 @@ def secure_row_sums(
         raise ParameterError(f"{len(rows)} row sets for {len(clients)} clients")
     owned = {c: _row_indices(c, r) for c, r in zip(clients, rows, strict=True)}
     arrays = {c: as_array(v, c) for c, v in zip(clients, values, strict=True)}
-    first = arrays[clients[0]]
     for client, array in arrays.items():
         if array.ndim != 2:
             raise DataError(
                 f"client {client!r}: values have shape {array.shape}, expected (rows, columns)"
             )
-        if array.shape != first.shape:
-            raise DataError(
-                f"client {client!r}: values have shape {array.shape}, {clients[0]!r} has "
-                f"{first.shape}"
-            )
-    n, columns = first.shape
+    _require_same_shape(arrays)
+    n, columns = arrays[clients[0]].shape
     check_rows(owned, n)
     codec = FixedPoint(fraction_bits, parties=len(clients))
     for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
@@ -395,7 +387,7 @@ def secure_row_sums(
     warn_if_two(len(clients))
     restart = mode == "restart"
     graph = MaskGraph.choose(clients, threshold, sparse=False if restart else sparse)
-    agreement = _sum_agreement(graph, codec, shape=(n, columns), mode=mode)
+    agreement = Agreement(**graph_and_codec(graph, codec), shape=(n, columns), mode=mode)
 
     async def client_part(session: Session, rng: Rng) -> NDArray[np.float64]:
         own = arrays[session.io.name]
@@ -416,22 +408,21 @@ def secure_row_sums(
     return RowSumsResult(blocks, record.survivors, _lost(record, outcome), outcome.cost)
 
 
+def _require_same_shape(arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Refuse clients whose values have another shape than the first one's."""
+    first, *_ = arrays
+    for client, array in arrays.items():
+        if array.shape != arrays[first].shape:
+            raise DataError(
+                f"client {client!r}: values have shape {array.shape}, {first!r} has "
+                f"{arrays[first].shape}"
+            )
+
+
 def _lost(record: SumRecord, outcome: Outcome) -> dict[str, str]:
     """Return by client the stage in which it was missing; the server cannot know of the last."""
     after = {c: "result" for c in (*outcome.vanished, *outcome.errors) if c not in record.lost}
     return {**record.lost, **after}
-
-
-def _sum_agreement(graph: MaskGraph, codec: FixedPoint, **others: Any) -> Agreement:
-    """Return what the parties of a sum must have in common."""
-    return Agreement(
-        threshold=graph.threshold,
-        degree=graph.degree,
-        share_threshold=graph.share_threshold,
-        fraction_bits=codec.fraction_bits,
-        modulus=codec.modulus,
-        **others,
-    )
 
 
 def _run_sum(

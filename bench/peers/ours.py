@@ -96,7 +96,7 @@ def sum_masking(args) -> None:
         own = {c: keys[c].public.encode() for c in graph.clients if c != me}
         secrets = _pair_secrets(keys[me], own)
         total = values.copy()
-        ClientMasks(me, lab, graph, graph.clients, seeds[me], secrets, {}).mask(total, 1 << 32)
+        ClientMasks(me, lab, graph.clients, seeds[me], secrets, {}).mask(total, 1 << 32)
         return total
 
     with Clock() as clock:
@@ -118,9 +118,7 @@ def sum_unmasking(args) -> None:
     total = np.zeros_like(values)
     for me in left:
         own = {c: keys[c].public.encode() for c in graph.clients if c != me}
-        masks = ClientMasks(
-            me, lab, graph, graph.clients, seeds[me], _pair_secrets(keys[me], own), {}
-        )
+        masks = ClientMasks(me, lab, graph.clients, seeds[me], _pair_secrets(keys[me], own), {})
         upload = values.copy()
         masks.mask(upload, 1 << 32)
         total += upload

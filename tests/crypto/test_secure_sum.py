@@ -530,9 +530,8 @@ def test_a_server_that_asks_twice_for_different_survivors_gets_one_answer():
 
 
 def test_a_client_never_uses_its_masks_or_reveals_its_shares_twice():
-    graph = MaskGraph.complete(names(2))
     shares = {"c1": (b"k" * 37, b"s" * 37), "c0": (b"K" * 37, b"S" * 37)}
-    masks = ClientMasks("c0", b"l" * 32, graph, names(2), b"b" * 32, {"c1": b"p" * 32}, shares)
+    masks = ClientMasks("c0", b"l" * 32, names(2), b"b" * 32, {"c1": b"p" * 32}, shares)
     total = np.zeros((4, 1), np.uint64)
     masks.mask(total, 1 << 64)
     with pytest.raises(ReuseError, match="the masks of c0 in this sum were used already"):

@@ -266,9 +266,9 @@ def test_the_same_test_fails_when_both_secrets_of_a_late_client_are_revealed(mon
     seeds = {}
     made = ClientMasks.__init__
 
-    def spying(self, me, lab, graph, clients, seed, *others):
+    def spying(self, me, lab, clients, seed, *others):
         seeds[me] = seed
-        made(self, me, lab, graph, clients, seed, *others)
+        made(self, me, lab, clients, seed, *others)
 
     monkeypatch.setattr(ClientMasks, "__init__", spying)
 

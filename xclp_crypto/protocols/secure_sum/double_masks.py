@@ -60,6 +60,8 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.secret import Secret
 from xclp_crypto.wire import ClientSetFields, Message, Reader, SeedFields, Writer
 
+NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
+
 ROUNDS = 7
 """Messages that must wait for each other, from `SumShares` to `SumReveal`."""
 
@@ -216,7 +218,7 @@ class ClientMasks(Secret):
     """One client's masks in one sum, and what it holds to recover its neighbours'.
 
     Attributes:
-        clients: who takes part; empty and without `partners` where this client does not.
+        clients: who takes part.
         partners: the neighbours that take part.
     """
 
@@ -224,7 +226,6 @@ class ClientMasks(Secret):
         self,
         me: str,
         lab: bytes,
-        graph: MaskGraph,
         clients: tuple[str, ...],
         seed: bytes,
         pair_secrets: Mapping[str, bytes],
@@ -232,20 +233,20 @@ class ClientMasks(Secret):
     ) -> None:
         self.clients = clients
         self.partners = tuple(pair_secrets)
-        self._me, self._lab, self._graph = me, lab, graph
+        self._me, self._lab = me, lab
         self._seed: bytes | None = seed
         self._pair_secrets = dict(pair_secrets)
         self._shares = dict(shares)
 
     def mask(
-        self, total: Residues, modulus: int, own: NDArray[np.intp] | None = None
+        self, total: Residues, modulus: int, own: NDArray[np.intp] = NO_ROWS
     ) -> dict[str, Residues]:
         """Add all masks to `total`, in place, once.
 
         Args:
             total: the encoded values, modulo `modulus`, C-contiguous.
             modulus: of the sum.
-            own: indices along the first axis of which to return the masks.
+            own: indices along the first axis of which to return the masks, by default none.
 
         Returns:
             By partner, its mask at `own`, signed as it was added.
@@ -258,13 +259,12 @@ class ClientMasks(Secret):
         seed, self._seed = self._seed, None
         at_own = {}
         for peer in self.partners:
-            before = total[own] if own is not None else None
+            before = total[own]
             _add_pair_mask(
                 total, modulus, self._pair_secrets[peer], self._lab, self._me, peer, False
             )
-            if own is not None and before is not None:
-                at_own[peer] = total[own]
-                ring.subtract_from(at_own[peer], before, modulus)
+            at_own[peer] = total[own]
+            ring.subtract_from(at_own[peer], before, modulus)
         lab = _self_label(self._lab, self._me)
         accumulate(total, seed, lab, modulus)
         return at_own
@@ -328,7 +328,7 @@ async def agree_on_masks(
         raise FaultyPeer(SERVER, f"starts a sum with {len(partners)} neighbours of {me}")
     secrets = await io.compute(_pair_secrets, own, {c: got[c].mask_key for c in partners})
     shares = {c: (got[c].key_share, got[c].seed_share) for c in partners} | {me: dealt[me]}
-    return ClientMasks(me, lab, graph, clients, seed, secrets, shares)
+    return ClientMasks(me, lab, clients, seed, secrets, shares)
 
 
 def _deal(
@@ -565,9 +565,6 @@ def _wrong_shares(masks: ServerMasks, client: str, shares: list[Share], reason: 
     """Blame the client that dealt the shares, or one of those that revealed them."""
     revealed = (masks.graph.clients[share.index - 1] for share in shares)
     return FaultyPeer(tuple(dict.fromkeys((client, *revealed))), f"{client}'s shares {reason}")
-
-
-NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
 
 @contextmanager

@@ -51,6 +51,7 @@ from xclp_crypto.protocols.secure_sum.rows import (
     RowSums,
     RowSumsBlock,
     RowSumsUpload,
+    add_rows,
     rows_of_others,
 )
 from xclp_crypto.protocols.setup import SERVER, Session
@@ -75,9 +76,8 @@ def add_owner_masks(
     for owner, indices in rows.items():
         if owner != me and owner in here and len(indices):
             shape = (len(indices), total.shape[1])
-            masked = total[indices]
-            ring.add_into(masked, owner_mask(session, me, owner, lab, modulus, shape), modulus)
-            total[indices] = masked
+            mask = owner_mask(session, me, owner, lab, modulus, shape)
+            add_rows(total, indices, mask, modulus)
 
 
 def strip_block(
@@ -177,9 +177,7 @@ async def row_sums_server(
         masks = await open_masks(session, graph, lab, terms, clients)
 
     def add_upload(client: str, message: RowSumsUpload) -> None:
-        added = total[others[client]]
-        ring.add_into(added, message.values, modulus)
-        total[others[client]] = added
+        add_rows(total, others[client], message.values, modulus)
 
     with io.step("upload"):
         survivors = await io.gather_each(

@@ -47,6 +47,7 @@ from xclp_crypto.protocols.secure_sum.rows import (
     RowSums,
     RowSumsBlock,
     RowSumsUpload,
+    add_rows,
     rows_of_others,
 )
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
@@ -217,9 +218,8 @@ async def row_sums_server(
         total = np.zeros((n, columns), residue_dtype(modulus))
 
         def add_upload(client: str, message: RowSumsUpload) -> None:
-            added = total[others[client]]  # noqa: B023 - called within this round only
-            ring.add_into(added, message.values, modulus)
-            total[others[client]] = added  # noqa: B023
+            # Called within this round only.
+            add_rows(total, others[client], message.values, modulus)  # noqa: B023
 
         with io.step("upload"):
             got = await io.gather_each(

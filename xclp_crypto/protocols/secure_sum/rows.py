@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import ParameterError
@@ -53,6 +54,13 @@ def rows_of_others(rows: Rows, clients: Sequence[str], me: str) -> NDArray[np.in
     """Return the sorted rows of all `clients` but `me`: what `me` uploads."""
     others = [rows[c] for c in clients if c != me]
     return np.sort(np.concatenate(others)) if others else np.zeros(0, dtype=np.intp)
+
+
+def add_rows(total: Residues, indices: NDArray[np.intp], values: Residues, modulus: int) -> None:
+    """Add residues to these rows, each named once, in place."""
+    added = total[indices]
+    ring.add_into(added, values, modulus)
+    total[indices] = added
 
 
 def rows_digest(rows: Rows) -> str:

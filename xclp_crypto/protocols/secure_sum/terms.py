@@ -14,6 +14,17 @@ TERMS_BYTES: Final = 7 * DIGEST_BYTES
 """Bytes of the digests of all terms: six that every sum has, and the shape or the rows."""
 
 
+def graph_and_codec(graph: MaskGraph, codec: FixedPoint) -> dict[str, int]:
+    """Return the terms that every sum has, but for the names of the clients."""
+    return {
+        "threshold": graph.threshold,
+        "degree": graph.degree,
+        "share_threshold": graph.share_threshold,
+        "fraction_bits": codec.fraction_bits,
+        "modulus": codec.modulus,
+    }
+
+
 def sum_terms(
     me: str, graph: MaskGraph, codec: FixedPoint, **values: str | tuple[int, ...]
 ) -> Agreement:
@@ -41,10 +52,6 @@ def sum_terms(
         )
     return Agreement(
         clients=tuple(map(str, graph.clients)),  # not the repr of a NumPy string
-        threshold=graph.threshold,
-        degree=graph.degree,
-        share_threshold=graph.share_threshold,
-        fraction_bits=codec.fraction_bits,
-        modulus=codec.modulus,
+        **graph_and_codec(graph, codec),
         **values,
     )
