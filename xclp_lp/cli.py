@@ -65,6 +65,10 @@ EXIT_CODES = (
     "cannot be used."
 )
 
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Also write the result to this file.")
+]
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -155,15 +159,12 @@ def demo(
     repeat: Annotated[
         int, typer.Option(min=1, help="Average over this many seeds, from --seed on.")
     ] = 1,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result to this file.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Label real data across clients, and compare with each client alone and with pooled data."""
     if dataset not in LOADERS:
         raise ParameterError(f"--dataset must be one of {', '.join(LOADERS)}, got {dataset!r}")
-    if json_file is not None:
-        _require_writable(json_file)
+    _require_writable(json_file)
     vanishing = _parsed_drop(drop)
     with console.status(f"reading {dataset}"):
         federation = load(dataset)
@@ -224,24 +225,22 @@ def demo(
         + AGREEMENT[result["identical_labels"]]
     )
     console.print(cost_table(runs[0].cost))
-    if json_file is not None:
-        parameters = {
-            "dataset": dataset,
-            "labelled": labelled,
-            "k": k,
-            "alpha": alpha,
-            "n_bits": bits,
-            "hamming": hamming,
-            "class_weight": class_weight,
-            "imbalance": imbalance,
-            "threshold": threshold,
-            "epsilon": epsilon,
-            "drop": vanishing,
-            "rows_per_client": rows,
-            "seeds": list(range(seed, seed + repeat)),
-        }
-        _write_json(json_file, result | {"parameters": parameters})
-        console.print(f"written to {json_file}", markup=False, emoji=False)
+    parameters = {
+        "dataset": dataset,
+        "labelled": labelled,
+        "k": k,
+        "alpha": alpha,
+        "n_bits": bits,
+        "hamming": hamming,
+        "class_weight": class_weight,
+        "imbalance": imbalance,
+        "threshold": threshold,
+        "epsilon": epsilon,
+        "drop": vanishing,
+        "rows_per_client": rows,
+        "seeds": list(range(seed, seed + repeat)),
+    }
+    _save(json_file, result | {"parameters": parameters})
     if result["identical_labels"] is False:
         raise typer.Exit(1)
 
@@ -397,17 +396,14 @@ def plan(
     hamming: Annotated[
         str, typer.Option(help=f"Without a file: back end, {', '.join(BACKENDS)}.")
     ] = "rlwe",
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result to this file.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Say what a run would cost in rounds, bytes, seconds and memory, and run nothing.
 
     Takes a few seconds to measure this machine. A run that would not fit into memory is refused,
     with advice. Bytes are exact but for the columns of S, whose zeros do not travel.
     """
-    if json_file is not None:
-        _require_writable(json_file)
+    _require_writable(json_file)
     if federation is not None:
         with console.status("reading the clients' files"):
             loaded = load_federation(federation)
@@ -434,9 +430,7 @@ def plan(
         f"{duration(found.seconds)} and {size(found.memory)} of memory in one process.",
         highlight=False,
     )
-    if json_file is not None:
-        _write_json(json_file, found.to_dict() | {"hamming": chosen})
-        console.print(f"written to {json_file}", markup=False, emoji=False)
+    _save(json_file, found.to_dict() | {"hamming": chosen})
 
 
 @bench_app.command("hamming")
@@ -446,13 +440,10 @@ def bench_hamming_command(
     m: Annotated[int, typer.Option(min=1, help="Rows of the second client.")] = 500,
     bits: Annotated[int, typer.Option(help="Bits of each row.")] = 4096,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result to this file.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time distances between two clients, with the plain computation in the same run."""
-    if json_file is not None:
-        _require_writable(json_file)
+    _require_writable(json_file)
     if backend in BACKENDS and 1 <= bits <= MAX_HASH_BITS:  # else the run itself refuses
         _print_lines([estimate_line(backend, {"client-0": n, "client-1": m}, bits)])
     with StepReporter(console).showing() as progress:
@@ -467,9 +458,7 @@ def bench_hamming_command(
     table.add_row("peak memory", size(result["peak_rss"]))
     table.add_row("every distance exact", "yes" if result["exact"] else "NO")
     console.print(table)
-    if json_file is not None:
-        _write_json(json_file, result)
-        console.print(f"written to {json_file}", markup=False, emoji=False)
+    _save(json_file, result)
     if not result["exact"]:
         raise typer.Exit(1)
 
@@ -495,13 +484,10 @@ def bench_propagation_command(
         bool, typer.Option("--no-dense", help="Leave out the dense inverse: minutes, 32·n² bytes.")
     ] = False,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result to this file.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time graph and propagation on clustered vectors, with a dense inverse in the same run."""
-    if json_file is not None:
-        _require_writable(json_file)
+    _require_writable(json_file)
     with StepReporter(console).showing() as reporter:
         result = bench_propagation(
             n,
@@ -538,9 +524,7 @@ def bench_propagation_command(
         + ("identical" if result["identical_labels"] else "DIFFERENT"),
         highlight=False,
     )
-    if json_file is not None:
-        _write_json(json_file, result)
-        console.print(f"written to {json_file}", markup=False, emoji=False)
+    _save(json_file, result)
     if not result["identical_labels"]:
         raise typer.Exit(1)
 
@@ -568,13 +552,10 @@ def bench_sum_command(
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of the values; keys stay random.")] = 0,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write the result to this file.")
-    ] = None,
+    json_file: JsonFile = None,
 ) -> None:
     """Time a secure sum of integers, with NumPy's sum of the same in the same run."""
-    if json_file is not None:
-        _require_writable(json_file)
+    _require_writable(json_file)
     plan = plan_sum(clients, n_values, drop=drop, bits=bits, threshold=threshold, sparse=sparse)
     _print_lines([sum_line(plan)])
     with StepReporter(console).showing() as progress:
@@ -602,9 +583,7 @@ def bench_sum_command(
     table.add_row("peak memory", size(result["peak_rss"]))
     table.add_row("every sum exact", "yes" if result["exact"] else "NO")
     console.print(table)
-    if json_file is not None:
-        _write_json(json_file, result)
-        console.print(f"written to {json_file}", markup=False, emoji=False)
+    _save(json_file, result)
     if not result["exact"]:
         raise typer.Exit(1)
 
@@ -631,7 +610,10 @@ def _who_sees(hamming: str) -> str:
     return "the server bits" if hamming == "plain" else "the server distances"
 
 
-def _require_writable(file: Path, option: str = "--json") -> None:
+def _require_writable(file: Path | None, option: str = "--json") -> None:
+    """Refuse a file that cannot be written; None stands for no file."""
+    if file is None:
+        return
     if file.is_dir():
         raise ParameterError(f"{option} must be the name of a file; {file} is a folder")
     if not file.parent.is_dir():
@@ -646,6 +628,13 @@ def _write_json(file: Path, content: dict[str, Any]) -> None:
         complete = Path(scratch) / "result.json"
         complete.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         complete.replace(file)
+
+
+def _save(file: Path | None, content: dict[str, Any]) -> None:
+    """Write the result and say so, where a file was asked for."""
+    if file is not None:
+        _write_json(file, content)
+        console.print(f"written to {file}", markup=False, emoji=False)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -22,7 +22,7 @@ from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
 from xclp_lp import labels
@@ -242,7 +242,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         if announce is not None:
             announce(plan)
 
-        source = rng or SystemRng()
+        source = rng_or_system(rng)
         outcomes = [
             _run_group(
                 {c: data[c] for c in own},

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.front import secure_sum
-from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.rng import Rng, rng_or_system
 from xclp_lp.experiments.fedavg import linear_embedding
 
 Matrices = tuple[NDArray[np.float64], ...]
@@ -70,7 +70,7 @@ def agreed_moments(
         EncodingOverflow: the features are too large for the sums.
         DataError, ParameterError: see `secure_sum`.
     """
-    source = rng or SystemRng()
+    source = rng_or_system(rng)
     sums = [np.append(x.sum(axis=0), len(x)) for x in features]
     first = secure_sum(sums, rng=source.child("sums")).total.astype(np.float64)
     n = max(1.0, float(first[-1]))
