@@ -19,6 +19,9 @@ from xclp_crypto.wire import M, Message
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Report = Callable[[str, int, int], None]
+"""Called with an activity, how much of it is done, and how much there is."""
+
 Dim = int | Mapping[str, int]
 """A public size that a decoder needs; a mapping where it differs by sender."""
 
@@ -168,7 +171,7 @@ class DriverIO(RoleIO):
         self,
         name: str,
         view: list[tuple[str, Message]] | None = None,
-        report: Callable[[str, int, int], None] | None = None,
+        report: Report | None = None,
     ) -> None:
         super().__init__(name)
         self._view = view

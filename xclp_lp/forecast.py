@@ -250,7 +250,8 @@ class Speeds:
         dims = {"clients": 1, "rows": 1, "others": local.size, "width": width}
         values = generator.random(1 << 20, dtype=np.float32)
 
-        pi = projection(bytes(32), n_bits, shape.features)
+        fixed = partial(projection, bytes(32), n_bits, shape.features, params.projection)
+        pi = fixed()
         hashes = hash_bits(sample, pi)
 
         stack = max(1, min(masked_rows.STACK_ENTRIES // n_bits, shape.n))
@@ -283,7 +284,7 @@ class Speeds:
             packed=_timed(partial(_carry, shares, dims)) / DistanceShares.size(**dims),
             raw=_timed(partial(_carry, Influence(values), {"values": values.size}))
             / (4 * values.size),
-            projection=_timed(partial(projection, bytes(32), n_bits, shape.features)),
+            projection=_timed(fixed),
             hashed=_timed(partial(hash_bits, sample[:512], pi)) / len(sample[:512]),
             product=_timed(partial(local_distances, bits)) / (len(bits) ** 2 / 2 * n_bits),
             mask=_timed(partial(masked_rows.row_mask, bytes(32), b"", "", stack, n_bits))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Literal, get_args
@@ -14,11 +13,9 @@ from scipy import sparse
 
 from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_crypto.params import MAX_HASH_BITS
+from xclp_crypto.role import Report
 
 Ties = Literal["all", "lowest-index"]
-
-Report = Callable[[str, int, int], None]
-"""Takes what is being computed, how much of it is done, and how much there is."""
 
 WORKERS = os.cpu_count() or 1
 """Threads over blocks; NumPy and SciPy release the lock in everything that takes long here."""

@@ -21,6 +21,7 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
+from xclp_crypto.role import Report
 
 Projection = Literal["random", "tight-frame"]
 
@@ -169,7 +170,9 @@ def zero_rows(vectors: ArrayLike) -> NDArray[np.bool_]:
     return np.logical_not(checked_vectors(vectors).any(axis=1))
 
 
-def hash_bits(vectors: ArrayLike, pi: NDArray[np.int16]) -> NDArray[np.uint8]:
+def hash_bits(
+    vectors: ArrayLike, pi: NDArray[np.int16], progress: Report | None = None
+) -> NDArray[np.uint8]:
     """Hash each vector: bit l is 1 iff ⟨π_l, v⟩ ≥ 0, with v rounded to 19..30 bits of its maximum.
 
     A row's bits depend on that row alone, not on its batch, dtype, machine or BLAS, and do not
@@ -178,6 +181,7 @@ def hash_bits(vectors: ArrayLike, pi: NDArray[np.int16]) -> NDArray[np.uint8]:
     Args:
         vectors: shape (n, d), finite real numbers of any magnitude.
         pi: shape (L, d), from `projection`.
+        progress: called after each block of rows.
 
     Returns:
         Shape (n, L), uint8, 0 or 1.
@@ -199,6 +203,8 @@ def hash_bits(vectors: ArrayLike, pi: NDArray[np.int16]) -> NDArray[np.uint8]:
     for start in range(0, len(v), step):
         block = slice(start, start + step)
         np.greater_equal(_integer_rows(v[block]) @ normals, 0, out=bits[block].view(np.bool_))
+        if progress is not None:
+            progress("hashes", min(block.stop, len(v)), len(v))
     return bits
 
 

@@ -17,7 +17,8 @@ from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.protocols.hamming import distances_between
-from xclp_lp.graph import Report, Ties, checked_bits, neighbour_graph_from_bits
+from xclp_crypto.role import Report
+from xclp_lp.graph import Ties, checked_bits, neighbour_graph_from_bits
 from xclp_lp.solvers import Propagator, Solver
 
 RESOLUTION = 2.0**-30

@@ -84,7 +84,7 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_server,
 )
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import RoleIO
+from xclp_crypto.role import Report, RoleIO
 from xclp_crypto.wire import ClientSetFields, Message, Reader, Writer
 from xclp_lp.columns import (
     Influence,
@@ -95,7 +95,7 @@ from xclp_lp.columns import (
     cut_block,
     reaches,
 )
-from xclp_lp.graph import Report, Ties, neighbour_graph
+from xclp_lp.graph import Ties, neighbour_graph
 from xclp_lp.labels import UNLABELLED, balanced_weights
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest, zero_rows
 from xclp_lp.propagation import RESOLUTION, Prediction, predict
@@ -573,11 +573,15 @@ def _spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> 
 
 
 def hash_rows(
-    seed: bytes, vectors: NDArray[np.floating[Any]], n_bits: int, kind: Projection = "random"
+    seed: bytes,
+    vectors: NDArray[np.floating[Any]],
+    n_bits: int,
+    kind: Projection = "random",
+    progress: Report | None = None,
 ) -> tuple[NDArray[np.uint8], bytes]:
     """Return the bits (n_j, L) of the vectors and the digest of the projection."""
     pi = projection(seed, n_bits, vectors.shape[1], kind)
-    return hash_bits(vectors, pi), projection_digest(pi)
+    return hash_bits(vectors, pi, progress), projection_digest(pi)
 
 
 async def client_role(
@@ -632,10 +636,13 @@ async def client_role(
     sizes = session.sizes
     with io.step("hashing"):
         seed = projection_seed or derive_key(secret, label("projection seed", session.id))
-        bits, digest = await io.compute(hash_rows, seed, vectors, params.n_bits, params.projection)
+        bits, digest = await io.compute(
+            hash_rows, seed, vectors, params.n_bits, params.projection, io.report
+        )
         await io.send(SERVER, Prepared(digest, labelled))
     with io.step("hamming"):
         await get_backend(params.hamming).client(session, bits, sizes, secret, rng)
+        del bits  # L bytes of each row
     with io.step("propagation"):
         present = await io.recv(Participants, SERVER, clients=len(session.clients))
         sizes = {

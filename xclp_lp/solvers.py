@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from xclp_crypto.errors import ParameterError, XclpError
-from xclp_lp.graph import WORKERS, Report
+from xclp_crypto.role import Report
+from xclp_lp.graph import WORKERS
 
 Solver = Literal["auto", "cholesky", "sparse", "cg"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -228,3 +229,27 @@ def test_progress_says_how_far_the_columns_are() -> None:
     ] == [(SERVER, "propagation", 12, 12)]
     assert {r.activity for r in reports if r.total} >= {"columns of S", "neighbours"}
     assert all(0 <= r.done <= r.total for r in reports)
+
+
+@pytest.mark.parametrize(
+    ("hamming", "activities"),
+    [
+        ("plain", {"hashes", "masks stripped", "own masks stripped"}),
+        ("masked", {"hashes", "own distances"}),
+        ("rlwe", {"hashes", "evaluated rows", "decrypted rows"}),
+    ],
+)
+def test_whatever_can_take_long_says_how_far_it_is(hamming: str, activities: set[str]) -> None:
+    data = blobs({"a": 9, "b": 7, "c": 4}, labelled=4)
+    reports: list[Any] = []
+    params = replace(SMALL, hamming=hamming)
+    Simulation(progress=reports.append).run(federation(data, params)()).raise_errors()
+    for activity in activities:
+        by_party: dict[str, list[Any]] = defaultdict(list)
+        for r in reports:
+            if r.activity == activity:
+                by_party[r.party].append(r)
+        assert by_party, activity
+        for own in by_party.values():
+            assert [r.done for r in own] == sorted(r.done for r in own)
+            assert own[-1].done == own[-1].total > 0

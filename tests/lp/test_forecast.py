@@ -18,6 +18,7 @@ from xclp_crypto.transport.meter import Cost
 from xclp_lp import columns, forecast
 from xclp_lp.forecast import OVERLAPPING, Shape, Speeds, memory, message_bytes, rounds
 from xclp_lp.labels import UNLABELLED
+from xclp_lp.lsh import Projection, projection
 from xclp_lp.session import STEPS, Parameters
 
 
@@ -162,3 +163,20 @@ def test_measuring_gives_something_for_everything(given: bool) -> None:
     assert set(speeds.message) == set(STEPS)
     assert 0 < speeds.solve(150, 15) < speeds.solve(3000, 300)
     assert speeds.solve(150, 0) == 0
+
+
+@pytest.mark.parametrize("kind", ["random", "tight-frame"])
+def test_the_projection_that_the_run_will_use_is_measured(
+    monkeypatch: pytest.MonkeyPatch, kind: Projection
+) -> None:
+    kinds: list[str] = []
+
+    def watched(seed: bytes, n_bits: int, n_features: int, kind: Projection) -> Any:
+        kinds.append(kind)
+        return projection(seed, n_bits, n_features, kind)
+
+    monkeypatch.setattr(forecast, "projection", watched)
+    shape = Shape({"a": 20, "b": 20}, {"a": 2, "b": 0}, 8)
+    Speeds.measure(replace(SMALL, n_bits=16, projection=kind), shape)
+    assert set(kinds) == {kind}
+    assert len(kinds) > forecast.REPEATS

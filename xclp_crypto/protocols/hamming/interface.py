@@ -22,11 +22,8 @@ from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.distance import upper_distances
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import RoleIO
+from xclp_crypto.role import Report, RoleIO
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
-
-Report = Callable[[str, int, int], None]
-"""Takes what is being computed, how much of it is done, and how much there is."""
 
 _REPORTED = 1 << 22  # distances between two reports
 

@@ -43,7 +43,6 @@ from xclp_crypto.protocols.hamming.interface import (
     Distances,
     DistanceShares,
     HammingBackend,
-    Report,
     column_ranges,
     cross_pairs,
     local_distances,
@@ -55,6 +54,7 @@ from xclp_crypto.protocols.hamming.interface import (
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
+from xclp_crypto.role import Report
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
 
 Float = NDArray[np.float32] | NDArray[np.float64]

@@ -236,6 +236,7 @@ class Rlwe(HammingBackend):
         for block in blocks(len(bits)):
             await io.send(owners, RlweMasks(c1[block], n_bits))
         alive = list(owners)
+        done = 0
         for index in range(_block_count(sizes, owners)):
             rows = _block_sizes(sizes, alive, index)
             got = await io.gather(RlweCiphertexts, tuple(rows), 0, rows=rows, n_bits=n_bits)
@@ -246,6 +247,8 @@ class Rlwe(HammingBackend):
                 await io.send(owner, RlweAnswers(c2, n_bits))
                 place = blocks(sizes[owner])[index]
                 shares[owner][:, place] = (masks.T - weights[:, None]) & modulo
+                done += rows[owner]
+                io.report("evaluated rows", done, sum(sizes[c] for c in owners))
         return alive
 
     async def _decrypt(
@@ -281,6 +284,7 @@ class Rlwe(HammingBackend):
                     rlwe.decrypt, own, stacked[client], answer.values, parameters
                 )
                 shares[client][block] = plain & modulo
+            io.report("decrypted rows", block.stop, sizes[io.name])
         return alive
 
     async def server(

@@ -543,9 +543,10 @@ async def close_masks(
         if len(held) < graph.share_threshold:
             raise TooFewParties(io.current_step, len(held), graph.share_threshold)
     left = set(survivors)
-    for client, held in shares.items():
+    for done, (client, held) in enumerate(shares.items(), 1):
         strip = strip_self_mask if client in left else strip_pair_masks
         await io.compute(strip, masks, client, held, left, total, modulus, own or {})
+        io.report("masks stripped", done, len(shares))
     return tuple(reveals)
 
 

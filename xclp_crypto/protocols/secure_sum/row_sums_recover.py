@@ -57,6 +57,7 @@ from xclp_crypto.protocols.secure_sum.rows import (
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
+from xclp_crypto.role import Report
 
 
 def owner_mask(
@@ -87,6 +88,7 @@ def strip_block(
     at_own: dict[str, Residues],
     lab: bytes,
     modulus: int,
+    progress: Report | None = None,
 ) -> None:
     """Take the masks of the survivors off this client's block, in place.
 
@@ -98,14 +100,17 @@ def strip_block(
             did not upload.
         lab: label of the sum.
         modulus: of the sum.
+        progress: called after each survivor.
     """
     me = session.io.name
-    for client in survivors:
+    for done, client in enumerate(survivors, 1):
         if client != me:
             mask = owner_mask(session, client, me, lab, modulus, (block.shape[0], block.shape[1]))
             ring.subtract_from(block, mask, modulus)
             if client in at_own:  # the peer added the negative of it
                 ring.add_into(block, at_own[client], modulus)
+        if progress is not None:
+            progress("own masks stripped", done, len(survivors))
 
 
 async def row_sums_client(
@@ -153,7 +158,7 @@ async def row_sums_client(
         block = message.values
         if me not in survivors:  # the server stripped this client's pair masks as a vanished one's
             at_own = {}
-        await io.compute(strip_block, block, session, survivors, at_own, lab, modulus)
+        await io.compute(strip_block, block, session, survivors, at_own, lab, modulus, io.report)
         if me in survivors:
             ring.add_into(block, total, modulus)
         return RowSums(codec.decode(block), survivors)
