@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +221,31 @@ def test_xclp_equals_propagation_over_pooled_hashes() -> None:
         answer = run_xclp(given, Choices(n_bits=512, seed=5, hamming=hamming))
         for own, other in zip(answer.labels, expected, strict=True):
             assert (own == other.labels).all()
+
+
+def test_encrypted_distances_label_real_people_like_plain_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thirty = load("hapt").thinned(16)
+    eight = {f: getattr(thirty, f)[:8] for f in ("names", "features", "labels", "test")}
+    people = replace(thirty, **eight)
+    monkeypatch.setattr(run_module, "load", lambda *args, **options: people)
+    plain, encrypted = (
+        run_experiment(
+            Experiment(
+                "labels",
+                "hapt",
+                values=(2,),
+                methods=("xclp",),
+                parameters={"n_bits": 1024, "hamming": hamming},
+                seeds=(0,),
+            )
+        )["runs"]
+        for hamming in ("plain", "rlwe")
+    )
+    assert plain[0]["labels_sha256"] == encrypted[0]["labels_sha256"]
+    assert plain[0]["bytes"] < encrypted[0]["bytes"]
+    assert plain[0]["accuracy"] > 0.3
 
 
 def test_balanced_classes_reach_all_graph_methods() -> None:
