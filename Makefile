@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test faults lint bench peers data clean
+.PHONY: demo test browser faults lint bench peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -18,6 +18,13 @@ demo: $(VENV)/.demo-installed
 
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest
+
+# Reports in a real browser: the Chromium that is there, or Debian's, which only root can install.
+browser: $(VENV)/.browser-installed
+	@test -n "$(CHROMIUM)" || command -v chromium >/dev/null || \
+	  { apt-get -qq update && apt-get -qq install --no-install-recommends chromium >/dev/null; } || \
+	  { echo "Install Chromium, or run: make browser CHROMIUM=/path/to/it"; exit 1; }
+	$(BIN)/python -m pytest tests/browser
 
 faults: $(VENV)/.test-installed
 	$(BIN)/python -m tests.faults.run --schedules 10000

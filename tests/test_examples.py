@@ -114,6 +114,15 @@ def test_the_code_of_the_secure_sums_in_the_documentation_runs(tmp_path: Path) -
     )
 
 
+def test_the_code_of_the_documentation_of_reports_runs(tmp_path: Path) -> None:
+    (block,) = python_blocks((ROOT / "docs" / "reports.md").read_text(encoding="utf-8"))
+    script = tmp_path / "report.py"
+    script.write_text(block + "assert '<h1>' in html\nprint(*pictures)\n", encoding="utf-8")
+    names = python("-W", "error", script, cwd=tmp_path).split()
+    text = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
+    assert all(f"| `{name}` |" in text for name in names)
+
+
 def test_blocks_are_found_and_failures_too(tmp_path: Path) -> None:
     text = "a\n```python\nx = 1\n```\nb\n```\nno\n```\n```python\nassert x == 2\n```\n"
     blocks = python_blocks(text)

@@ -9,14 +9,13 @@ import io
 import json
 import os
 import sys
-import tempfile
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast, get_args
 
 import typer
 from rich.console import Console
@@ -35,7 +34,7 @@ from xclp_lp.demo import Comparison, compare, summary
 from xclp_lp.estimator import Plan, require_room
 from xclp_lp.experiments.config import read_experiment
 from xclp_lp.experiments.document import markdown, sections, with_tables
-from xclp_lp.experiments.run import run_experiment
+from xclp_lp.experiments.run import Details, run_experiment
 from xclp_lp.federation_file import (
     file_lines,
     load_federation,
@@ -43,6 +42,7 @@ from xclp_lp.federation_file import (
     why_not_writable,
     write_results,
 )
+from xclp_lp.files import write_whole
 from xclp_lp.forecast import Shape, forecast
 from xclp_lp.report import (
     StepReporter,
@@ -55,9 +55,13 @@ from xclp_lp.report import (
     size,
     sum_line,
 )
+from xclp_lp.scores import Scores
 from xclp_lp.session import STEPS, ClassWeight, Parameters
 from xclp_lp.solvers import Solver
 from xclp_lp.wording import count
+
+if TYPE_CHECKING:
+    from xclp_lp.html_report import Report
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a party failed or too few were left, a result differs from that of the "
@@ -67,6 +71,20 @@ EXIT_CODES = (
 
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Also write the result to this file.")
+]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE.html",
+        help="Also write a report with pictures to this file, which needs no network to be read.",
+    ),
+]
+PngFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--png", metavar="FOLDER", help="Also write the pictures of the report to this folder."
+    ),
 ]
 
 app = typer.Typer(
@@ -160,11 +178,14 @@ def demo(
         int, typer.Option(min=1, help="Average over this many seeds, from --seed on.")
     ] = 1,
     json_file: JsonFile = None,
+    report_file: ReportFile = None,
+    png: PngFolder = None,
 ) -> None:
     """Label real data across clients, and compare with each client alone and with pooled data."""
     if dataset not in LOADERS:
         raise ParameterError(f"--dataset must be one of {', '.join(LOADERS)}, got {dataset!r}")
     _require_writable(json_file)
+    _require_report(report_file, png)
     vanishing = _parsed_drop(drop)
     with console.status(f"reading {dataset}"):
         federation = load(dataset)
@@ -241,6 +262,18 @@ def demo(
         "seeds": list(range(seed, seed + repeat)),
     }
     _save(json_file, result | {"parameters": parameters})
+
+    def report() -> Report:
+        from xclp_lp.html_report import demo_report
+
+        return demo_report(
+            Scores.together([run.scores for run in runs]),
+            first.record,
+            source=federation.source,
+            parameters=parameters,
+        )
+
+    _save_report(report, report_file, png)
     if result["identical_labels"] is False:
         raise typer.Exit(1)
 
@@ -256,6 +289,8 @@ def run(
         typer.Option(metavar="FOLDER", help="Folder for the results instead of the file's."),
     ] = None,
     drop: DropOption = None,
+    report_file: ReportFile = None,
+    png: PngFolder = None,
 ) -> None:
     """Label your own data: one section per client in a federation file.
 
@@ -274,6 +309,7 @@ def run(
     """
     if output == "":
         raise ParameterError("--output must be the name of a folder, got ''")
+    _require_report(report_file, png)
     vanishing = _parsed_drop(drop)
     with console.status("reading the clients' files"):
         loaded = load_federation(federation)
@@ -282,7 +318,10 @@ def run(
     require_writable(loaded, "" if output is None else f"--output {output}: ")
     estimator = loaded.estimator()
 
+    plans: list[Plan] = []
+
     def announce(plan: Plan) -> None:
+        plans.append(plan)
         _print_lines(plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
 
     with StepReporter(console).showing() as progress:
@@ -300,6 +339,13 @@ def run(
         f"{count(len(written), 'file')} written to {loaded.output}", markup=False, emoji=False
     )
     _print_lines(file_lines(loaded, estimator))
+
+    def report() -> Report:
+        from xclp_lp.html_report import run_report
+
+        return run_report(estimator, plans[0])
+
+    _save_report(report, report_file, png)
 
 
 @app.command()
@@ -330,6 +376,8 @@ def experiment(
     name: Annotated[
         str | None, typer.Option(help="Of the result file; DATASET-FORM by default.")
     ] = None,
+    report_file: ReportFile = None,
+    png: PngFolder = None,
 ) -> None:
     """Measure accuracy on a data set in one of the forms of the paper, beside baselines.
 
@@ -348,17 +396,26 @@ def experiment(
     wanted = read_experiment(config, given)
     file = out / f"{name or f'{wanted.dataset}-{wanted.form}'}.json"
     _require_writable(file, "--out")
+    _require_report(report_file, png)
+    details: list[Details] = []
     with console.status("reading the data") as status:
 
-        def report(seed: int, setting: dict[str, Any], method: str) -> None:
+        def progress(seed: int, setting: dict[str, Any], method: str) -> None:
             row = ", ".join(f"{k} {v}" for k, v in setting.items())
             status.update(f"seed {seed}, {row}: {method}")
 
-        result = run_experiment(wanted, report)
+        result = run_experiment(wanted, progress, details.append)
     _write_json(file, result)
     _print_lines([f"{wanted.dataset}: {result['data']['source']}"])
     console.print(markdown(result), markup=False, emoji=False, highlight=False, soft_wrap=True)
     console.print(f"written to {file}", markup=False, emoji=False)
+
+    def report() -> Report:
+        from xclp_lp.html_report import experiment_report
+
+        return experiment_report(result, details)
+
+    _save_report(report, report_file, png)
 
 
 @app.command()
@@ -624,10 +681,37 @@ def _require_writable(file: Path | None, option: str = "--json") -> None:
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:
     """Write a file that is either complete or not there."""
-    with tempfile.TemporaryDirectory(prefix=".xclp-", dir=file.parent) as scratch:
-        complete = Path(scratch) / "result.json"
-        complete.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        complete.replace(file)
+    write_whole(file, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _require_report(file: Path | None, folder: Path | None) -> None:
+    """Refuse places of a report that cannot be written, and reports that cannot be made."""
+    if file is None and folder is None:
+        return
+    _require_writable(file, "--report")
+    if file is not None and file.suffix.lower() not in (".html", ".htm"):
+        # The name says what is in it, and no input of a run has such a name.
+        raise ParameterError(f"--report {file}: the name of a report ends in .html")
+    if folder is not None:
+        existing = folder if folder.exists() else folder.parent
+        if folder.exists() and not folder.is_dir():
+            raise ParameterError(f"--png must be the name of a folder; {folder} is a file")
+        if not existing.is_dir():
+            raise ParameterError(f"--png {folder}: there is no folder {existing}")
+        if reason := why_not_writable(existing):
+            raise ParameterError(f"--png {folder}: {reason}")
+    import xclp_lp.html_report  # noqa: F401  # says what to install, if anything
+
+
+def _save_report(make: Callable[[], Report], file: Path | None, folder: Path | None) -> None:
+    """Make a report, write it and say so, where one was asked for."""
+    if file is None and folder is None:
+        return
+    with console.status("drawing"):
+        make().write(file, folder)
+    for place in (file, folder):
+        if place is not None:
+            console.print(f"written to {place}", markup=False, emoji=False)
 
 
 def _save(file: Path | None, content: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,9 @@ from xclp_lp.estimator import (
 from xclp_lp.labels import UNLABELLED, balanced_weights, decode, encode, one_hot
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.report import participation
+from xclp_lp.scores import Scores
 from xclp_lp.session import ClassWeight, Departure, hash_rows
+from xclp_lp.views import RunRecord
 
 METHODS = ("per_client", "xclp", "plain")
 """Each client alone; the secure run; label propagation over the pooled data, nothing encrypted."""
@@ -60,6 +62,9 @@ class Comparison:
         participation: whose labels were counted and who vanished, for a file.
         departures: who vanished.
         cost: cost of the secure run.
+        scores: the labels of these rows by all three methods, ``per-client``, ``xclp`` and
+            ``pooled``, for a report.
+        record: of the secure run, for a report.
     """
 
     accuracy: dict[str, Accuracy]
@@ -71,6 +76,8 @@ class Comparison:
     participation: dict[str, Any]
     departures: tuple[Departure, ...]
     cost: Cost
+    scores: Scores = field(compare=False, repr=False)
+    record: RunRecord = field(compare=False, repr=False)
 
 
 def compare(
@@ -133,13 +140,20 @@ def compare(
         random_state=seed,
         client_names=names,
     )
+    plans: list[Plan] = []
+
+    def checked(plan: Plan) -> None:
+        plans.append(plan)
+        if announce is not None:
+            announce(plan)
+
     estimator.fit(
         federation.features,
         [decode(c, classes) for c in codes],
         drop=drop,
         rng=rng,
         progress=progress,
-        announce=announce,
+        announce=checked,
     )
     secure = [
         encode(y.tolist(), np.array([v is not None and v != -1 for v in y.tolist()]), classes)
@@ -161,17 +175,34 @@ def compare(
     plain = {j: p.labels for j, p in zip(present, together, strict=True)}
     alone = per_client(bits, [_weighted([y], class_weight)[0] for y in onehot], k=k, alpha=alpha)
 
-    def accuracy(predicted: Mapping[int, NDArray[np.int64]]) -> Accuracy:
-        right = np.concatenate([(predicted[j] == truth[j])[~shown[j]] for j in stay])
-        of_class = np.concatenate([truth[j][~shown[j]] for j in stay])
-        each = [right[of_class == c].mean() for c in np.unique(of_class)]
+    def hidden(values: Mapping[int, NDArray[Any]] | Sequence[NDArray[Any]]) -> NDArray[Any]:
+        """Return what all rows have whose label was hidden, of clients that stayed."""
+        return np.concatenate([values[j][~shown[j]] for j in stay])
+
+    scores = Scores(
+        clients=names,
+        classes=tuple(map(str, classes)),
+        owner=hidden([np.full(len(y), j) for j, y in enumerate(truth)]),
+        truth=hidden(truth),
+        predicted={
+            "per-client": hidden([p.labels for p in alone]),
+            "xclp": hidden(secure),
+            "pooled": hidden(plain),
+        },
+        confidence=hidden(estimator.confidence_),
+        probability=hidden([p.max(axis=1, initial=0.0) for p in estimator.label_distributions_]),
+    )
+
+    def accuracy(method: str) -> Accuracy:
+        right = scores.predicted[method] == scores.truth
+        each = [right[scores.truth == c].mean() for c in np.unique(scores.truth)]
         return Accuracy(float(right.mean()), float(np.mean(each)))
 
     return Comparison(
         accuracy={
-            "per_client": accuracy({j: alone[j].labels for j in stay}),
-            "xclp": accuracy({j: secure[j] for j in stay}),
-            "plain": accuracy(plain),
+            "per_client": accuracy("per-client"),
+            "xclp": accuracy("xclp"),
+            "plain": accuracy("pooled"),
         },
         identical=(
             all(np.array_equal(secure[j], plain[j]) for j in stay) if privacy is None else None
@@ -179,10 +210,12 @@ def compare(
         rows=sum(map(len, truth)),
         labelled=int(sum(mask.sum() for mask in shown)),
         counted=int(sum(y.sum() for y in counted)),
-        predicted=int(sum((~shown[j]).sum() for j in stay)),
+        predicted=len(scores.truth),
         participation=participation(estimator),
         departures=estimator.departures_,
         cost=estimator.cost_,
+        scores=scores,
+        record=RunRecord.of(plans[0], estimator),
     )
 
 

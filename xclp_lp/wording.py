@@ -23,3 +23,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return ``; did you mean 'that'?`` if something known is like `name`, or nothing."""
     similar = get_close_matches(name, list(known), n=1)
     return f"; did you mean {similar[0]!r}?" if similar else ""
+
+
+def shown(text: object, most: int = 60) -> str:
+    """Return a name as a report shows it: at most so many characters, all of them visible.
+
+    What is cut off becomes an ellipsis; control characters, which a picture cannot contain and
+    which can turn around or hide what follows, become U+FFFD.
+    """
+    plain = "".join(c if c.isprintable() else "\ufffd" for c in str(text))
+    return plain if len(plain) <= most else plain[: most - 1] + "…"

@@ -992,3 +992,123 @@ def test_a_plan_of_sizes_alone(
     assert "30,000,000 rows with 4,096 bits by masked need" in one_line(err)
     code, _, err = xclp("plan", "--hamming", "mask")
     assert code == 2
+
+
+# Reports
+
+
+@pytest.mark.usefixtures("few_digits")
+def test_the_demonstration_writes_a_report(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    file, folder = tmp_path / "r.html", tmp_path / "pictures"
+    code, out, err = xclp(
+        *("demo", "--dataset", "digits", "--bits", "64", "--hamming", "plain", "--repeat", "2"),
+        *("--report", file, "--png", folder, "--json", tmp_path / "r.json"),
+    )
+    assert (code, err) == (0, "")
+    said = "".join(out.split())  # long names of files are broken over lines
+    assert said.endswith(f"writtento{file}writtento{folder}")
+    page = file.read_text(encoding="utf-8")
+    accuracy = json.loads((tmp_path / "r.json").read_text())["accuracy"]
+    for value in accuracy.values():  # the means over both seeds
+        assert f"<dd>{value:.1%}</dd>" in page
+    assert {p.name for p in folder.iterdir()} == {
+        f"{name}.png"
+        for name in ("accuracy-by-client", "confidence", "confusion", "cost", "parties")
+    }
+
+
+def test_a_run_writes_a_report(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, federation: Path
+) -> None:
+    monkeypatch.chdir(federation.parent)
+    code, out, err = xclp("run", "federation.toml", "--report", "r.html", "--png", "pictures")
+    assert (code, err) == (0, "")
+    assert out.endswith("written to r.html\nwritten to pictures\n")
+    page = Path("r.html").read_text(encoding="utf-8")
+    assert "north" in page
+    assert "cannot say how many labels are right" in page
+    assert str(federation.parent) not in page
+    assert Path("pictures/labels-by-client.png").is_file()
+    assert Path("results/cost.json").is_file()
+
+
+def test_an_experiment_writes_a_report(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    config = tmp_path / "e.toml"
+    config.write_text(
+        'dataset = "digits"\nvalues = [5]\nmethods = ["per-client", "xclp"]\nseeds = [0]\n'
+        "[data]\nn_clients = 4\n[parameters]\nn_bits = 64\n"
+    )
+    code, _, err = xclp(
+        *("experiment", "labels", "--config", config, "--out", tmp_path),
+        *("--report", tmp_path / "r.html", "--png", tmp_path / "p"),
+    )
+    assert (code, err) == (0, "")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    table = json.loads((tmp_path / "digits-labels.json").read_text())["table"]
+    for entry in table:
+        assert f"{100 * entry['accuracy']['mean']:.1f} ± 0.0" in page
+    assert (tmp_path / "p" / "accuracy.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("option", "target", "message"),
+    [
+        ("--report", "gone/r.html", "there is no folder"),
+        ("--report", ".", "is a folder"),
+        ("--report", "r.csv", "the name of a report ends in .html"),
+        ("--report", "federation.toml", "the name of a report ends in .html"),
+        ("--png", "gone/p", "there is no folder"),
+        ("--png", "federation.toml", "is a file"),
+    ],
+)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["demo", "--dataset", "digits"],
+        ["run", "federation.toml"],
+        ["experiment", "labels", "--dataset", "digits", "--out", "."],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_bad_place_for_a_report_is_found_before_the_computation(
+    xclp: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    federation: Path,
+    arguments: list[str],
+    option: str,
+    target: str,
+    message: str,
+) -> None:
+    def never(*args: Any, **options: Any) -> Any:
+        raise AssertionError("the computation was started")
+
+    for name in ("compare", "load", "load_federation", "run_experiment"):
+        monkeypatch.setattr(cli, name, never)
+    monkeypatch.chdir(federation.parent)
+    before = content_of(federation.parent)
+    code, _, err = xclp(*arguments, option, target)
+    assert code == 2
+    assert one_line(err).startswith(f"{option} ")
+    assert message in err
+    assert content_of(federation.parent) == before
+
+
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_a_report_without_its_packages_says_what_to_install(
+    xclp: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    federation: Path,
+    package: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "xclp_lp.html_report", raising=False)
+    monkeypatch.chdir(federation.parent)
+    code, _, err = xclp("run", "federation.toml", "--report", "r.html")
+    assert code == 2
+    assert one_line(err) == f"reports need {package}; install with: pip install 'xclp[report]'"
+    assert not Path("results").exists()
+    assert xclp("run", "federation.toml")[0] == 0

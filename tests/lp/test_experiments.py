@@ -207,7 +207,7 @@ def test_every_method_solves_what_is_easy(method: str) -> None:
         (p == y)[s] for p, y, s in zip(answer.labels, federation.labels, trial.scored, strict=True)
     ]
     assert np.concatenate(hits).mean() > 0.9
-    assert (answer.bytes is not None) == (method == "xclp")
+    assert (answer.record is not None) == (method == "xclp")
 
 
 def test_xclp_equals_propagation_over_pooled_hashes() -> None:

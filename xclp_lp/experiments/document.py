@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,30 +40,50 @@ def read_result(file: Path) -> dict[str, Any]:
     return content
 
 
-def markdown(result: dict[str, Any]) -> str:
-    """Return the table of a result: settings in rows, methods in columns, in percent."""
-    experiment = result["experiment"]
-    metric = experiment["metric"]
-    methods = list(dict.fromkeys(entry["method"] for entry in result["table"]))
-    settings: dict[str, dict[str, Any]] = {}
-    cells: dict[tuple[str, str], str] = {}
-    means: dict[tuple[str, str], float] = {}
+@dataclass(frozen=True)
+class Grid:
+    """The table of a result.
+
+    Attributes:
+        methods: its columns.
+        rows: setting, and mean and standard deviation of the metric by method.
+    """
+
+    methods: tuple[str, ...]
+    rows: tuple[tuple[dict[str, Any], dict[str, tuple[float, float]]], ...]
+
+
+def grid(result: Mapping[str, Any]) -> Grid:
+    """Return settings in rows and methods in columns."""
+    metric = result["experiment"]["metric"]
+    rows: dict[str, tuple[dict[str, Any], dict[str, tuple[float, float]]]] = {}
     for entry in result["table"]:
         key = json.dumps({k: v for k, v in entry["setting"].items() if k != "n"})
-        settings.setdefault(key, entry["setting"])
         value = entry[metric]
-        means[key, entry["method"]] = value["mean"]
-        cells[key, entry["method"]] = f"{100 * value['mean']:.1f} ± {100 * value['std']:.1f}"
-    names = list(next(iter(settings.values()), {}))
-    for key in settings:  # the best that pools nothing, as in the paper
-        fair = [m for m in methods if m not in ("pooled", "label-spreading")]
-        best = max(fair, key=lambda m: means.get((key, m), -1.0), default=None)
-        if best is not None and (key, best) in cells:
-            cells[key, best] = f"**{cells[key, best]}**"
-    head = [*names, *(METHOD_NAMES.get(m, m) for m in methods)]
+        _, cells = rows.setdefault(key, (entry["setting"], {}))
+        cells[entry["method"]] = (value["mean"], value["std"])
+    methods = tuple(dict.fromkeys(entry["method"] for entry in result["table"]))
+    return Grid(methods, tuple(rows.values()))
+
+
+def cell(mean: float, std: float) -> str:
+    """Write mean and standard deviation in percent."""
+    return f"{100 * mean:.1f} ± {100 * std:.1f}"
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """Return the table of a result: settings in rows, methods in columns, in percent."""
+    table = grid(result)
+    names = list(table.rows[0][0]) if table.rows else []
+    head = [*names, *(METHOD_NAMES.get(m, m) for m in table.methods)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for key, setting in settings.items():
-        row = [*(str(v) for v in setting.values()), *(cells.get((key, m), "–") for m in methods)]
+    for setting, cells in table.rows:
+        shown = {m: cell(*value) for m, value in cells.items()}
+        fair = [m for m in cells if m not in ("pooled", "label-spreading")]
+        if fair:  # the best that pools nothing, as in the paper
+            best = max(fair, key=lambda m: cells[m][0])
+            shown[best] = f"**{shown[best]}**"
+        row = [*(str(v) for v in setting.values()), *(shown.get(m, "–") for m in table.methods)]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 

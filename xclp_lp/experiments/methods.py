@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_lp.estimator import CrossClientLabelPropagation, projection_seed
+from xclp_lp.estimator import CrossClientLabelPropagation, Plan, projection_seed
 from xclp_lp.experiments.fedavg import train
 from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import balanced_weights, one_hot
 from xclp_lp.lsh import Projection
 from xclp_lp.propagation import per_client, predict, propagate
 from xclp_lp.session import ClassWeight, hash_rows
+from xclp_lp.views import RunRecord
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,13 @@ class Task:
         features: per client, shape (n_j, d).
         codes: per client, shape (n_j,), class indices or −1.
         n_classes: C.
+        names: one per client; ``client-0`` and so on by default.
     """
 
     features: tuple[NDArray[np.float64], ...]
     codes: tuple[NDArray[np.int64], ...]
     n_classes: int
+    names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,15 @@ class Answer:
 
     Attributes:
         labels: per client, shape (n_j,), class indices or −1.
-        bytes: of all messages, for a run of the protocol.
+        confidence: per client, shape (n_j,), float64, for a run of the protocol.
+        probability: per client, shape (n_j,), float64, of the label, for a run of the protocol.
+        record: of a run of the protocol.
     """
 
     labels: list[NDArray[np.int64]]
-    bytes: int | None = None
+    confidence: list[NDArray[np.float64]] | None = None
+    probability: list[NDArray[np.float64]] | None = None
+    record: RunRecord | None = None
 
 
 def run_xclp(task: Task, choices: Choices) -> Answer:
@@ -83,10 +90,15 @@ def run_xclp(task: Task, choices: Choices) -> Answer:
         class_weight=choices.class_weight,
         classes=range(task.n_classes),
         random_state=choices.seed,
+        client_names=task.names,
     )
-    estimator.fit(task.features, task.codes)
+    plans: list[Plan] = []
+    estimator.fit(task.features, task.codes, announce=plans.append)
     return Answer(
-        [y.astype(np.int64) for y in estimator.transduction_], estimator.cost_.total_bytes
+        [y.astype(np.int64) for y in estimator.transduction_],
+        estimator.confidence_,
+        [p.max(axis=1, initial=0.0) for p in estimator.label_distributions_],
+        RunRecord.of(plans[0], estimator),
     )
 
 

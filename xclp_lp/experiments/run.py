@@ -6,7 +6,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -18,19 +18,41 @@ from xclp_lp.data import Federation, load
 from xclp_lp.experiments.config import METRICS, Experiment
 from xclp_lp.experiments.features import EXTRACTORS
 from xclp_lp.experiments.forms import FORMS, Trial, rows_to_score
-from xclp_lp.experiments.methods import METHODS, TRAINED, Choices, Task
+from xclp_lp.experiments.methods import METHODS, TRAINED, Answer, Choices, Task
 from xclp_lp.labels import UNLABELLED, encode
+from xclp_lp.scores import Scores
+from xclp_lp.views import RunRecord
 
 Report = Callable[[int, dict[str, Any], str], None]
 """Takes the seed, the row of the table, and the method that runs next."""
 
 
-def run_experiment(experiment: Experiment, report: Report | None = None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Details:
+    """What a result has no room for, of one seed and row of the table.
+
+    Attributes:
+        setting: the row.
+        scores: labels of the scored rows by every method.
+        record: of the run of the protocol, if it is among the methods.
+    """
+
+    setting: dict[str, Any]
+    scores: Scores
+    record: RunRecord | None
+
+
+def run_experiment(
+    experiment: Experiment,
+    report: Report | None = None,
+    keep: Callable[[Details], None] | None = None,
+) -> dict[str, Any]:
     """Run an experiment.
 
     Args:
         experiment: what to run.
         report: called before each run of a method.
+        keep: called after all methods have run, for each seed and row of the table.
 
     Returns:
         ``experiment`` (all its fields), ``data`` (source, licence, sizes), ``runs`` (one entry per
@@ -49,7 +71,10 @@ def run_experiment(experiment: Experiment, report: Report | None = None) -> dict
     for seed in experiment.seeds:
         test = rows_to_score(federation, experiment.test_share, seed)
         for trial in form.trials(federation, experiment.values, test, seed, experiment.group_size):
-            runs += _run_trial(federation, trial, experiment, methods, seed, report)
+            own, details = _run_trial(federation, trial, experiment, methods, seed, report)
+            runs += own
+            if keep is not None:
+                keep(details)
     return {
         "experiment": {k: v for k, v in asdict(experiment).items() if k != "data"}
         | {"data": {k: v for k, v in experiment.data.items() if k != "path"}},
@@ -78,7 +103,7 @@ def _run_trial(
     methods: list[str],
     seed: int,
     report: Report | None,
-) -> list[dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], Details]:
     classes = federation.classes
     truth, codes, features, scored = [], [], [], []
     for x, y, kept, labelled, test in zip(
@@ -97,51 +122,88 @@ def _run_trial(
     if not any(s.any() for s in scored):
         raise ParameterError(f"no row is left to be scored at {trial.setting}")
     vectors = EXTRACTORS[experiment.extractor](features, codes, len(classes), seed)
-    task = Task(tuple(vectors), tuple(codes), len(classes))
-    answers = []
+    task = Task(tuple(vectors), tuple(codes), len(classes), federation.names)
+    runs = []
+    answers: dict[str, Answer] = {}
     for method in methods:
         if report is not None:
             report(seed, trial.setting, method)
         start = time.perf_counter()
         groups = (tuple(range(len(codes))),) if method in TRAINED else trial.groups
-        labels, sent = _run_groups(method, task, groups, experiment.choices(seed))
-        answers.append(
+        answer = answers[method] = _run_groups(method, task, groups, experiment.choices(seed))
+        runs.append(
             {
                 "seed": seed,
                 "setting": trial.setting,
                 "method": method,
-                **_metrics(labels, truth, scored),
+                **_metrics(answer.labels, truth, scored),
                 "rows": int(sum(map(len, codes))),
                 "labelled": int(sum((c != UNLABELLED).sum() for c in codes)),
                 "scored": int(sum(s.sum() for s in scored)),
                 "seconds": round(time.perf_counter() - start, 3),
-                "bytes": sent,
+                "bytes": None if answer.record is None else answer.record.cost.total_bytes,
                 "labels_sha256": hashlib.sha256(
-                    np.concatenate(labels).astype("<i8").tobytes()
+                    np.concatenate(answer.labels).astype("<i8").tobytes()
                 ).hexdigest(),
             }
         )
-    return answers
+    return runs, Details(
+        trial.setting,
+        _scores(federation, truth, scored, answers),
+        answers["xclp"].record if "xclp" in answers else None,
+    )
+
+
+def _scores(
+    federation: Federation,
+    truth: list[NDArray[np.int64]],
+    scored: list[NDArray[np.bool_]],
+    answers: dict[str, Answer],
+) -> Scores:
+    def joined(values: list[NDArray[Any]] | None) -> Any:
+        return None if values is None else np.concatenate(values)[np.concatenate(scored)]
+
+    xclp = answers.get("xclp", Answer([]))
+    return Scores(
+        clients=federation.names,
+        classes=tuple(map(str, federation.classes)),
+        owner=joined([np.full(len(y), j) for j, y in enumerate(truth)]),
+        truth=joined(truth),
+        predicted={method: joined(answer.labels) for method, answer in answers.items()},
+        confidence=joined(xclp.confidence),
+        probability=joined(xclp.probability),
+    )
 
 
 def _run_groups(
     method: str, task: Task, groups: tuple[tuple[int, ...], ...], choices: Choices
-) -> tuple[list[NDArray[np.int64]], int | None]:
+) -> Answer:
     """Run a method on each group of clients."""
-    labels = [np.full(len(y), UNLABELLED, dtype=np.int64) for y in task.codes]
-    sent: int | None = None
+    parts = []
     for group in groups:
         part = Task(
             tuple(task.features[j] for j in group),
             tuple(task.codes[j] for j in group),
             task.n_classes,
+            None if task.names is None else tuple(task.names[j] for j in group),
         )
-        answer = METHODS[method](part, choices)
-        for j, own in zip(group, answer.labels, strict=True):
-            labels[j] = own
-        if answer.bytes is not None:
-            sent = (sent or 0) + answer.bytes
-    return labels, sent
+        parts.append(METHODS[method](part, choices))
+
+    def by_client(values: list[Any]) -> list[Any]:
+        """Return what the groups' clients have, one group after the other, by client."""
+        found = dict(zip((j for group in groups for j in group), values, strict=True))
+        return [found[j] for j in range(len(task.codes))]
+
+    labels = by_client([y for part in parts for y in part.labels])
+    records = [part.record for part in parts if part.record is not None]
+    if not records:
+        return Answer(labels)
+    return Answer(
+        labels,
+        by_client([v for part in parts for v in part.confidence or ()]),
+        by_client([v for part in parts for v in part.probability or ()]),
+        RunRecord.together(records),
+    )
 
 
 def _metrics(

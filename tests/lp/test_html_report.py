@@ -1,0 +1,478 @@
+"""Reports: right numbers, no way to ask a host for anything, escaped names, bounded size.
+
+What a browser makes of them is tested in tests/browser (`make browser`).
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import report_runs
+from PIL import Image
+from report_runs import HOSTILE
+
+from xclp_crypto.errors import DataError
+from xclp_lp import views as views_module
+from xclp_lp.experiments.paper import PAPER
+from xclp_lp.html_report import Report, run_report
+from xclp_lp.html_report.pictures import DARK, INK, METHOD_STYLE
+from xclp_lp.html_report.pictures import PAPER as GROUND
+from xclp_lp.scores import Scores, calibration
+from xclp_lp.views import MAY_COLLUDE, remarks, views
+from xclp_lp.wording import shown
+
+ROOT = Path(__file__).parents[2]
+
+
+class Page(HTMLParser):
+    """Every tag with its attributes, the text, and the cells of every table."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.tables: dict[str, list[list[str]]] = {}
+        self._open: list[str] = []
+        self._caption = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "img"):
+            self._open.append(tag)
+        if tag == "caption":
+            self._caption = ""
+        if tag == "tr":
+            self.tables.setdefault(self._caption, []).append([])
+        if tag in ("td", "th"):
+            self.tables[self._caption][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+        if self._open and self._open[-1] == "caption":
+            self._caption += data
+        if self._open and self._open[-1] in ("td", "th"):
+            self.tables[self._caption][-1][-1] += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attrs for name, attrs in self.tags if name == tag]
+
+    @property
+    def svgs(self) -> list[str]:
+        start = "data:image/svg+xml;base64,"
+        sources = [str(img["src"]) for img in self.all("img")]
+        assert all(src.startswith(start) for src in sources)
+        return [base64.b64decode(src.removeprefix(start)).decode() for src in sources]
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    return {
+        "demo": report_runs.demonstration(),
+        "run": report_runs.run(),
+        "experiment": report_runs.experiment(),
+        "largest": report_runs.largest(),
+    }
+
+
+@pytest.fixture(scope="module")
+def pages(reports: dict[str, Report]) -> dict[str, str]:
+    return {kind: report.html() for kind, report in reports.items()}
+
+
+KINDS = ("demo", "run", "experiment", "largest")
+
+
+# One file that asks for nothing
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_in_a_page_can_ask_a_host_for_anything(pages: dict[str, str], kind: str) -> None:
+    page = Page(pages[kind])
+    allowed = {
+        *("html", "head", "meta", "link", "title", "style", "body", "header", "h1", "h2", "p"),
+        *("dl", "div", "dt", "dd", "nav", "ul", "li", "a", "main", "section", "figure", "img"),
+        *("details", "summary", "table", "caption", "thead", "tbody", "tr", "th", "td", "footer"),
+    }
+    assert {tag for tag, _ in page.tags} <= allowed
+    for tag, attrs in page.tags:
+        assert not [name for name in attrs if name.startswith("on") or name in ("style", "srcset")]
+        for name in ("src", "href"):
+            if name in attrs:
+                assert str(attrs[name]).startswith(("data:", "#section-")), (tag, attrs)
+    (policy,) = [m for m in page.all("meta") if "http-equiv" in m]
+    assert policy["http-equiv"] == "Content-Security-Policy"
+    rules = dict(rule.strip().split(" ", 1) for rule in str(policy["content"]).split(";"))
+    assert rules == {
+        "default-src": "'none'",
+        "style-src": "'unsafe-inline'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    before = [tag for tag, _ in page.tags[: page.tags.index(("meta", policy))]]
+    assert before == ["html", "head", "meta"]
+    assert not re.search(r"@import|url\(", pages[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_in_a_picture_can_either(pages: dict[str, str], kind: str) -> None:
+    for svg in Page(pages[kind]).svgs:
+        assert "<!" not in svg.replace("<!--", "")
+        for element in ET.fromstring(svg).iter():  # noqa: S314  # our own drawing
+            tag = element.tag.rpartition("}")[2]
+            assert tag in {
+                *("svg", "defs", "style", "g", "path", "text", "tspan", "use", "clipPath", "rect"),
+                "image",
+            }
+            for name, value in element.attrib.items():
+                if name.endswith("href"):
+                    assert value.startswith(("#", "data:image/png")), value
+                assert not name.startswith("on")
+                assert not re.search(r"url\((?!#)", value)
+            assert tag != "style" or not re.search(r"@import|url", str(element.text))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_has_at_most_two_megabytes(pages: dict[str, str], kind: str) -> None:
+    assert len(pages[kind].encode()) <= 2_000_000
+
+
+# For everybody
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_can_be_read_without_seeing_it(pages: dict[str, str], kind: str) -> None:
+    page = Page(pages[kind])
+    assert page.all("html") == [{"lang": "en"}]
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all(
+        "meta"
+    )
+    assert len(page.all("h1")) == len(page.all("main")) == len(page.all("title")) == 1
+    assert len(page.all("h2")) == len(page.all("section")) >= 4
+    targets = {f"#{h['id']}" for h in page.all("h2")}
+    assert {a["href"] for a in page.all("a")} == targets
+    assert all(len(str(img["alt"])) > 30 for img in page.all("img"))
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(th.get("scope") in ("col", "row") for th in page.all("th"))
+    assert all("tabindex" in d for d in page.all("div") if "table" in str(d.get("class")))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_picture_has_a_table_beside_it(reports: dict[str, Report], kind: str) -> None:
+    with_pictures = [s for s in reports[kind].sections if s.pictures]
+    assert len(with_pictures) >= 4
+    assert all(section.tables for section in with_pictures)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def contrast(one: str, other: str) -> float:
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colours_can_be_told_from_the_ground() -> None:
+    """WCAG 2.2: 4.5 for text, 3 for marks; in the light and in the dark."""
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    for look in ({c: c for c in DARK}, DARK):
+        assert contrast(look[INK], look[GROUND]) > 7
+        for colour, _ in METHOD_STYLE.values():
+            assert contrast(look[colour], look[GROUND]) > 3
+    assert len(set(METHOD_STYLE.values())) == len(METHOD_STYLE)
+    markers = [marker for _, marker in METHOD_STYLE.values()]
+    assert len(set(markers)) == len(markers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_colour_of_a_picture_has_one_for_the_dark(pages: dict[str, str], kind: str) -> None:
+    for svg in Page(pages[kind]).svgs:
+        colours = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", svg.partition("</style>")[2]))
+        assert colours <= set(DARK)
+        assert svg.count("@media(prefers-color-scheme:dark)") == 1
+
+
+# Names are text
+
+
+def test_names_are_text_whatever_is_in_them(pages: dict[str, str]) -> None:
+    for kind in ("demo", "run"):
+        page = Page(pages[kind])
+        text = "".join(page.text)
+        for name in HOSTILE:
+            assert shown(name) in text
+        for svg in page.svgs:
+            assert "$" not in svg or r"$\frac" in svg  # not read as mathematics
+    drawn = Page(pages["demo"]).svgs[0]
+    texts = {e.text for e in ET.fromstring(drawn).iter() if e.tag.endswith("text")}  # noqa: S314
+    assert {shown(name, 18) for name in HOSTILE} <= texts
+
+
+def test_what_is_shown_of_a_name() -> None:
+    assert shown("a b") == "a b"
+    assert shown(3) == "3"
+    assert shown("a\nb\x00\u202e\ud800") == "a\ufffdb\ufffd\ufffd\ufffd"
+    assert shown("x" * 9, 8) == "x" * 7 + "…"
+
+
+# Right numbers
+
+
+def test_the_numbers_of_a_demonstration() -> None:
+    found = report_runs.comparison()
+    page = Page(report_runs.demonstration().html())
+    scores = found.scores
+    head, *rows = page.tables["Accuracy by client"]
+    assert head == ["client", "rows", "each client alone", "XCLP, masked", "pooled data, plain"]
+    right = dict.fromkeys(scores.predicted, 0.0)
+    for j, row in enumerate(rows):
+        assert row[:2] == [shown(HOSTILE[j]), "16"]
+        for cell, method in zip(row[2:], ("per-client", "xclp", "pooled"), strict=True):
+            own = scores.owner == j
+            share = (scores.predicted[method] == scores.truth)[own].mean()
+            assert cell == f"{share:.1%}"
+            right[method] += share / len(rows)
+    assert right["per-client"] == pytest.approx(found.accuracy["per_client"].overall)
+    assert right["xclp"] == pytest.approx(found.accuracy["xclp"].overall)
+    matrix = np.array(
+        [
+            [int(v) for v in row[1:]]
+            for row in page.tables["Rows by true class and label, XCLP, masked"][1:]
+        ]
+    )
+    assert matrix.sum() == len(scores.truth)
+    assert np.trace(matrix) / matrix.sum() == pytest.approx(found.accuracy["xclp"].overall)
+    bins = page.tables["Right labels of XCLP by confidence"][1:]
+    assert sum(int(row[1]) for row in bins) == len(scores.truth)
+    assert sum(int(row[2]) for row in bins) == np.trace(matrix)
+    kinds = page.tables["Messages by step and kind"][1:]
+    assert sum(int(row[3].replace(",", "")) for row in kinds) == sum(found.cost.messages.values())
+    steps = page.tables["Cost by step: the server, and the client with most"][1:]
+    assert [row[0] for row in steps] == list(found.cost.steps)
+    assert len(page.tables["Every party in every step: sent, received, seconds"]) == 2 + 7
+
+
+def test_calibration_counts_every_row_once() -> None:
+    confidence = np.array([0.0, 0.05, 0.1, 0.99, 1.0])
+    right = np.array([False, True, True, True, False])
+    bins = calibration(confidence, np.array([0.2, 0.4, 0.6, 0.8, 1.0]), right)
+    assert [(b.rows, b.right) for b in bins] == [(2, 1), (1, 1), *[(0, 0)] * 6, (0, 0), (2, 1)]
+    assert [b.probability for b in bins if b.rows] == pytest.approx([0.3, 0.6, 0.9])
+
+
+def test_confusion_and_accuracy_by_client() -> None:
+    scores = Scores(
+        ("a", "b", "c"), ("x", "y"), np.array([0, 0, 2]), np.array([0, 1, 1]),
+        {"xclp": np.array([0, -1, 0])},
+    )  # fmt: skip
+    assert scores.confusion("xclp").tolist() == [[1, 0, 0], [1, 0, 1]]
+    assert scores.accuracy_by_client("xclp")[[0, 2]].tolist() == [0.5, 0.0]
+    assert np.isnan(scores.accuracy_by_client("xclp")[1])
+    twice = Scores.together([scores, scores])
+    assert twice.confusion("xclp").tolist() == [[2, 0, 0], [2, 0, 2]]
+    assert twice.confidence is None
+
+
+def test_a_run_without_truth_says_what_it_cannot() -> None:
+    xclp, plan, truth = report_runs.fitted()
+    report = run_report(xclp, plan)
+    text = " ".join(report.text)
+    assert "cannot say how many labels are right" in text
+    assert "operator" in report.warnings[0]
+    page = Page(report.html())
+    assert "Accuracy by client" not in page.tables
+    rows = page.tables["Unlabelled rows by confidence"][1:]
+    assert sum(int(n) for _, n in rows) == 7 * 16
+    given = np.array(
+        [[int(v) for v in row[1:]] for row in page.tables["Rows by client and label given"][1:]]
+    )
+    for j, labels in enumerate(xclp.transduction_):
+        for c, name in enumerate(HOSTILE[:3]):
+            assert given[j, c] == sum(label == name for label in labels)
+    known = run_report(xclp, plan, truth)
+    right = sum(
+        label == true
+        for j, labels in enumerate(xclp.transduction_)
+        for i, (label, true) in enumerate(zip(labels, truth[j], strict=True))
+        if i % 5
+    )
+    matrix = Page(known.html()).tables["Rows by true class and label, XCLP, masked"][1:]
+    assert sum(int(row[1 + c]) for c, row in enumerate(matrix)) == right
+
+
+def test_truth_must_fit_the_run() -> None:
+    xclp, plan, truth = report_runs.fitted()
+    with pytest.raises(DataError, match="truth has labels of 6 clients, the run had 7"):
+        run_report(xclp, plan, truth[:-1])
+    with pytest.raises(DataError, match="truth has 19 labels for 20 rows"):
+        run_report(xclp, plan, [*truth[:-1], truth[-1][:-1]])
+    with pytest.raises(DataError, match="truth says nothing of any row"):
+        run_report(xclp, plan, [[None] * 20] * 7)
+
+
+def test_no_secret_is_in_a_report(pages: dict[str, str]) -> None:
+    """The number that fixes the projection is one: who knows it knows the projection."""
+    assert "987654321" not in pages["run"]
+    assert all("987654321" not in svg for svg in Page(pages["run"]).svgs)
+
+
+@pytest.mark.filterwarnings("ignore:only two|only .* are in the sums")
+def test_who_vanished_is_said() -> None:
+    names = ("a", "b", "c", "d")
+    page = Page(report_runs.demonstration(names, drop={"b": "hamming"}).html())
+    text = "".join(page.text)
+    assert "b vanished before the end of the step 'hamming'" in text
+    assert [row[0] for row in page.tables["Accuracy by client"][1:]] == ["a", "c", "d"]
+
+
+# Experiments
+
+
+def test_the_report_of_an_experiment() -> None:
+    page = Page(report_runs.experiment().html())
+    caption = "Accuracy in %, mean ± standard deviation over 2 seeds"
+    head, *rows = page.tables[caption]
+    assert head == [
+        *("labels per client", "each client alone", "XCLP", "pooled data, exact cosines")
+    ]
+    assert [row[0] for row in rows] == ["1", "3"]
+    assert all(re.fullmatch(r"\d+\.\d ± \d+\.\d", cell) for row in rows for cell in row[1:])
+    assert "Over all seeds: labels per client 3." in "".join(page.text)
+    by_client = page.tables["Accuracy by client"][1:]
+    assert [row[0] for row in by_client] == ["client-01", "client-02", "client-03"]
+    # The mean over clients, weighted by rows, is the mean over seeds of the table's last row.
+    total = sum(int(row[1]) for row in by_client)
+    mean = sum(int(row[1]) * float(row[3].rstrip("%")) for row in by_client) / total
+    assert mean == pytest.approx(float(rows[-1][2].split(" ± ")[0]), abs=0.1)
+
+
+def test_leaving_one_out_shows_every_client() -> None:
+    report = report_runs.experiment("leave-one-out", (1.0,))
+    page = Page(report.html())
+    assert len(page.tables["Accuracy by client"]) == 1 + 3
+    assert "every client left out once" in "".join(page.text)
+    assert report.sections[0].pictures[0].name == "accuracy"
+
+
+def test_the_papers_numbers_stand_apart_where_it_has_this_form() -> None:
+    page = Page(report_runs.experiment("size", (0.1, 0.2)).html())
+    caption, head, rows = PAPER["size"]
+    assert page.tables[caption] == [list(head), *map(list, rows)]
+    assert PAPER["groups"][0] not in page.tables
+
+
+def test_the_papers_numbers_are_those_of_the_documentation() -> None:
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    for _, head, rows in PAPER.values():
+        for row in (head, *rows):
+            assert f"| {' | '.join(row)} |" in text
+
+
+# Who saw what
+
+
+def test_what_each_party_learns_is_what_the_documentation_says() -> None:
+    text = " ".join((ROOT / "docs" / "security.md").read_text(encoding="utf-8").split())
+    text = text.replace("*", "").replace("**", "")
+    for words in (
+        *views_module.SERVER_LEARNS,
+        *views_module.CLIENT_LEARNS,
+        ", ".join(views_module.SERVER_DOES_NOT),
+        views_module.CLIENT_OF_TWO_LEARNS,
+        views_module.CLIENT_DOES_NOT,
+        views_module.CLIENT_LEARNS_TOTALS,
+        views_module.RELAY_LEARNS,
+        views_module.RELAY_DOES_NOT,
+        views_module.PUBLIC,
+        views_module.DISTANCES_TELL,
+        "one client that hands its keys to the server reveals every client's hashes",
+        "the server gets the hashes",
+    ):
+        assert words in text, words
+
+
+@pytest.mark.parametrize(
+    ("hamming", "words"),
+    [
+        ("masked", "reveals every client's hashes"),
+        ("plain", "the server gets the hashes"),
+    ],
+)
+def test_a_report_says_with_whom_the_server_may_collude(hamming: str, words: str) -> None:
+    record = report_runs.comparison(("a", "b", "c"), hamming=hamming).record
+    assert any(words in line for line in remarks(record))
+    server, client, _ = views(record)
+    assert ("the hashes" in server.learns) == (hamming == "plain")
+    assert ("hashes" in server.not_learned) == (hamming != "plain")
+    assert len(client.learns) == 2
+    assert words in MAY_COLLUDE[record.trust]
+
+
+@pytest.mark.filterwarnings("ignore:with two clients")
+def test_two_contributors_and_balanced_classes_let_clients_learn_more() -> None:
+    record = report_runs.comparison(("a", "b"), class_weight="balanced").record
+    learns = views(record)[1].learns
+    assert learns[2].endswith(views_module.CLIENT_OF_TWO_LEARNS)
+    assert learns[3] == views_module.CLIENT_LEARNS_TOTALS
+
+
+# Files
+
+
+def test_files_are_written_whole(tmp_path: Path, reports: dict[str, Report]) -> None:
+    report = reports["run"]
+    html, folder = tmp_path / "r.html", tmp_path / "pictures"
+    written = report.write(html, folder)
+    assert written == [html, *(folder / f"{p.name}.png" for p in report.pictures)]
+    assert html.read_text(encoding="utf-8") == report.html()  # and it is the same every time
+    for file in written[1:]:
+        with Image.open(io.BytesIO(file.read_bytes())) as image:
+            assert image.format == "PNG"
+            assert image.width == 900
+            assert len(set(image.convert("L").resize((40, 40)).tobytes())) > 4  # not empty
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["pictures", "r.html"]
+    (folder / "cost.png").unlink()
+    (folder / "cost.png").mkdir()
+    (folder / "cost.png" / "x").touch()
+    with pytest.raises(DataError, match="the report cannot be written"):
+        report.write(png=folder)
+
+
+def test_pictures_have_names_of_their_own(reports: dict[str, Report]) -> None:
+    for report in reports.values():
+        names = [p.name for p in report.pictures]
+        assert len(set(names)) == len(names)
+        assert all(re.fullmatch("[a-z0-9-]+", name) for name in names)
+
+
+def test_drawing_leaves_the_users_settings_alone() -> None:
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    report_runs.run().pictures[0].png()
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_nothing_is_loaded_unless_a_report_is_asked_for() -> None:
+    script = "import sys, xclp_lp.cli; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run(  # noqa: S603 - a constant script
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout.split()
+    assert "typer" in loaded
+    assert not {"matplotlib", "jinja2"} & set(loaded)

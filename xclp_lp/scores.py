@@ -1,0 +1,125 @@
+"""Labels beside the truth, row by row: what accuracies, confusions and calibrations come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_lp.labels import UNLABELLED
+
+BINS = 10
+"""Bins of equal width into which confidences in [0, 1] are sorted."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Labels that several methods give to n rows whose classes are known.
+
+    Attributes:
+        clients: names of all clients.
+        classes: the C classes in order, as text.
+        owner: shape (n,), int64, index of the row's client.
+        truth: shape (n,), int64, index of its class.
+        predicted: by method, shape (n,), int64, class index, or −1 where no label reaches the row.
+        confidence: shape (n,), float64, that XCLP has in its label; None where it did not run.
+        probability: shape (n,), float64, that XCLP gives to its label, 1/C where it has none.
+    """
+
+    clients: tuple[str, ...]
+    classes: tuple[str, ...]
+    owner: NDArray[np.int64]
+    truth: NDArray[np.int64]
+    predicted: Mapping[str, NDArray[np.int64]]
+    confidence: NDArray[np.float64] | None = None
+    probability: NDArray[np.float64] | None = None
+
+    @classmethod
+    def together(cls, parts: Sequence[Scores]) -> Scores:
+        """Return the rows of several runs over the same clients, classes and methods."""
+        first = parts[0]
+
+        def joined(arrays: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+            return (
+                None if arrays[0] is None else np.concatenate([a for a in arrays if a is not None])
+            )
+
+        return cls(
+            first.clients,
+            first.classes,
+            np.concatenate([p.owner for p in parts]),
+            np.concatenate([p.truth for p in parts]),
+            {m: np.concatenate([p.predicted[m] for p in parts]) for m in first.predicted},
+            joined([p.confidence for p in parts]),
+            joined([p.probability for p in parts]),
+        )
+
+    def accuracy(self, method: str) -> float:
+        """Return the fraction of rows whose label is right."""
+        return float((self.predicted[method] == self.truth).mean())
+
+    def accuracy_by_client(self, method: str) -> NDArray[np.float64]:
+        """Return the same for each client, NaN for those without a row here; shape (clients,)."""
+        rows = np.bincount(self.owner, minlength=len(self.clients))
+        right = np.bincount(
+            self.owner[self.predicted[method] == self.truth], minlength=len(self.clients)
+        )
+        return np.where(rows > 0, right / np.maximum(rows, 1), np.nan)
+
+    def rows_by_client(self) -> NDArray[np.int64]:
+        """Return how many rows each client has here; shape (clients,)."""
+        return np.bincount(self.owner, minlength=len(self.clients)).astype(np.int64)
+
+    def confusion(self, method: str) -> NDArray[np.int64]:
+        """Count rows by true class and label; shape (C, C + 1), the last column for no label."""
+        n = len(self.classes)
+        given = self.predicted[method]
+        counts = np.zeros((n, n + 1), dtype=np.int64)
+        np.add.at(counts, (self.truth, np.where(given == UNLABELLED, n, given)), 1)
+        return counts
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Rows whose confidence lies in one of `BINS` ranges.
+
+    Attributes:
+        low: lower end of the range, which belongs to it.
+        high: upper end, which belongs to the last one only.
+        rows: how many rows.
+        right: how many of their labels are right.
+        probability: mean probability that XCLP gives to their labels; 0 without rows.
+    """
+
+    low: float
+    high: float
+    rows: int
+    right: int
+    probability: float
+
+
+def bin_of(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the index of the bin of each confidence in [0, 1]."""
+    return np.clip((confidence * BINS).astype(np.int64), 0, BINS - 1)
+
+
+def calibration(
+    confidence: NDArray[np.float64], probability: NDArray[np.float64], right: NDArray[np.bool_]
+) -> tuple[Bin, ...]:
+    """Sort rows into bins by confidence; all arrays have shape (n,)."""
+    where = bin_of(confidence)
+    rows = np.bincount(where, minlength=BINS)
+    correct = np.bincount(where[right], minlength=BINS)
+    total = np.bincount(where, weights=probability, minlength=BINS)
+    return tuple(
+        Bin(
+            i / BINS,
+            (i + 1) / BINS,
+            int(rows[i]),
+            int(correct[i]),
+            float(total[i] / max(rows[i], 1)),
+        )
+        for i in range(BINS)
+    )
