@@ -10,7 +10,6 @@ from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.hamming.interface import Trust
 from xclp_crypto.transport.meter import Cost
 from xclp_lp.estimator import CrossClientLabelPropagation, Plan
-from xclp_lp.report import plan_lines
 from xclp_lp.session import Departure, Parameters
 
 SERVER_LEARNS = (
@@ -72,7 +71,6 @@ class RunRecord:
         rows: number of rows by client.
         labelled: number of labelled rows by client.
         groups: clients by group, each a federation of its own.
-        lines: what was said before the run.
         fixed_projection: whether a number that people know fixes the random projection.
         contributors: clients whose labels are counted.
         departures: who vanished.
@@ -83,7 +81,6 @@ class RunRecord:
     rows: Mapping[str, int]
     labelled: Mapping[str, int]
     groups: Mapping[str, tuple[str, ...]]
-    lines: tuple[str, ...]
     fixed_projection: bool
     contributors: tuple[str, ...]
     departures: tuple[Departure, ...]
@@ -107,7 +104,6 @@ class RunRecord:
             rows=plan.sizes,
             labelled=plan.labelled,
             groups=plan.groups,
-            lines=tuple(plan_lines(plan)),
             fixed_projection=fitted.random_state is not None,
             contributors=fitted.contributors_,
             departures=fitted.departures_,
@@ -125,10 +121,6 @@ class RunRecord:
             rows={c: n for r in records for c, n in r.rows.items()},
             labelled={c: n for r in records for c, n in r.labelled.items()},
             groups={f"group-{i}": tuple(r.rows) for i, r in enumerate(records)},
-            lines=(
-                f"{len(records)} groups, each a federation of its own; the first:",
-                *first.lines,
-            ),
             fixed_projection=first.fixed_projection,
             contributors=tuple(c for r in records for c in r.contributors),
             departures=tuple(d for r in records for d in r.departures),

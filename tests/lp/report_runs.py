@@ -80,10 +80,17 @@ def run() -> Report:
     return run_report(xclp, plan)
 
 
-def experiment(form: str = "labels", values: tuple[Any, ...] = (1, 3)) -> Report:
-    """A form of experiment on few digits of three clients, with two seeds."""
-    small = load("digits", n_clients=3).thinned(60)
-    details: list[Details] = []
+def experiment(
+    form: str = "labels",
+    values: tuple[Any, ...] = (1, 3),
+    *,
+    clients: int = 3,
+    group_size: int = 700,
+    details: list[Details] | None = None,
+) -> Report:
+    """A form of experiment on few digits of some clients, with two seeds."""
+    small = load("digits", n_clients=clients).thinned(60)
+    found: list[Details] = [] if details is None else details
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_module, "load", lambda name: small)
         result = run_experiment(
@@ -93,11 +100,12 @@ def experiment(form: str = "labels", values: tuple[Any, ...] = (1, 3)) -> Report
                 values=values,
                 methods=("per-client", "xclp", "pooled"),
                 parameters={"n_bits": 64},
+                group_size=group_size,
                 seeds=(0, 1),
             ),
-            keep=details.append,
+            keep=found.append,
         )
-    return experiment_report(result, details)
+    return experiment_report(result, found)
 
 
 def largest() -> Report:
@@ -134,7 +142,6 @@ def largest() -> Report:
         rows=dict.fromkeys(names, 10),
         labelled=dict.fromkeys(names, 2),
         groups={"all": names},
-        lines=("700 clients",),
         fixed_projection=False,
         contributors=names,
         departures=(),

@@ -23,6 +23,7 @@ from report_runs import HOSTILE
 from xclp_crypto.errors import DataError
 from xclp_lp import views as views_module
 from xclp_lp.experiments.paper import PAPER
+from xclp_lp.experiments.run import Details
 from xclp_lp.html_report import Report, run_report
 from xclp_lp.html_report.pictures import DARK, INK, METHOD_STYLE
 from xclp_lp.html_report.pictures import PAPER as GROUND
@@ -258,7 +259,7 @@ def test_the_numbers_of_a_demonstration() -> None:
     )
     assert matrix.sum() == len(scores.truth)
     assert np.trace(matrix) / matrix.sum() == pytest.approx(found.accuracy["xclp"].overall)
-    bins = page.tables["Right labels of XCLP by confidence"][1:]
+    bins = page.tables["Right labels of XCLP by confidence, and the label's mean probability"][1:]
     assert sum(int(row[1]) for row in bins) == len(scores.truth)
     assert sum(int(row[2]) for row in bins) == np.trace(matrix)
     kinds = page.tables["Messages by step and kind"][1:]
@@ -368,6 +369,22 @@ def test_leaving_one_out_shows_every_client() -> None:
     assert len(page.tables["Accuracy by client"]) == 1 + 3
     assert "every client left out once" in "".join(page.text)
     assert report.sections[0].pictures[0].name == "accuracy"
+
+
+def test_groups_of_an_experiment_are_federations_of_their_own() -> None:
+    details: list[Details] = []
+    report_runs.experiment("groups", (0.5,), clients=7, group_size=3, details=details)
+    record = details[0].record
+    assert record is not None
+    assert sorted(map(len, record.groups.values())) == [3, 4]
+    assert sorted(c for own in record.groups.values() for c in own) == sorted(record.rows)
+    assert "Each group is a federation of its own" in " ".join(remarks(record))
+    for traffic in record.cost.messages:  # and nobody talks to another group
+        ends = {traffic.sender, traffic.receiver} - {"server"}
+        assert any(ends <= set(own) for own in record.groups.values())
+    # Labels are where their clients are, whatever the order of the groups.
+    labels = [d.scores.accuracy("xclp") for d in details]
+    assert min(labels) > 0.4
 
 
 def test_the_papers_numbers_stand_apart_where_it_has_this_form() -> None:

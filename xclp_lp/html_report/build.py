@@ -19,7 +19,7 @@ from xclp_lp.experiments.run import Details
 from xclp_lp.html_report import pictures
 from xclp_lp.html_report.page import Report, Section, Table
 from xclp_lp.labels import UNLABELLED, encode, marked_values
-from xclp_lp.report import departure_lines, size
+from xclp_lp.report import departure_lines, plan_lines, size
 from xclp_lp.scores import BINS, Scores, bin_of, calibration
 from xclp_lp.views import RunRecord, remarks, views
 from xclp_lp.wording import count, shown
@@ -95,7 +95,7 @@ def run_report(
     """
     record = RunRecord.of(plan, fitted)
     classes = fitted.classes_.tolist()
-    text = [*record.lines]
+    text = list(plan_lines(plan))
     scored: tuple[Section, ...]
     if truth is None:
         scored = (_given(fitted, plan), _confidences(fitted, plan))
@@ -174,7 +174,11 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
             f"{count(data['features'], 'feature')}, "
             f"{count(len(data['classes']), 'class', 'classes')}; features: "
             f"{experiment['extractor']}; {count(len(experiment['seeds']), 'seed')}.",
-            *((f"{metric.capitalize()} in the last row of the table, {where}:",) if facts else ()),
+            *(
+                (f"{metric.capitalize()} in % in the last row of the table, {where}:",)
+                if facts
+                else ()
+            ),
         ),
         facts=facts,
         sections=tuple(sections),
@@ -184,7 +188,7 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
 def _means(result: Mapping[str, Any]) -> dict[str, str]:
     """Return mean and standard deviation by method in the last row of the table."""
     cells = grid(result).rows[-1][1]
-    return {METHOD_NAMES[m]: f"{cell(*value)} %" for m, value in cells.items()}
+    return {METHOD_NAMES[m]: cell(*value) for m, value in cells.items()}
 
 
 def _row(details: Details) -> dict[str, Any]:
@@ -258,8 +262,8 @@ def _scored(scores: Scores, names: Mapping[str, str], *about: str) -> tuple[Sect
                 (pictures.confidence(bins),),
                 tables=(
                     Table(
-                        "Right labels of XCLP by confidence",
-                        ("confidence", "rows", "right", "share", "mean probability"),
+                        "Right labels of XCLP by confidence, and the label's mean probability",
+                        ("confidence", "rows", "right", "share", "prob."),
                         tuple(
                             (
                                 f"{b.low:.1f} to {b.high:.1f}",
@@ -603,7 +607,8 @@ def _costs(record: RunRecord) -> Section:
 
 def _who(record: RunRecord) -> Section:
     seen = views(record)
-    n = sum(record.rows.values())
+    n, drawn = sum(record.rows.values()), pictures.RING
+    more = f" The {drawn} clients with most bytes are drawn." * (len(record.rows) > drawn)
     kinds: dict[tuple[str, str, str], list[int]] = {}
     for traffic, number in record.cost.bytes_sent.items():
         ends = [
@@ -618,7 +623,7 @@ def _who(record: RunRecord) -> Section:
             f"In this run the distances were among {count(n, 'row')} of "
             f"{count(len(record.rows), 'client')}, {sum(record.labelled.values()):,} of them "
             "labelled. The thicker a line, the more bytes, on a logarithmic scale; an empty "
-            "circle is a client whose labels were not counted.",
+            f"circle is a client whose labels were not counted.{more}",
         ),
         (pictures.parties(record, seen),),
         remarks(record),
@@ -650,6 +655,8 @@ def _departed(record: RunRecord) -> tuple[Section, ...]:
 
 
 def _listed(value: Any) -> str:
+    if value is None or value == {}:
+        return "–"
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

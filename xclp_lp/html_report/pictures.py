@@ -85,6 +85,9 @@ STYLE: dict[str, Any] = {
     "grid.alpha": 0.35,
     "grid.linewidth": 0.6,
     "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.0,
     "figure.facecolor": PAPER,
     "savefig.facecolor": PAPER,
     "svg.fonttype": "none",
@@ -181,13 +184,13 @@ def accuracy_by_client(scores: Scores, names: Mapping[str, str]) -> Picture:
     leading = "xclp" if "xclp" in by_method else next(iter(by_method))
     order = np.argsort(by_method[leading], kind="stable")
     few = len(present) <= NAMED
-    figure = _figure(1.3 + 0.27 * len(present) if few else 3.4)
+    figure = _figure(1.3 + (0.12 + 0.05 * len(names)) * len(present) if few else 3.4)
     axes = figure.add_subplot()
     places = np.arange(len(present))
     for i, (method, values) in enumerate(by_method.items()):
         colour, marker = METHOD_STYLE[method]
         if few:  # below each other, since pooled and secure labels are often the same
-            line = places + 0.22 * ((len(names) - 1) / 2 - i)
+            line = places + 0.66 / len(names) * ((len(names) - 1) / 2 - i)
             axes.plot(values[order], line, marker, color=colour, label=names[method], ms=5)
         else:
             dash, order_of = ("-", 2) if method == leading else ("--", 3)  # both are seen if equal
@@ -444,9 +447,6 @@ def parties(record: RunRecord, views: Sequence[View]) -> Picture:
         ],
         loc="lower center",
         ncols=2,
-        fontsize=8.5,
-        handlelength=1.6,
-        columnspacing=1,
     )
     words.axis("off")
     words.set_ylim(height / line_height, 0)
