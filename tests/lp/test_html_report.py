@@ -323,6 +323,8 @@ def test_truth_must_fit_the_run() -> None:
         run_report(xclp, plan, truth[:-1])
     with pytest.raises(DataError, match="truth has 19 labels for 20 rows"):
         run_report(xclp, plan, [*truth[:-1], truth[-1][:-1]])
+    with pytest.raises(DataError, match="row 1: label 'zebra' is none of the classes"):
+        run_report(xclp, plan, [*truth[:-1], [truth[0][0], "zebra", *truth[-1][2:]]])
     with pytest.raises(DataError, match="truth says nothing of any row"):
         run_report(xclp, plan, [[None] * 20] * 7)
 

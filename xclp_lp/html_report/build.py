@@ -18,7 +18,7 @@ from xclp_lp.experiments.paper import PAPER
 from xclp_lp.experiments.run import Details
 from xclp_lp.html_report import pictures
 from xclp_lp.html_report.page import Report, Section, Table
-from xclp_lp.labels import UNLABELLED, encode, marked_values
+from xclp_lp.labels import UNLABELLED, class_values, encode, marked_values
 from xclp_lp.report import departure_lines, plan_lines, size
 from xclp_lp.scores import BINS, Scores, bin_of, calibration
 from xclp_lp.views import RunRecord, remarks, views
@@ -498,10 +498,13 @@ def _scores_of(
         raise DataError(
             f"truth has labels of {count(len(truth), 'client')}, the run had {len(plan.data)}"
         )
+    marked = [marked_values(y, name) for y, name in zip(truth, plan.data, strict=True)]
+    if any(known.any() for _, known in marked):
+        class_values(marked, classes, tuple(plan.data))  # refuses what is no class
     away = {gone.client for gone in fitted.departures_}
     owner, true, given, confidence, probability = [], [], [], [], []
     for j, (name, own) in enumerate(plan.data.items()):
-        values, known = marked_values(truth[j], name)
+        values, known = marked[j]
         if len(values) != len(own.codes):
             raise DataError(
                 f"client {name!r}: truth has {count(len(values), 'label')} for "
