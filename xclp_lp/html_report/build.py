@@ -399,7 +399,7 @@ def _confusion(scores: Scores, method: str, name: str) -> Section:
 
 def _codes(fitted: CrossClientLabelPropagation, classes: Sequence[Any]) -> list[NDArray[np.int64]]:
     """Return the labels that each client got, as class indices."""
-    none = UNLABELLED if fitted.classes_.dtype.kind == "i" else None
+    none = None if UNLABELLED in classes else UNLABELLED
     return [
         encode(y.tolist(), np.array([v != none and v is not None for v in y.tolist()]), classes)
         for y in fitted.transduction_
@@ -413,7 +413,7 @@ def _given(fitted: CrossClientLabelPropagation, plan: Plan) -> Section:
     codes = _codes(fitted, fitted.classes_.tolist())
     names = list(plan.data)
     n = len(classes)
-    before = [np.bincount(own.codes[own.codes >= 0], minlength=n) for own in plan.data.values()]
+    before = [int((own.codes != UNLABELLED).sum()) for own in plan.data.values()]
     after = np.array([np.bincount(np.where(y < 0, n, y), minlength=n + 1) for y in codes])
     some = slice(0, MOST_CLIENTS)
     wide = n <= MOST_CLASSES
@@ -436,7 +436,7 @@ def _given(fitted: CrossClientLabelPropagation, plan: Plan) -> Section:
                 "Rows, labels before and labels after",
                 ("client", "rows", "labelled before", "without any label after"),
                 tuple(
-                    (shown(c), f"{len(y):,}", f"{int(b.sum()):,}", f"{int(a[n]):,}")
+                    (shown(c), f"{len(y):,}", f"{b:,}", f"{int(a[n]):,}")
                     for c, y, b, a in zip(names[some], codes, before, after, strict=False)
                 ),
             ),
