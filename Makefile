@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser faults lint bench peers data clean
+.PHONY: demo test browser faults lint docs dependencies bench peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -34,6 +34,13 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The site, in site/; without network. The variable silences an advertisement.
+docs: $(VENV)/.docs-installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+dependencies: $(VENV)/.dev-installed $(VENV)/.docs-installed
+	$(BIN)/python docs/dependencies.py
+
 bench: $(VENV)/.bench-installed
 	$(BIN)/python -m pytest bench --benchmark-only -m "not long"
 
@@ -47,4 +54,4 @@ data:
 	  for package in *.deb; do dpkg-deb --extract $$package . || exit 1; done && rm *.deb
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks

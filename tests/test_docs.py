@@ -1,0 +1,85 @@
+"""The documentation names only tests that exist, and lists every dependency."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NAMED = re.compile(r"(?:\b(test_\w+\.py)::)?\b(test_\w+)(…?)(?!\w|\.py|/)")
+"""A test, after its file or alone; with an ellipsis, the beginning of the names of several."""
+
+
+def existing_tests():
+    """By file name, the names of its tests."""
+    return {
+        path.name: {
+            node.name
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.FunctionDef)
+        }
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
+
+
+def missing(text, existing):
+    """Return what a text calls a test and is none, and test files that do not exist."""
+    every = set().union(*existing.values())
+    wrong = [f for f in re.findall(r"\btest_\w+\.py\b", text) if f not in existing]
+    for file, name, several in NAMED.findall(text):
+        names = existing.get(file, set()) if file else every
+        found = any(n.startswith(name) for n in names) if several else name in names
+        if not found:
+            wrong.append(f"{file}::{name}" if file else name)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_test_that_the_documentation_names_exists(page):
+    assert missing(page.read_text(encoding="utf-8"), existing_tests()) == []
+
+
+def test_names_that_do_not_exist_are_found():
+    existing = {"test_a.py": {"test_one", "test_every_x"}, "test_b.py": {"test_two"}}
+    good = "`test_a.py::test_one`, `test_two` and `test_every_…` (`tests/test_b.py`)"
+    assert missing(good, existing) == []
+    assert missing("`test_a.py::test_two`", existing) == ["test_a.py::test_two"]
+    assert missing("`test_three` `test_c.py` `test_none_…`", existing) == [
+        "test_c.py",
+        "test_three",
+        "test_none_",
+    ]
+
+
+def test_the_threat_model_says_for_every_back_end_what_server_and_one_client_learn():
+    """Each row of the table by back end is full, and names the back end once."""
+    from xclp_crypto.protocols.hamming import BACKENDS
+
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    table = text.split("### SecureHamming, by back end")[1].split("\n\n")[1].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+    assert [re.search(r"`([\w-]+)`", row[0])[1] for row in rows] == [*BACKENDS] or {
+        re.search(r"`([\w-]+)`", row[0])[1] for row in rows
+    } == set(BACKENDS)
+    assert all(len(row) == 6 and all(row) for row in rows)
+    for row in rows:
+        open_to_all = BACKENDS[re.search(r"`([\w-]+)`", row[0])[1]].trust != "2pc"
+        assert ("every bit" in row[4]) == open_to_all, row
+
+
+def test_every_dependency_is_listed_with_its_licence():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| ([\w-]+) \| \S+ \| (.+) \|$", text, flags=re.MULTILINE))
+    asked = [*project["dependencies"]]
+    asked += [r for extra in project["optional-dependencies"].values() for r in extra]
+    for requirement in asked:
+        name = re.split(r"[\[<>=~]", requirement)[0].lower().replace("_", "-")
+        assert name == "xclp" or name in listed, requirement
+    assert "not stated" not in listed.values()
+    # The one that is under the GPL alone is optional.
+    assert "gpl" in listed["phe"].lower()
+    assert not any(r.startswith("phe") for r in project["dependencies"])
