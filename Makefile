@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser faults lint docs dependencies bench peers data clean
+.PHONY: demo test browser faults lint docs dependencies package bench peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -34,12 +34,23 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The site, in site/; without network. The variable silences an advertisement.
+# The site, in site/; without network. With --quiet, warnings would be no errors. The variable
+# silences an advertisement.
 docs: $(VENV)/.docs-installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dependencies: $(VENV)/.dev-installed $(VENV)/.docs-installed
 	$(BIN)/python docs/dependencies.py
+
+# Both archives, the wheel installed without extras into a new environment, and what importing takes.
+package: $(VENV)/.dev-installed
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv dist/clean
+	dist/clean/bin/pip install --quiet --disable-pip-version-check dist/*.whl
+	cd dist && clean/bin/xclp --version && clean/bin/xclp bench hamming --n 20 --m 20 --bits 256
+	cd dist && for i in 1 2 3 4 5; do \
+	  clean/bin/python -X importtime -c "import xclp_crypto" 2>&1 | tail -1; done
 
 bench: $(VENV)/.bench-installed
 	$(BIN)/python -m pytest bench --benchmark-only -m "not long"

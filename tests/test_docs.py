@@ -1,11 +1,15 @@
 """The documentation names only tests that exist, and lists every dependency."""
 
 import ast
+import doctest
 import re
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from xclp_crypto.protocols.hamming import BACKENDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -54,20 +58,36 @@ def test_names_that_do_not_exist_are_found():
     ]
 
 
-def test_the_threat_model_says_for_every_back_end_what_server_and_one_client_learn():
-    """Each row of the table by back end is full, and names the back end once."""
-    from xclp_crypto.protocols.hamming import BACKENDS
+EXAMPLES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted(ROOT.glob("xclp_*/**/*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
 
+
+@pytest.mark.parametrize("module", EXAMPLES)
+def test_the_examples_in_docstrings_run(module):
+    failed, attempted = doctest.testmod(import_module(module))
+    assert attempted > 0
+    assert failed == 0
+
+
+def test_there_are_examples_in_docstrings():
+    assert {"xclp_crypto.front", "xclp_lp.estimator"} <= set(EXAMPLES)
+
+
+def test_the_threat_model_says_for_every_back_end_what_server_and_one_client_learn():
+    """There is one full row for each back end, which agrees with the trust that the code states."""
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     table = text.split("### SecureHamming, by back end")[1].split("\n\n")[1].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
-    assert [re.search(r"`([\w-]+)`", row[0])[1] for row in rows] == [*BACKENDS] or {
-        re.search(r"`([\w-]+)`", row[0])[1] for row in rows
-    } == set(BACKENDS)
-    assert all(len(row) == 6 and all(row) for row in rows)
-    for row in rows:
-        open_to_all = BACKENDS[re.search(r"`([\w-]+)`", row[0])[1]].trust != "2pc"
-        assert ("every bit" in row[4]) == open_to_all, row
+    by_name = {re.search(r"`([\w-]+)`", row[0])[1]: row for row in rows}
+    assert len(rows) == len(by_name)
+    assert by_name.keys() == BACKENDS.keys()
+    for name, row in by_name.items():
+        assert len(row) == 6, row
+        assert all(row), row
+        assert ("every bit" in row[4]) == (BACKENDS[name].trust != "2pc"), row
 
 
 def test_every_dependency_is_listed_with_its_licence():

@@ -224,12 +224,12 @@ def test_roles_await_only_the_five_operations_and_other_roles(path):
 
 
 def test_importing_the_cryptography_loads_no_application_and_no_heavy_library():
-    script = "import sys, xclp_crypto; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    script = "import sys, xclp_crypto; print(*sys.modules)"
     loaded = subprocess.run(  # noqa: S603 - a constant script
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split()
     assert "xclp_crypto" in loaded
     assert "numpy" in loaded
     heavy = {"xclp_lp", "sklearn", "typer", "rich", "asyncio", "pytest", "matplotlib"}
-    heavy |= {"dp_accounting", "phe"}
+    heavy |= {"dp_accounting", "phe", "scipy.stats"}
     assert not heavy & set(loaded)

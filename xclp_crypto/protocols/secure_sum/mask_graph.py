@@ -26,7 +26,6 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 
 import numpy as np
-from scipy import stats
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key, expand
@@ -181,6 +180,8 @@ def _neighbours(clients: tuple[str, ...], degree: int, lab: bytes) -> Mapping[st
 @lru_cache
 def _sparse_parameters(p: int, colluding: float, dropouts: float) -> tuple[int, int] | None:
     """Return the smallest degree with its share threshold, None where the complete graph it is."""
+    from scipy import stats  # half of the time that importing the package took, for few callers
+
     bad, gone = int(np.ceil(colluding * p)), int(np.ceil(dropouts * p))
     for degree in range(2, p - 1, 2):
         if p * (colluding + dropouts) ** (degree / 2) > 2.0**-STATISTICAL_BITS:
