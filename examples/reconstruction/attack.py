@@ -15,6 +15,7 @@ from scipy.linalg import orthogonal_procrustes
 from sklearn.datasets import load_digits
 
 from xclp_crypto import secure_hamming
+from xclp_crypto.params import FRACTION_BITS
 from xclp_crypto.rng import SeededRng
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.lsh import hash_bits, projection
@@ -111,14 +112,16 @@ def attacks():
 
     # A client alone: the column of S of one labelled row tells who is near to it.
     labelled = np.concatenate([np.arange(LABELLED) + c * ROWS for c in range(CLIENTS)])
-    columns = influence(neighbour_graph(distances.astype(np.uint16), BITS, K), labelled, ALPHA)
+    graph = neighbour_graph(distances.astype(np.uint16), BITS, K)
+    columns = influence(graph, labelled, ALPHA).astype(np.float32).astype(float)  # as they travel
     mine = range(LABELLED)
     near = [nearest_found(columns[others, i], inner[others, i], 10) for i in mine]
     found["share of the 10 nearest rows of others found"] = float(np.mean(near))
     found["the same by chance"] = 10 / len(every[others])
 
     # The server and the first client, which hands over the scores of its rows: all labels.
-    scores = columns @ np.eye(10)[classes[labelled]]  # exact sums, as the run computes them
+    scores = columns @ np.eye(10)[classes[labelled]]
+    scores = np.rint(scores * 2**FRACTION_BITS) / 2**FRACTION_BITS  # the sum is in fixed point
     solved = solve_labels(columns[:ROWS], scores[:ROWS])
     right = solved[LABELLED:] == classes[labelled[LABELLED:]]
     found["share of the others' labels solved for"] = float(right.mean())
