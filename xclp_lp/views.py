@@ -39,7 +39,8 @@ DISTANCES_TELL = (
 )
 MAY_COLLUDE: Mapping[Trust, str] = {
     "2pc": "The server may collude with any clients: nothing is learned beyond what follows from "
-    "the distances, which with a client's hashes are linear equations in the others' bits.",
+    "the distances, which with a client's hashes are linear equations in the others' bits, and "
+    "with its scores in their labels.",
     "non-colluding": "The server may collude with no client: one client that hands its keys to "
     "the server reveals every client's hashes.",
     "none": "This back end hides no hashes from the server: the server gets the hashes.",
