@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -438,6 +438,7 @@ def tables(
 
 @app.command()
 def plan(
+    context: typer.Context,
     federation: Annotated[
         Path | None, typer.Argument(help="A federation file; or give the sizes by options.")
     ] = None,
@@ -461,15 +462,24 @@ def plan(
     with advice. Bytes are exact but for the columns of S, whose zeros do not travel.
     """
     _require_writable(json_file)
+    groups: Mapping[str, tuple[str, ...]] = {}
     if federation is not None:
+        _require_no_sizes(context)
         with console.status("reading the clients' files"):
             loaded = load_federation(federation)
-        planned = loaded.estimator().plan(
+        estimator = loaded.estimator()
+        planned = estimator.plan(
             [c.features for c in loaded.clients], [c.labels for c in loaded.clients]
         )
         _print_lines(plan_lines(planned))
-        params, work = planned.params, planned.forecast
+        if estimator.draws_groups:
+            _say("each run draws other groups; set random_state to plan those that it will have")
+        params, work, groups = planned.params, planned.forecast, planned.groups
     else:
+        if round(labelled * rows) == 0:
+            raise ParameterError(
+                f"--labelled {labelled:g} of {count(rows, 'row')} is no label: nothing can spread"
+            )
         params = Parameters(classes=tuple(range(classes)), n_bits=bits, k=k, hamming=hamming)
         names = client_names(clients, None)
         shape = Shape(
@@ -487,7 +497,18 @@ def plan(
         f"{duration(found.seconds)} and {size(found.memory)} of memory in one process.",
         highlight=False,
     )
-    _save(json_file, found.to_dict() | {"hamming": chosen})
+    shown = {"groups": {name: list(own) for name, own in groups.items()}} if groups else {}
+    _save(json_file, found.to_dict() | {"hamming": chosen} | shown)
+
+
+def _require_no_sizes(context: typer.Context) -> None:
+    """Refuse sizes beside a federation file, which has its own."""
+    for name in ("clients", "rows", "labelled", "classes", "features", "bits", "k", "hamming"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise ParameterError(
+                f"--{name} is for a plan without a file; change it in the federation file"
+            )
 
 
 @bench_app.command("hamming")
@@ -673,6 +694,8 @@ def _require_writable(file: Path | None, option: str = "--json") -> None:
         return
     if file.is_dir():
         raise ParameterError(f"{option} must be the name of a file; {file} is a folder")
+    if option == "--json" and file.suffix.lower() != ".json":  # so that no input is overwritten
+        raise ParameterError(f"{option} must end in .json, got {file}")
     if not file.parent.is_dir():
         raise ParameterError(f"{option} {file}: there is no folder {file.parent}")
     if reason := why_not_writable(file.parent):
@@ -730,6 +753,11 @@ def _say(message: object) -> None:
     errors.print("xclp:", " ".join(str(message).splitlines()))
 
 
+def _with_notes(error: Exception) -> str:
+    """Return what an error says, and what was noted where it passed through."""
+    return "; ".join([str(error), *getattr(error, "__notes__", [])])
+
+
 def _nothing_more(code: int) -> NoReturn:
     """Exit; nothing is written any more, since Python flushes once more on its way out."""
     with suppress(OSError, ValueError):
@@ -750,10 +778,10 @@ def main() -> None:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except (ParameterError, DataError) as error:
-        _say(error)
+        _say(_with_notes(error))
         sys.exit(2)
     except XclpError as error:
-        _say(error)
+        _say(_with_notes(error))
         sys.exit(1)
     except BrokenPipeError:  # the reader, such as head, has seen enough
         _nothing_more(1)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self, cast
 
@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, ProtocolError
+from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, ProtocolError, XclpError
 from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
@@ -28,7 +28,7 @@ from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simu
 from xclp_lp import labels
 from xclp_lp.forecast import Forecast, Shape, forecast, memory
 from xclp_lp.graph import Ties
-from xclp_lp.lsh import Projection, checked_vectors, zero_rows
+from xclp_lp.lsh import Projection, checked_vectors, require_features, zero_rows
 from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
 from xclp_lp.session import (
     STEPS,
@@ -233,6 +233,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 `privacy` is asked for and dp-accounting is not installed.
             TooFewParties: so many clients vanish that fewer than the threshold are left.
             ProtocolError: clients vanish before the sums, and nobody left has a labelled row.
+
+        With groups, an error has a note that names the group, and ends the run of all.
         """
         plan = self.plan(Xs, ys)
         params, data, names = plan.params, plan.data, tuple(plan.data)
@@ -243,20 +245,28 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             announce(plan)
 
         source = rng_or_system(rng)
-        outcomes = [
-            _run_group(
-                {c: data[c] for c in own},
-                params,
-                seed,
-                {c: step for c, step in vanish.items() if c in own},
-                source if self.groups is None else source.child("group", group),
-                progress,
-            )
-            for group, own in plan.groups.items()
-        ]
+        outcomes = []
+        for group, own in plan.groups.items():
+            alone = self.groups is None
+            try:
+                outcome = _run_group(
+                    {c: data[c] for c in own},
+                    params,
+                    seed,
+                    {c: step for c, step in vanish.items() if c in own},
+                    source if alone else source.child("group", group),
+                    progress if alone or progress is None else _in_group(group, progress),
+                )
+            except XclpError as error:
+                if not alone:
+                    error.add_note(
+                        f"in the group {group!r} of {', '.join(own)}; no group's results are kept"
+                    )
+                raise
+            outcomes.append(outcome)
         graphs: list[Graph] = [outcome.results[SERVER] for outcome in outcomes]
-        for group, graph in zip(plan.groups.values(), graphs, strict=True):
-            _warn_of_few(plan, group, graph)
+        for members, graph in zip(plan.groups.values(), graphs, strict=True):
+            _warn_of_few(plan, members, graph)
         found = {c: p for outcome in outcomes for c, p in outcome.results.items() if c != SERVER}
         predictions = [self._shown(found.get(name), data[name], params) for name in names]
         counted = {c for graph in graphs for c in graph.contributors}
@@ -321,11 +331,19 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             name: ClientData(x, labels.encode(values, labelled, classes))
             for name, x, (values, labelled) in zip(names, vectors, marked, strict=True)
         }
+        projection_seed(self.random_state)  # refuses what is no random state
         plan = Plan(params, data, checked_groups(self.groups, names, self.random_state))
         _require_usable(plan)
         if self.classes is None:
             labels.warn_of_odd_classes(classes, marked, names)
         return plan
+
+    @property
+    def draws_groups(self) -> bool:
+        """Return whether every run draws other groups."""
+        number = self.groups
+        drawn = isinstance(number, int | np.integer) and number > 1
+        return bool(drawn) and self.random_state is None
 
     def _shown(
         self, prediction: Prediction | None, own: ClientData, params: Parameters
@@ -390,6 +408,11 @@ def _run_group(
     return outcome
 
 
+def _in_group(group: str, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """Return what names the group in the steps that it passes on."""
+    return lambda report: progress(replace(report, step=f"{group}: {report.step}"))
+
+
 def checked_groups(
     groups: int | Sequence[str] | None, names: Sequence[str], random_state: int | None = None
 ) -> dict[str, tuple[str, ...]]:
@@ -412,7 +435,6 @@ def checked_groups(
                 f"groups must be in 1 … {most}, so that each of {count(len(names), 'client')} has "
                 f"company, got {groups}"
             )
-        projection_seed(random_state)  # refuses what is no random state
         order = np.random.default_rng(random_state).permutation(len(names))
         of_client = [""] * len(names)
         for number, part in enumerate(np.array_split(order, int(groups))):
@@ -421,10 +443,16 @@ def checked_groups(
     elif isinstance(groups, str) or not isinstance(groups, Sequence | np.ndarray):
         raise ParameterError(f"groups must be a number, or a name for each client, got {groups!r}")
     else:
-        of_client = [str(group) for group in groups]
-        if len(of_client) != len(names):
+        of_client = []
+        for group, name in zip(groups, names, strict=False):
+            if isinstance(group, bool) or not isinstance(group, str | int | np.integer):
+                raise ParameterError(f"the group of client {name!r} must be a name, got {group!r}")
+            if not str(group).strip():
+                raise ParameterError(f"the group of client {name!r} has no name")
+            of_client.append(str(group).strip())
+        if len(groups) != len(names):
             raise ParameterError(
-                f"groups has {count(len(of_client), 'name')} for {count(len(names), 'client')}"
+                f"groups has {count(len(groups), 'name')} for {count(len(names), 'client')}"
             )
     found: dict[str, tuple[str, ...]] = {}
     for name, group in zip(names, of_client, strict=True):
@@ -584,10 +612,17 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
     """
     available = available_memory()
     n = sum(sizes.values())
+    least = 2 * n * n + n * n_bits
+    if least > available:  # at once: to count messages of so many rows would take long
+        raise ParameterError(
+            f"{count(n, 'row')} with {count(n_bits, 'bit')} need {least / 1e9:,.1f} GB for their "
+            f"distances and this machine has {available / 1e9:,.1f} GB; use fewer rows, or split "
+            "the clients into groups"
+        )
 
     def needed(backend: str | HammingBackend) -> int:
         own = get_backend(backend).estimate(sizes, n_bits).simulation_bytes
-        return max(2 * n * n + n * n_bits, own)
+        return max(least, own)
 
     if needed(hamming) > available:
         smaller = [b for b in ("rlwe", "masked") if needed(b) <= available]
@@ -645,6 +680,7 @@ def require_room(params: Parameters, shape: Shape) -> None:
         )
     params.require_resolution(clients)
     params.require_rows(shape.n)
+    require_features(shape.features, params.projection)
     require_memory(shape.rows, params.n_bits, params.hamming)
     needs, available = memory(params, shape), available_memory()
     step = max(needs, key=lambda name: needs[name])

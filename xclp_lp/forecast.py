@@ -79,6 +79,7 @@ OPERATION_SECONDS = {
     "variable-base multiplications": 40e-6,
     "extended transfers": 0.4e-6,
     "AES blocks": 16e-9,
+    "key pairs": 0.7,
     "encryptions": 1.3e-3,
     "multiplications of ciphertexts": 10e-6,
     "re-randomised and decrypted answers": 10e-3,
@@ -89,8 +90,9 @@ MEASURED = ("plain", "masked", "rlwe")
 """Back ends whose operations are measured; seconds of others are rough."""
 REPEATS = 3
 """Runs of each primitive, of which the shortest counts: others may work on this machine too."""
-FEW_CLIENTS = 50
-"""Most clients for which other back ends are compared; with more nobody would want to wait."""
+FEW_CLIENTS, FEW_ROWS = 50, 10_000
+"""Most clients and rows for which other back ends are compared; with more nobody would want to
+wait, neither for them nor for their messages to be counted."""
 
 
 @dataclass(frozen=True)
@@ -478,7 +480,7 @@ def forecast(
         for s in STEPS
     }
     chosen = get_backend(params.hamming)
-    few = max(len(shape.rows) for shape in shapes) <= FEW_CLIENTS
+    few = all(len(shape.rows) <= FEW_CLIENTS and shape.n <= FEW_ROWS for shape in shapes)
     names = [name for name in BACKENDS if few or name in MEASURED]
     others = {name: get_backend(name) for name in names} | {chosen.name: chosen}
     compared = {
@@ -572,9 +574,7 @@ def _solver(params: Parameters, hashes: NDArray[np.uint8]) -> Callable[[int, int
         hashes, k, gamma=params.gamma, include_self=params.include_self, ties=params.ties
     )
     columns = min(len(hashes), 128)
-    started = perf_counter()
     propagator = Propagator(graph, params.alpha, columns)
-    propagator.columns(np.arange(columns))
-    spent = perf_counter() - started
+    spent = _timed(lambda: Propagator(graph, params.alpha, columns).columns(np.arange(columns)))
     ratio = spent / propagator.forecast(len(hashes), columns)
     return lambda n, count: ratio * propagator.forecast(n, count) if n and count else 0.0

@@ -66,12 +66,8 @@ def projection(
     Source: Algorithm 1, line "Π"; Ji et al. 2012 (super-bit LSH) for orthogonal normals, and
     Andoni et al. 2015, arXiv:1509.02897, for Hadamard matrices between random signs.
     """
-    for name, value, limit in (
-        ("n_bits", n_bits, MAX_HASH_BITS),
-        ("n_features", n_features, MAX_FEATURES),
-    ):
-        if not isinstance(value, int | np.integer) or not 1 <= value <= limit:
-            raise ParameterError(f"{name} is {value}; it must be an integer in 1..{limit}")
+    _require_in_range("n_bits", n_bits, MAX_HASH_BITS)
+    require_features(n_features, kind)
     if kind not in get_args(Projection):
         raise ParameterError(f"projection is {kind!r}; it must be one of {get_args(Projection)}")
     shape = int(n_bits), int(n_features)  # NumPy's integers are no items of a label
@@ -81,17 +77,31 @@ def projection(
     return inverse_normal_table()[draws]
 
 
+def require_features(n_features: int, kind: Projection = "random") -> None:
+    """Refuse vectors with more features than a projection can have.
+
+    Raises:
+        ParameterError: gives the most.
+    """
+    _require_in_range("n_features", n_features, MAX_FEATURES)
+    if kind == "tight-frame" and n_features > MAX_FRAME_FEATURES:
+        raise ParameterError(
+            f"a tight frame has at most {MAX_FRAME_FEATURES} features, got {n_features}; use "
+            "projection = 'random'"
+        )
+
+
+def _require_in_range(name: str, value: int, limit: int) -> None:
+    if not isinstance(value, int | np.integer) or not 1 <= value <= limit:
+        raise ParameterError(f"{name} is {value}; it must be an integer in 1..{limit}")
+
+
 def _tight_frame(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]:
     """Draw blocks H·D₁·H·D₂ with Hadamard's matrix H and random signs D₁, D₂: exact integers.
 
     The second pair makes the normals look Gaussian, so that vectors with few features get bits as
     good as others.
     """
-    if n_features > MAX_FRAME_FEATURES:
-        raise ParameterError(
-            f"a tight frame has at most {MAX_FRAME_FEATURES} features, got {n_features}; use "
-            "projection = 'random'"
-        )
     m = 1 << (n_features - 1).bit_length()
     blocks = -(-n_bits // m)
     lab = label("lsh tight frame", n_bits, n_features)

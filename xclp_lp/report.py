@@ -151,8 +151,12 @@ def plan_lines(
         sizes = [len(own) for own in plan.groups.values()]
         yield (
             f"{len(groups)} groups of {min(sizes)} to {count(max(sizes), 'client')}, each a "
-            f"federation of its own: {listing(tuple(plan.groups), 10)}; the largest:"
+            f"federation of its own: {listing(tuple(plan.groups), 10)}"
         )
+        if len(groups) <= 10:
+            for name, own in plan.groups.items():
+                yield f"{name}: {listing(own, 10)}"
+        yield "the largest:"
     largest = max(groups, key=lambda own: own.n)
     yield estimate_line(plan.params.hamming, largest.rows, plan.params.n_bits)
 
@@ -165,7 +169,8 @@ def departure_lines(departures: Sequence[Departure]) -> Iterator[str]:
 
 def participation(fitted: CrossClientLabelPropagation) -> dict[str, Any]:
     """Return for a file whose labels were counted, and who vanished, when, with what effect."""
-    return {
+    groups = {name: list(own) for name, own in fitted.groups_.items()}
+    return ({"groups": groups} if groups else {}) | {
         "contributors": list(fitted.contributors_),
         "departures": [asdict(gone) | {"effect": gone.effect} for gone in fitted.departures_],
     }

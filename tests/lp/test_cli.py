@@ -977,6 +977,21 @@ def test_a_plan_of_a_federation_says_its_cost_and_runs_nothing(
     assert content_of(federation.parent) == before
 
 
+def test_a_plan_overwrites_no_input_and_takes_no_sizes_beside_a_file(
+    xclp: Callable[..., tuple[int, str, str]], federation: Path
+) -> None:
+    before = content_of(federation.parent)
+    for file in (federation, *federation.parent.glob("*.csv")):
+        code, _, err = xclp("plan", str(federation), "--json", str(file))
+        assert code == 2
+        assert "--json must end in .json" in one_line(err)
+    for option, value in (("--hamming", "masked"), ("-k", "3"), ("--bits", "64")):
+        code, _, err = xclp("plan", str(federation), option, value)
+        assert code == 2
+        assert "is for a plan without a file" in one_line(err)
+    assert content_of(federation.parent) == before
+
+
 def test_a_plan_of_sizes_alone(
     xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -989,7 +1004,13 @@ def test_a_plan_of_sizes_alone(
     assert (code, one_line(err)[:19]) == (2, "k must be smaller t")
     code, _, err = xclp("plan", "--rows", "10000000", "--clients", "3", "--hamming", "masked")
     assert code == 2
-    assert "30,000,000 rows with 4,096 bits by masked need" in one_line(err)
+    assert "30,000,000 rows with 4,096 bits need 1,800,122.9 GB for their distances" in one_line(
+        err
+    )
+    code, _, err = xclp("plan", "--rows", "1000000000", "--clients", "2")  # at once
+    assert (code, "fewer rows" in one_line(err)) == (2, True)
+    code, _, err = xclp("plan", "--rows", "50", "--labelled", "0")
+    assert (code, one_line(err)) == (2, "--labelled 0 of 50 rows is no label: nothing can spread")
     code, _, err = xclp("plan", "--hamming", "mask")
     assert code == 2
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning
+from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, TooFewParties
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.estimator import checked_groups
 from xclp_lp.federation_file import load_federation
+from xclp_lp.report import participation, plan_lines
 
 SETTINGS = {"n_bits": 64, "k": 2, "alpha": 0.9, "hamming": "masked", "random_state": 0}
 NAMES = tuple("abcdefg")
@@ -104,6 +105,8 @@ def test_random_groups_are_of_equal_sizes_and_fixed_by_the_random_state() -> Non
         (True, "groups must be a number, or a name for each client, got True"),
         ("xyxyxyx", "groups must be a number"),
         (2.0, "groups must be a number"),
+        (["x"] * 6 + [None], "the group of client 'g' must be a name, got None"),
+        (["x"] * 6 + [" "], "the group of client 'g' has no name"),
         (["x"] * 6, "groups has 6 names for 7 clients"),
         (["x"] * 6 + ["y"], "group 'y' has only the client 'g'; each needs 2 or more"),
     ],
@@ -171,3 +174,53 @@ def test_groups_of_a_file_that_do_not_fit(
 ) -> None:
     with pytest.raises(ParameterError, match=message):
         load_federation(write(tmp_path, fields, groups))
+
+
+def test_an_error_says_in_which_group_it_was() -> None:
+    pairs = ["x", "x", "y", "y", "y", "y", "y"]
+    with (
+        pytest.warns(PrivacyWarning),
+        pytest.raises(TooFewParties) as caught,
+    ):
+        fit(pairs, drop={"b": "hamming"})
+    assert caught.value.__notes__ == ["in the group 'x' of a, b; no group's results are kept"]
+
+
+def test_progress_names_the_group() -> None:
+    reports: list[Any] = []
+    fit(["x", "y", "x", "y", "x", "y", "y"], progress=reports.append)
+    assert {r.step for r in reports if r.activity == "hashes"} == {"x: hashing", "y: hashing"}
+    assert {r.party for r in reports if r.step == "y: hashing"} == {"b", "d", "f", "g"}
+
+
+def test_only_random_groups_without_a_state_differ_from_run_to_run() -> None:
+    def draws(groups: Any, random_state: int | None) -> bool:
+        return CrossClientLabelPropagation(groups=groups, random_state=random_state).draws_groups
+
+    assert draws(2, None)
+    assert draws(np.int64(2), None)
+    assert not any([draws(2, 0), draws(1, None), draws(None, None), draws(["x", "y"], None)])
+
+
+def test_what_fit_would_refuse_is_refused_by_the_plan() -> None:
+    Xs, ys = example()
+    for options, message in (
+        ({"random_state": -1}, "random_state must not be negative"),
+        ({"random_state": "a"}, "random_state must be None or an integer"),
+        ({"projection": "tight-frame"}, "at most 4096 features, got 5000"),
+    ):
+        wide = [np.tile(x, 1250) for x in Xs]
+        with pytest.raises(ParameterError, match=message):
+            CrossClientLabelPropagation(k=2, **options).plan(wide, ys)
+
+
+def test_who_was_in_which_group_is_written_and_shown() -> None:
+    fitted = fit(["x", "y", "x", "y", "x", "y", "y"])
+    assert participation(fitted)["groups"] == {"x": ["a", "c", "e"], "y": ["b", "d", "f", "g"]}
+    assert "groups" not in participation(fit(None))
+    Xs, ys = example()
+    lines = list(
+        plan_lines(CrossClientLabelPropagation(k=2, groups=2, random_state=0).plan(Xs, ys))
+    )
+    of = checked_groups(2, [f"client-{i}" for i in range(7)], 0)
+    assert f"group-1: {', '.join(map(repr, of['group-1']))}" in lines

@@ -576,6 +576,7 @@ class Paillier(HammingBackend):
         groups = {c: self.packing(n, n_bits).groups for c, n in sizes.items()}
         evaluations = [groups[o] * self.evaluation_work(sizes[e], n_bits) for o, e in pairs]
         return {
+            "key pairs": len({owner for owner, _ in pairs}),
             "encryptions": n_bits * sum(groups[owner] for owner in {o for o, _ in pairs}),
             "multiplications of ciphertexts": sum(evaluations),
             "re-randomised and decrypted answers": sum(pairs.values()),
