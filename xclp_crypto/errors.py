@@ -109,5 +109,44 @@ class Endless(XclpError):
         super().__init__(f"the run exceeds {limit} operations: {counts}")
 
 
+class StorageError(XclpError):
+    """A file that a run needs cannot be written, for example because the disk is full."""
+
+
+class LogError(XclpError):
+    """A durable log cannot be used: damaged, of another version, key or session, or in use."""
+
+
+class ReplayError(LogError):
+    """A role that is rebuilt from its log does other things than it did before.
+
+    What it would send now must not leave: a sealed channel would use a nonce for a second message.
+    """
+
+
+class NetworkError(XclpError):
+    """A connection cannot be made or cannot be used; the children say why."""
+
+
+class Unreachable(NetworkError):
+    """Nobody answers at the other end, or nobody does any more."""
+
+
+class AddressInUse(NetworkError):
+    """The address to listen on is taken, or is none of this machine's."""
+
+
+class CertificateRefused(NetworkError):
+    """A certificate is of another authority, has expired, or does not fit its key."""
+
+
+class WrongServer(NetworkError):
+    """Whoever answers has a certificate for another name."""
+
+
+class VersionMismatch(NetworkError):
+    """The other program speaks another version of the protocol, or another one altogether."""
+
+
 class PrivacyWarning(UserWarning):
     """The computation is right, but reveals more than the user may expect."""

@@ -18,6 +18,9 @@ from xclp_crypto.wire import M, Message
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_RECORDED = "_xclp_recorded"
 
 Report = Callable[[str, int, int], None]
 """Called with an activity, how much of it is done, and how much there is."""
@@ -231,6 +234,22 @@ class DriverIO(RoleIO):
         """See `RoleIO.report`."""
         if self._report is not None:
             self._report(activity, done, total)
+
+
+def recorded(function: F) -> F:
+    """Mark a function for `RoleIO.compute` whose result a durable log keeps.
+
+    It must depend on its arguments alone, change none of them, draw no randomness, and return an
+    array, bytes, or a tuple of these. Worth it for what takes long, and for floats that are sent:
+    libraries may add them up in another order the next time.
+    """
+    setattr(function, _RECORDED, True)
+    return function
+
+
+def is_recorded(function: Callable[..., Any]) -> bool:
+    """Return whether a function is marked by `recorded`."""
+    return hasattr(function, _RECORDED)
 
 
 def name_of(function: Callable[..., Any]) -> str:

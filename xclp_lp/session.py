@@ -84,7 +84,7 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_server,
 )
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import Report, RoleIO
+from xclp_crypto.role import Report, RoleIO, recorded
 from xclp_crypto.wire import ClientSetFields, Message, Reader, Writer
 from xclp_lp.columns import (
     Influence,
@@ -572,6 +572,7 @@ def _spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> 
     return spread
 
 
+@recorded
 def hash_rows(
     seed: bytes,
     vectors: NDArray[np.floating[Any]],
@@ -819,6 +820,7 @@ def solver_of(graph: sparse.csr_array, alpha: float, columns: int, progress: Rep
     return Propagator(graph, alpha, columns, progress=progress)
 
 
+@recorded
 def columns_of(propagator: Propagator, picked: NDArray[np.intp]) -> NDArray[np.float32]:
     """Return columns of S, transposed and rounded, (m, n)."""
     return np.ascontiguousarray(propagator.columns(picked).T, dtype=np.float32)

@@ -184,15 +184,14 @@ class _Party:
         return point is not None and self.operations >= point
 
 
-class Simulation:
-    """Driver for all parties in this process.
+class Driver:
+    """What all drivers share: parties that run until they wait, and messages between them.
 
     Args:
         faults: what goes wrong.
-        record: keep every party's view, for tests of what a party learns.
+        record: keep every party's view.
         progress: called before each computation, and as those go on that take long.
-        max_operations: operations of all parties together after which the run is ended as endless;
-            without it, there is no limit.
+        max_operations: see `Simulation`.
     """
 
     def __init__(
@@ -209,16 +208,8 @@ class Simulation:
         self._progress = progress
         self._max_operations = max_operations
 
-    def run(self, roles: Mapping[str, Role]) -> Outcome:
-        """Run the parties to their ends; errors of parties are collected, not raised.
-
-        Args:
-            roles: party name to role, the server last.
-
-        Raises:
-            ParameterError: a fault names a party that does not exist.
-            Endless: more than `max_operations`.
-        """
+    def _start(self, roles: Mapping[str, Role]) -> None:
+        """Make the parties ready to run."""
         self._faulty = {*self._faults.vanish, *self._faults.away}
         for name in self._faulty:
             if name not in roles:
@@ -239,12 +230,13 @@ class Simulation:
         self._vanished: list[str] = []
         self._away: dict[str, _Party] = {}
         self._returned: list[str] = []
-        try:
-            while self._ready or self._wait_for_more():
-                self._advance(*self._ready.popleft())
-        finally:
-            for party in self._parties.values():
-                party.coroutine.close()
+
+    def _close(self) -> None:
+        for party in self._parties.values():
+            party.coroutine.close()
+
+    def _outcome(self) -> Outcome:
+        """Return what the run produced."""
         return Outcome(
             results=self._results,
             errors=self._errors,
@@ -272,10 +264,14 @@ class Simulation:
             if operation is None or (party.name in faulty and self._removed(party, operation)):
                 return
             self._count_operation(party)
-            if isinstance(operation, Send) and not self._woken.isdisjoint(operation.to):
+            if self._gives_way(operation):
                 self._ready.append((party, operation))
                 return
             answer = self._perform(party, operation)
+
+    def _gives_way(self, operation: Operation) -> bool:
+        """Return whether others go first; the operation is performed afterwards."""
+        return isinstance(operation, Send) and not self._woken.isdisjoint(operation.to)
 
     def _count_operation(self, party: _Party) -> None:
         party.operations += 1
@@ -468,6 +464,49 @@ class Simulation:
         finally:
             self._count(party.step, name, party, started)
 
+    def _end_at_deadline(self, party: _Party, wait: Receive) -> None:
+        """End a wait without the messages that are missing, or in an error if they are needed."""
+        present = len(wait.parties) - len(party.missing)
+        answer: Any
+        if wait.at_least is None:
+            missing = tuple(party.missing)
+            answer = Stalled(party.name, party.step, missing, wait.kind.__name__)
+        elif present < wait.at_least:
+            answer = TooFewParties(party.step, present, wait.at_least)
+        else:
+            answer = self._answer(party, wait, party.missing)
+        self._end_wait(party, answer)
+
+
+class Simulation(Driver):
+    """Driver for all parties in this process.
+
+    Args:
+        faults: what goes wrong.
+        record: keep every party's view, for tests of what a party learns.
+        progress: called before each computation, and as those go on that take long.
+        max_operations: operations of all parties together after which the run is ended as endless;
+            without it, there is no limit.
+    """
+
+    def run(self, roles: Mapping[str, Role]) -> Outcome:
+        """Run the parties to their ends; errors of parties are collected, not raised.
+
+        Args:
+            roles: party name to role, the server last.
+
+        Raises:
+            ParameterError: a fault names a party that does not exist.
+            Endless: more than `max_operations`.
+        """
+        self._start(roles)
+        try:
+            while self._ready or self._wait_for_more():
+                self._advance(*self._ready.popleft())
+        finally:
+            self._close()
+        return self._outcome()
+
     def _wait_for_more(self) -> bool:
         """Nobody can move: make someone able to, or return False when nobody is left."""
         return self._give_up_one_wait()
@@ -499,15 +538,5 @@ class Simulation:
             return True
         if not waiting:
             return False
-        party, wait = (urgent or waiting)[0]
-        present = len(wait.parties) - len(party.missing)
-        answer: Any
-        if wait.at_least is None:
-            missing = tuple(party.missing)
-            answer = Stalled(party.name, party.step, missing, wait.kind.__name__)
-        elif present < wait.at_least:
-            answer = TooFewParties(party.step, present, wait.at_least)
-        else:
-            answer = self._answer(party, wait, party.missing)
-        self._end_wait(party, answer)
+        self._end_at_deadline(*(urgent or waiting)[0])
         return True

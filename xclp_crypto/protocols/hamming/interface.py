@@ -22,7 +22,7 @@ from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.distance import upper_distances
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import Report, RoleIO
+from xclp_crypto.role import Report, RoleIO, recorded
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
 
 _REPORTED = 1 << 22  # distances between two reports
@@ -270,6 +270,7 @@ async def own_distances(session: Session, bits: NDArray[np.uint8]) -> NDArray[np
     return await session.io.compute(local_distances, bits, session.io.report)
 
 
+@recorded
 def local_distances(bits: NDArray[np.uint8], progress: Report | None = None) -> NDArray[np.uint16]:
     """Return the n(n−1)/2 distances above the diagonal of one client's own rows."""
     n = len(bits)

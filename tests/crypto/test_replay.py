@@ -1,0 +1,476 @@
+import copy
+import errno
+import io
+import os
+import stat
+import struct
+
+import numpy as np
+import protocol_runs as runs
+import pytest
+from durable_runs import KEY, Engine, durable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xclp_crypto import wire
+from xclp_crypto.errors import (
+    FaultyPeer,
+    LogError,
+    ParameterError,
+    ReplayError,
+    Stalled,
+    StorageError,
+)
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.role import recorded
+from xclp_crypto.testing import run
+from xclp_crypto.transport import log as logs
+from xclp_crypto.transport.log import Log, LogKey
+from xclp_crypto.transport.replay import DurableRole
+from xclp_lp.session import Labelled, Sensitivity
+
+RNG = np.random.default_rng(0)
+SUM = runs.secure_sum({c: RNG.integers(0, 9, 5) for c in "abc"}, fraction_bits=0)
+BITS = {c: RNG.integers(0, 2, (2, 16), dtype=np.uint8) for c in "abc"}
+PROTOCOLS = {
+    "sum": SUM,
+    "row sums": runs.row_sums(
+        {c: RNG.normal(size=(6, 2)) for c in "abc"},
+        {c: [2 * i, 2 * i + 1] for i, c in enumerate("abc")},
+    ),
+    "masked": runs.hamming("masked", BITS),
+    "rlwe": runs.hamming("rlwe", {c: BITS[c] for c in "ab"}),
+    "shade": runs.hamming("shade", {c: BITS[c][:1, :4] for c in "ab"}),
+}
+
+
+def seedless(make):
+    """Roles of a factory that has its randomness already."""
+    return {name: lambda io, rng, name=name: make()[name](io) for name in make()}
+
+
+def plain(result):
+    """What can be compared of a result."""
+    if isinstance(result, np.ndarray):
+        return result.tolist()
+    if hasattr(result, "__dataclass_fields__"):
+        return {k: plain(getattr(result, k)) for k in result.__dataclass_fields__}
+    if hasattr(result, "matrix"):
+        return result.matrix.tolist(), result.sizes
+    return repr(result)
+
+
+def pieces(data):
+    """Where the pieces of a log end, from the header on."""
+    at = 25
+    ends = [at]
+    while at < len(data):
+        at += 20 + struct.unpack_from(">I", data, at)[0]
+        ends.append(at)
+    return ends
+
+
+@pytest.fixture(scope="module", params=PROTOCOLS)
+def finished(request):
+    make = PROTOCOLS[request.param]
+    return make, Engine(seedless(make)).run()
+
+
+def test_durable_roles_give_what_the_simulation_gives(finished):
+    make, engine = finished
+    outcome = run(make)
+    assert {n: plain(r) for n, r in engine.results().items()} == {
+        n: plain(r) for n, r in outcome.results.items()
+    }
+    costs = [party.cost for party in engine.parties.values()]
+    assert sum(c.total_bytes for c in costs) == outcome.cost.total_bytes
+    assert max(c.rounds for c in costs) == outcome.cost.rounds
+
+
+def test_a_role_stopped_after_any_record_goes_on_with_the_same_bytes(finished):
+    """Every beginning of every log: rebuilt from it, the role does the rest as it did before."""
+    _, engine = finished
+    for name in engine.roles:
+        peers = [peer for peer in engine.roles if peer != name]
+        whole = engine.parties[name]._log.to_bytes()
+        expected = plain(engine.parties[name].result())
+        inputs = [data for kind, data in Log.from_bytes(whole, KEY).replay() if kind == 3]
+        ends = pieces(whole)
+        for end in ends[1 :: max(1, len(ends) // 12)]:
+            party = durable(name, engine.roles[name], peers, whole[: end + 5 * (end % 2)])
+            party.run()
+            for data in inputs[sum(party.fed.values()) :]:
+                length, depth = struct.unpack_from(">HI", data)
+                party.feed(data[6 : 6 + length].decode(), data[6 + length :], depth)
+                party.run()
+            for out in party.outgoing():
+                assert engine.sent[name, out.to][out.number] == out.payload
+            assert plain(party.result()) == expected
+            assert party.cost.messages == engine.parties[name].cost.messages
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@settings(max_examples=4, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_parties_killed_at_random_end_with_the_same_bytes_and_results(protocol, seed):
+    make = PROTOCOLS[protocol]
+    chance = np.random.default_rng(seed)
+    reference = Engine(seedless(make)).run()
+
+    def kill(engine, name):
+        if chance.random() < 0.15:
+            engine.rebuild(str(chance.choice(list(engine.parties))))
+
+    engine = Engine(seedless(make)).run(kill)
+    assert engine.sent == reference.sent
+    assert {n: plain(r) for n, r in engine.results().items()} == {
+        n: plain(r) for n, r in reference.results().items()
+    }
+
+
+def test_the_seed_of_a_role_is_in_its_log():
+    async def role(io, rng):
+        return rng.bytes(8)
+
+    def start(data, seed):
+        log = Log.from_bytes(data, KEY)
+        party = DurableRole("a", role, log, peers=["b"], rng=SeededRng(seed))
+        party.run()
+        return party, log.to_bytes()
+
+    first, data = start(b"", 1)
+    again, _ = start(data, 2)
+    other, _ = start(b"", 2)
+    assert first.result() == again.result() != other.result()
+    assert first.instance == again.instance != other.instance
+    assert b"" not in (first.instance, first.result())
+
+
+async def _late(io, rng):
+    got = await io.gather(Labelled, ("a", "b"), 1)
+    return sorted(got)
+
+
+def test_a_wait_that_ended_ends_the_same_way_again():
+    message = wire.encode(Labelled())
+    party = durable("server", _late, ["a", "b"])
+    party.run()
+    assert party.waiting.missing == ("a", "b")
+    assert not party.waiting.patient
+    party.feed("b", message)
+    party.run()
+    party.give_up()
+    party.run()
+    assert party.result() == ["b"]
+    again = durable("server", _late, ["a", "b"], party._log.to_bytes())
+    assert again.result() == ["b"]
+
+
+def test_without_anybody_the_wait_ends_in_an_error_again():
+    async def role(io, rng):
+        return await io.recv(Labelled, "b")
+
+    party = durable("a", role, ["b"])
+    party.run()
+    party.give_up()
+    party.run()
+    again = durable("a", role, ["b"], party._log.to_bytes())
+    for rebuilt in (party, again):
+        with pytest.raises(Stalled, match="no Labelled from b"):
+            rebuilt.result()
+
+
+def test_a_message_that_does_not_decode_is_the_same_fault_again():
+    party = durable("server", _late, ["a", "b"])
+    party.run()
+    for sender, payload in (("b", b"\x10\x04"), ("a", b"xyz")):
+        party.feed(sender, payload)
+    party.run()
+    again = durable("server", _late, ["a", "b"], party._log.to_bytes())
+    for rebuilt in (party, again):
+        with pytest.raises(FaultyPeer, match=r"^a did not"):
+            rebuilt.result()
+
+
+def test_messages_fed_early_are_kept():
+    async def role(io, rng):
+        for frm in "ab":
+            await io.recv(Labelled, frm)
+        return "both"
+
+    message = wire.encode(Labelled())
+    party = durable("c", role, ["a", "b"])
+    party.run()
+    party.feed("b", message)
+    again = durable("c", role, ["a", "b"], party._log.to_bytes())
+    again.feed("a", message)
+    with pytest.raises(ParameterError, match=r"call run\(\) first"):
+        again.feed("a", message)
+    with pytest.raises(ParameterError, match=r"call run\(\) first"):
+        again.give_up()
+    with pytest.raises(ParameterError, match="has not ended"):
+        again.result()
+    again.run()
+    assert again.result() == "both"
+    assert again.fed == {"a": 1, "b": 1}
+    with pytest.raises(ParameterError, match="does not wait"):
+        again.give_up()
+
+
+# What a replay refuses
+
+
+def sending(payload):
+    async def role(io, rng):
+        await io.send("b", Sensitivity(payload))
+        await io.recv(Labelled, "b")
+
+    return role
+
+
+def test_a_replay_that_would_send_other_bytes_is_refused():
+    party = durable("a", sending(1.0), ["b"])
+    party.run()
+    data = party._log.to_bytes()
+    assert durable("a", sending(1.0), ["b"], data).outgoing()[0].before
+    with pytest.raises(ReplayError, match="would send other bytes to b than before"):
+        durable("a", sending(2.0), ["b"], data)
+
+
+def test_a_replay_that_does_other_things_is_refused():
+    async def ends(io, rng):
+        return None
+
+    async def waits(io, rng):
+        await io.recv(Labelled, "b")
+
+    party = durable("a", sending(1.0), ["b"])
+    party.run()
+    for role, words in ((ends, "has ended where"), (waits, "waits where")):
+        with pytest.raises(ReplayError, match=f"a {words} the log has a message that it sends"):
+            durable("a", role, ["b"], party._log.to_bytes())
+
+
+def test_a_log_of_another_party_or_binding_is_refused():
+    party = durable("a", sending(1.0), ["b"])
+    data = party._log.to_bytes()
+    party.close()
+    with pytest.raises(LogError, match="of another party"):
+        durable("c", sending(1.0), ["b"], data)
+    with pytest.raises(LogError, match="other parameters or other data"):
+        DurableRole("a", sending(1.0), Log.from_bytes(data, KEY), peers=["b"], binding=b"other")
+
+
+def test_recorded_results_are_taken_from_the_log_and_others_are_computed_again():
+    calls = []
+
+    @recorded
+    def kept(n):
+        calls.append("kept")
+        return np.arange(n, dtype=np.float32), b"bytes"
+
+    def again(n):
+        calls.append("again")
+        return n
+
+    async def role(io, rng):
+        array, data = await io.compute(kept, 3)
+        return array.tolist(), str(array.dtype), data, await io.compute(again, 4)
+
+    party = durable("a", role, ["b"])
+    party.run()
+    assert calls == ["kept", "again"]
+    rebuilt = durable("a", role, ["b"], party._log.to_bytes())
+    assert calls == ["kept", "again", "again"]
+    assert rebuilt.result() == party.result() == ([0.0, 1.0, 2.0], "float32", b"bytes", 4)
+
+
+def test_a_recorded_error_is_raised_again():
+    @recorded
+    def fails():
+        raise FaultyPeer("b", "on purpose")
+
+    async def role(io, rng):
+        await io.compute(fails)
+
+    party = durable("a", role, ["b"])
+    party.run()
+    for rebuilt in (party, durable("a", role, ["b"], party._log.to_bytes())):
+        with pytest.raises(FaultyPeer, match="on purpose"):
+            rebuilt.result()
+
+
+def test_what_a_log_cannot_keep_must_not_be_marked():
+    async def role(io, rng):
+        await io.compute(recorded(lambda: {1}))
+
+    party = durable("a", role, ["b"])
+    with pytest.raises(ParameterError, match="returns set; a log keeps arrays"):
+        party.run()
+
+
+# The file
+
+
+def write(path, records, key=KEY):
+    log = Log.open(path, key)
+    assert list(log.replay()) == []
+    for kind, data in records:
+        log.append(kind, data)
+    log.sync()
+    log.close()
+
+
+RECORDS = [(1, b"secret " * 10), (2, b""), (3, bytes(range(256)))]
+
+
+def test_a_log_file_is_private_encrypted_and_read_back(tmp_path):
+    path = tmp_path / "a.log"
+    old = os.umask(0)
+    try:
+        write(path, RECORDS)
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert b"secret" not in path.read_bytes()
+    path.chmod(0o644)
+    log = Log.open(path, KEY)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(log.replay()) == RECORDS
+    log.append(4, b"more")
+    log.close()
+    log = Log.open(path, KEY)
+    assert [kind for kind, _ in log.replay()] == [1, 2, 3, 4]
+    log.close()
+
+
+def test_large_records_are_cut_into_pieces(monkeypatch):
+    monkeypatch.setattr(logs, "PIECE_BYTES", 7)
+    log = Log.from_bytes(b"", KEY)
+    assert list(log.replay()) == []
+    records = [(1, b""), (2, bytes(7)), (3, bytes(range(50)))]
+    log.append(*records[0])
+    log.append(*records[1])
+    log.append(3, bytes(range(3)), bytes(range(3, 50)))
+    data = log.to_bytes()
+    assert list(Log.from_bytes(data, KEY).replay()) == records
+    for cut in range(len(data)):
+        assert list(Log.from_bytes(data[:cut], KEY).replay()) == [
+            record for record, end in zip(records, _ends(data), strict=True) if end <= cut
+        ]
+
+
+def _ends(data):
+    ends = pieces(data)
+    return [ends[1], ends[2], ends[-1]]
+
+
+def test_a_torn_end_is_cut_off_and_written_again(tmp_path):
+    path = tmp_path / "a.log"
+    write(path, RECORDS)
+    whole = path.read_bytes()
+    ends = pieces(whole)
+    tails = [whole[ends[2] : ends[3] - 1], whole[ends[2] : ends[2] + 3], bytes(50)]
+    tails.append(whole[ends[2] : ends[2] + 30] + bytes(ends[3] - ends[2] - 30))
+    for tail in tails:
+        path.write_bytes(whole[: ends[2]] + tail)
+        log = Log.open(path, KEY)
+        assert list(log.replay()) == RECORDS[:2]
+        log.append(*RECORDS[2])
+        log.close()
+        log = Log.open(path, KEY)
+        assert list(log.replay()) == RECORDS
+        log.close()
+
+
+def test_any_altered_byte_of_a_log_is_refused():
+    log = Log.from_bytes(b"", KEY)
+    assert list(log.replay()) == []
+    for kind, data in RECORDS:
+        log.append(kind, data)
+    whole = log.to_bytes()
+    for at in range(len(whole)):
+        altered = bytearray(whole)
+        altered[at] ^= 1
+        with pytest.raises(LogError):
+            list(Log.from_bytes(bytes(altered), KEY).replay())
+
+
+def test_records_that_change_places_are_refused():
+    log = Log.from_bytes(b"", KEY)
+    assert list(log.replay()) == []
+    for data in (b"one", b"two"):
+        log.append(1, data)
+    whole = log.to_bytes()
+    first, middle, _ = pieces(whole)
+    swapped = whole[:first] + whole[middle:] + whole[first:middle]
+    with pytest.raises(LogError, match="does not open"):
+        list(Log.from_bytes(swapped, KEY).replay())
+
+
+def test_keys(tmp_path):
+    path = tmp_path / "a.log"
+    words = LogKey.from_text("correct horse battery\n")
+    write(path, RECORDS, words)
+    log = Log.open(path, LogKey(b"correct horse battery"))
+    assert list(log.replay()) == RECORDS
+    log.close()
+    log = Log.open(path, LogKey.from_text("another passphrase"))
+    with pytest.raises(LogError, match="another key was given"):
+        list(log.replay())
+    log.close()
+    with pytest.raises(LogError, match="under a passphrase, and a key of 32 bytes was given"):
+        Log.open(path, KEY)
+    assert LogKey.from_text("00" * 32 + "\n").kind == 0
+    with pytest.raises(ParameterError, match="at least 12, got 5 bytes"):
+        LogKey.from_text("short")
+    assert repr(words) == "<LogKey>"
+    with pytest.raises(TypeError, match="neither pickled nor copied"):
+        copy.copy(words)
+
+
+def test_other_files_and_versions_are_refused(tmp_path):
+    path = tmp_path / "a.log"
+    path.write_bytes(b"something else, longer than a header of a log")
+    with pytest.raises(LogError, match="is no log of xclp"):
+        Log.open(path, KEY)
+    data = bytearray(Log.from_bytes(b"", KEY).to_bytes())
+    data[7] = 9
+    with pytest.raises(LogError, match="has version 9 and this program writes version 1"):
+        Log.from_bytes(bytes(data), KEY)
+
+
+def test_one_program_uses_a_log_at_a_time(tmp_path):
+    first = Log.open(tmp_path / "a.log", KEY)
+    with pytest.raises(LogError, match="in use by another program"):
+        Log.open(tmp_path / "a.log", KEY)
+    first.close()
+    Log.open(tmp_path / "a.log", KEY).close()
+
+
+def test_appending_before_reading_is_refused():
+    log = Log.from_bytes(b"", KEY)
+    with pytest.raises(LogError, match="not read"):
+        log.append(1, b"")
+
+
+class Full(io.BytesIO):
+    """A file on a disk that is full after some bytes."""
+
+    room = 150
+
+    def write(self, data):
+        if self.tell() + len(data) > self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().write(data)
+
+
+def test_a_full_disk_is_said_and_nothing_leaves(tmp_path):
+    log = Log(Full(), KEY, name="the log a.log")
+    party = DurableRole("a", sending(1.0), log, peers=["b"])
+    with pytest.raises(StorageError, match=r"the log a.log cannot be written: No space left"):
+        party.run()
+    assert party.outgoing() == []
+    party.close()
+    with pytest.raises(StorageError, match="cannot be opened: No such file"):
+        Log.open(tmp_path / "nowhere" / "a.log", KEY)

@@ -1,0 +1,78 @@
+"""The session of Algorithm 1 with parties that are killed and rebuilt from their logs."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import session_runs as sessions
+
+from xclp_crypto.protocols.setup import SERVER
+from xclp_lp.session import Parameters, client_role, server_role
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
+from durable_runs import Engine
+
+DATA = sessions.blobs({"a": 4, "b": 3, "c": 3})
+
+
+def roles(params):
+    invited = tuple(DATA)
+    found = {
+        name: lambda io, rng, name=name: client_role(
+            io, DATA[name], params, invited, rng, sessions.SEED
+        )
+        for name in DATA
+    }
+    return found | {SERVER: lambda io, rng: server_role(io, params, invited, rng)}
+
+
+@pytest.mark.parametrize("hamming", ["masked", "rlwe"])
+@pytest.mark.parametrize("seed", range(2))
+def test_a_session_whose_parties_are_killed_again_and_again(hamming, seed):
+    params = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, hamming=hamming)
+    reference = Engine(roles(params), seed).run()
+    chance = np.random.default_rng(seed)
+    kills = []
+
+    def kill(engine, name):
+        if chance.random() < 0.1:
+            kills.append(name)
+            engine.rebuild(str(chance.choice(list(engine.parties))))
+
+    engine = Engine(roles(params), seed).run(kill)
+    assert len(kills) > 5
+    assert engine.sent == reference.sent
+    expected = sessions.expected_labels(DATA, params, tuple(DATA), tuple(DATA))
+    for name, labels in expected.items():
+        assert engine.results()[name].labels.tolist() == labels.tolist()
+    assert engine.results()[SERVER] == reference.results()[SERVER]
+
+
+def test_who_is_given_up_during_the_row_sums_finds_its_labels_when_it_is_rebuilt():
+    engine = Engine(roles(sessions.SMALL))
+    left_out = []
+
+    def stop(engine, name):
+        if not left_out and engine.parties["c"].step == "row sums":
+            left_out.append(engine.parties["c"]._log.to_bytes())
+            engine.parties["c"].close()
+            engine.parties["c"] = Absent()
+
+    engine.run(stop)
+    graph = engine.results()[SERVER]
+    assert [d.client for d in graph.departures] == ["c"]
+    engine.start("c", left_out[0])
+    engine.run()
+    expected = sessions.expected_labels(DATA, sessions.SMALL, tuple(DATA), graph.contributors)
+    for name, labels in expected.items():
+        assert engine.results()[name].labels.tolist() == labels.tolist()
+
+
+class Absent:
+    """Stands for a party that was killed."""
+
+    ready, waiting, ended, step = False, None, False, ""
+
+    def result(self):
+        return None

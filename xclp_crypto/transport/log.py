@@ -1,0 +1,304 @@
+"""An encrypted log: records that are appended, and read again after the program was killed.
+
+::
+
+    header:  "XCLPLOG" ‖ version (1 byte) ‖ kind of key (1) ‖ salt (16)
+    piece:   length (4) ‖ CRC-32 of length and number (4) ‖ nonce (12) ‖ sealed (length)
+    sealed:  AES-256-GCM of kind (1) ‖ more follows (1) ‖ data, bound to the header and the number
+
+A record is one or more pieces. Everything in it is encrypted under a key that the user gives, so
+the file is as secret as that key. Nonces are random: what was cut off and is written again does not
+use one twice. A program that is killed leaves a last record that is not complete, which is cut off;
+anything else that does not open is an error, because a role that goes back to an earlier point must
+not send again. Who deletes whole records from the end is noticed by the peers, not here.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final, Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.prg import derive_key
+from xclp_crypto.errors import LogError, ParameterError, StorageError
+from xclp_crypto.rng import Rng, rng_or_system
+from xclp_crypto.secret import Secret
+
+MAGIC: Final = b"XCLPLOG"
+VERSION: Final = 1
+SALT_BYTES: Final = 16
+PIECE_BYTES: Final = 4 << 20  # data of a piece at most: what is in memory twice
+MIN_PASSPHRASE: Final = 12
+SCRYPT_COST: Final = 1 << 15  # with r = 8: 32 MiB and a tenth of a second (RFC 7914)
+
+_HEADER = struct.Struct(f">7sBB{SALT_BYTES}s")
+_PIECE = struct.Struct(">II12s")
+_TAG_BYTES = 16
+
+
+class LogKey(Secret):
+    """What a log is encrypted under: 32 bytes, or a passphrase.
+
+    Args:
+        secret: 32 uniform bytes, or any other bytes of at least 12, which count as a passphrase
+            and go through scrypt.
+
+    Raises:
+        ParameterError: too short.
+    """
+
+    __slots__ = ("_secret", "kind")
+
+    def __init__(self, secret: bytes) -> None:
+        if len(secret) < MIN_PASSPHRASE:
+            raise ParameterError(
+                f"the key of a log is 32 bytes or a passphrase of at least {MIN_PASSPHRASE}, got "
+                f"{len(secret)} bytes"
+            )
+        self._secret = secret
+        self.kind = 0 if len(secret) == 32 else 1
+
+    @classmethod
+    def from_text(cls, text: str) -> LogKey:
+        """Read 64 hexadecimal digits as 32 bytes, and anything else as a passphrase."""
+        stripped = text.strip()
+        try:
+            data = bytes.fromhex(stripped)
+        except ValueError:
+            data = b""
+        return cls(data if len(data) == 32 else stripped.encode())
+
+    def of_file(self, salt: bytes) -> bytes:
+        """Return the 32-byte key of the file with this salt."""
+        secret = self._secret
+        if self.kind == 1:
+            secret = Scrypt(salt=salt, length=32, n=SCRYPT_COST, r=8, p=1).derive(secret)
+        return derive_key(secret, label("log file", salt))
+
+
+class Log:
+    """Records of one party; `replay` reads those that are there, and then more can be appended.
+
+    Args:
+        file: read and written in binary; empty, or what an earlier log wrote.
+        key: what it is encrypted under.
+        rng: source of salt and nonces; the operating system's by default.
+        name: what errors call it.
+
+    Raises:
+        LogError: no log, of another version, or under another kind of key.
+    """
+
+    def __init__(
+        self, file: BinaryIO, key: LogKey, *, rng: Rng | None = None, name: str = "the log"
+    ) -> None:
+        self._file = file
+        self._rng = rng_or_system(rng)
+        self.name = name
+        self._number = 0
+        self._replayed = False
+        self._dirty = False
+        file.seek(0)
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size and MAGIC.startswith(header[: len(MAGIC)]):
+            salt = self._rng.bytes(SALT_BYTES)
+            header = _HEADER.pack(MAGIC, VERSION, key.kind, salt)
+            self._write_at(0, header)
+        elif len(header) < _HEADER.size or not header.startswith(MAGIC):
+            raise LogError(f"{name} is no log of xclp; name another file")
+        _, version, kind, salt = _HEADER.unpack(header)
+        if version != VERSION:
+            raise LogError(
+                f"{name} has version {version} and this program writes version {VERSION}; go on "
+                "with the program that began it"
+            )
+        if kind != key.kind:
+            raise LogError(
+                f"{name} is encrypted under {'a passphrase' if kind else 'a key of 32 bytes'}, "
+                f"and {'a key of 32 bytes' if kind else 'a passphrase'} was given"
+            )
+        self._header = header
+        self._cipher = AESGCM(key.of_file(salt))
+
+    @classmethod
+    def open(cls, path: Path, key: LogKey, *, rng: Rng | None = None) -> Self:
+        """Open or create a file that only its owner may read; nobody else may open it meanwhile.
+
+        Raises:
+            LogError: as from `Log`; or another program uses the file.
+            StorageError: the file cannot be opened or written.
+        """
+        import fcntl  # POSIX only; logs in memory work everywhere
+
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            file = os.fdopen(descriptor, "r+b", buffering=0)
+            os.fchmod(descriptor, 0o600)
+        except OSError as error:
+            raise StorageError(f"the log {path} cannot be opened: {error.strerror}") from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            raise LogError(f"the log {path} is in use by another program") from None
+        try:
+            log = cls(file, key, rng=rng, name=f"the log {path}")
+            if log._dirty:  # a new file, and so a new name in its folder
+                log.sync()
+                folder = os.open(path.parent, os.O_RDONLY)
+                os.fsync(folder)
+                os.close(folder)
+        except (LogError, StorageError):
+            file.close()
+            raise
+        return log
+
+    @classmethod
+    def from_bytes(cls, data: bytes, key: LogKey, *, rng: Rng | None = None) -> Self:
+        """Make a log in memory: an empty one, or one that `to_bytes` gave."""
+        return cls(io.BytesIO(data), key, rng=rng)
+
+    def to_bytes(self) -> bytes:
+        """Return everything that was written."""
+        at = self._file.tell()
+        self._file.seek(0)
+        data = self._file.read()
+        self._file.seek(at)
+        return data
+
+    def replay(self) -> Iterator[tuple[int, bytes]]:
+        """Read all records as ``(kind, data)``; to the end, before anything is appended.
+
+        Raises:
+            LogError: a record does not open: another key, or a damaged file.
+        """
+        complete, number = _HEADER.size, 0
+        kind, parts = 0, list[bytes]()
+        for kind, more, data in self._pieces():
+            parts.append(data)
+            if not more:
+                complete, number = self._file.tell(), self._number
+                whole = parts[0] if len(parts) == 1 else b"".join(parts)
+                parts = []
+                yield kind, whole
+                del whole
+        self._number = number
+        self._file.seek(complete)
+        try:
+            self._file.truncate()
+        except OSError as error:
+            raise StorageError(f"{self.name} cannot be written: {error.strerror}") from None
+        self._replayed = True
+
+    def _pieces(self) -> Iterator[tuple[int, bool, bytes]]:
+        """Read pieces until the file, or its last piece that is not complete, ends."""
+        end = self._file.seek(0, os.SEEK_END)
+        at = self._file.seek(_HEADER.size)
+        self._number = 0
+        while end - at >= _PIECE.size:
+            length, crc, nonce = _PIECE.unpack(self._file.read(_PIECE.size))
+            if crc != self._crc(length):
+                self._require_unwritten(at, end)
+                return
+            sealed = self._file.read(length)
+            if len(sealed) < length:
+                return
+            at += _PIECE.size + length
+            try:
+                plain = self._cipher.decrypt(nonce, sealed, self._bound())
+            except InvalidTag:
+                if at == end and not any(sealed[-_TAG_BYTES:]):
+                    return  # a file that grew before its last bytes were on the disk
+                raise LogError(self._damage()) from None
+            self._number += 1
+            yield plain[0], bool(plain[1]), plain[2:]
+
+    def _require_unwritten(self, at: int, end: int) -> None:
+        """Refuse a piece whose beginning is wrong, unless nothing was written from there on."""
+        self._file.seek(at)
+        while at < end:
+            block = self._file.read(1 << 20)
+            if any(block):
+                raise LogError(self._damage())
+            at += len(block)
+
+    def _damage(self) -> str:
+        if self._number == 0:
+            return f"{self.name} does not open: another key was given, or it is damaged"
+        return (
+            f"{self.name} is damaged after {self._number} records; it cannot be used: restore the "
+            "file, or begin a new session without it"
+        )
+
+    def append(self, kind: int, *parts: bytes) -> None:
+        """Append a record; it is safe only after `sync`.
+
+        Args:
+            kind: 0 … 255.
+            parts: the data, in one or more parts so that large ones need not be joined.
+
+        Raises:
+            LogError: there are records that were not read.
+            StorageError: it cannot be written.
+        """
+        if not self._replayed:
+            raise LogError(f"{self.name} has records that were not read; replay it first")
+        pieces = [
+            memoryview(part)[at : at + PIECE_BYTES]
+            for part in parts
+            for at in range(0, len(part), PIECE_BYTES)
+        ]
+        if sum(map(len, pieces)) <= PIECE_BYTES:
+            pieces = [memoryview(b"".join(pieces))]
+        for i, piece in enumerate(pieces):
+            self._append_piece(bytes((kind, i + 1 < len(pieces))) + piece)
+
+    def _append_piece(self, plain: bytes) -> None:
+        nonce = self._rng.bytes(12)
+        sealed = self._cipher.encrypt(nonce, plain, self._bound())
+        head = _PIECE.pack(len(sealed), self._crc(len(sealed)), nonce)
+        self._write_at(self._file.tell(), head + sealed)
+        self._number += 1
+
+    def sync(self) -> None:
+        """Make everything that was appended survive a failure of the machine.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        if not self._dirty or isinstance(self._file, io.BytesIO):
+            return
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise StorageError(f"{self.name} cannot be written: {error.strerror}") from None
+        self._dirty = False
+
+    def close(self) -> None:
+        """Close the file; another program may open it then."""
+        self._file.close()
+
+    def _write_at(self, at: int, data: bytes) -> None:
+        self._dirty = True
+        view = memoryview(data)
+        try:
+            self._file.seek(at)
+            while view:  # a raw file may write less
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            raise StorageError(f"{self.name} cannot be written: {error.strerror}") from None
+
+    def _bound(self) -> bytes:
+        return self._header + self._number.to_bytes(8, "big")
+
+    def _crc(self, length: int) -> int:
+        return zlib.crc32(struct.pack(">IQ", length, self._number))
