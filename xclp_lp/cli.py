@@ -1,5 +1,7 @@
 """The command line: ``xclp demo``, ``run``, ``plan``, ``experiment``, ``tables`` and ``bench``.
 
+Those of several machines are in `xclp_lp.network_cli`.
+
 Exit codes: see `EXIT_CODES`; bad input is said in one line.
 """
 
@@ -22,12 +24,20 @@ from rich.console import Console
 from rich.table import Table
 
 from xclp_crypto import __version__
-from xclp_crypto.errors import DataError, ParameterError, XclpError
+from xclp_crypto.errors import (
+    DataError,
+    LogError,
+    NetworkError,
+    ParameterError,
+    StorageError,
+    XclpError,
+)
 from xclp_crypto.front import client_names
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS, get_backend
 from xclp_crypto.transport.simulate import Progress
+from xclp_lp import network_cli
 from xclp_lp.bench import bench_hamming, bench_propagation, bench_sum, plan_sum
 from xclp_lp.data import LOADERS, load
 from xclp_lp.demo import Comparison, compare, summary
@@ -96,6 +106,7 @@ app = typer.Typer(
 )
 bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure this machine.")
 app.add_typer(bench_app, name="bench")
+network_cli.register(app)
 console = Console()
 errors = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
@@ -777,9 +788,12 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except (ParameterError, DataError) as error:
+    except (ParameterError, DataError, LogError, StorageError) as error:
         _say(_with_notes(error))
         sys.exit(2)
+    except NetworkError as error:
+        _say(error)
+        sys.exit(3)
     except XclpError as error:
         _say(_with_notes(error))
         sys.exit(1)

@@ -154,34 +154,23 @@ def load_federation(path: Path) -> FederationFile:
         ParameterError: the file is not TOML, or a section or field is unknown or of a wrong type.
         DataError: a client's file is missing or cannot be used.
     """
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise ParameterError(f"there is no file {path}") from None
-    except UnicodeDecodeError:
-        raise ParameterError(f"{path} is not encoded in UTF-8; save it as UTF-8") from None
-    except IsADirectoryError:
-        raise ParameterError(f"{path} is a folder; name a federation file in it") from None
-    except OSError as error:
-        raise ParameterError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # no TOML, or an integer of thousands of digits
-        raise ParameterError(f"{path}: {error}") from None
-    _require_known(content, ("parameters", "clients", "output"), f"{path}")
-    parameters = _section(content, "parameters", f"{path}")
-    _require_known(parameters, PARAMETERS, f"{path}, [parameters]")
+    content = read_toml(path)
+    require_known(content, ("parameters", "clients", "output"), f"{path}")
+    parameters = section_of(content, "parameters", f"{path}")
+    require_known(parameters, PARAMETERS, f"{path}, [parameters]")
     if "privacy" in parameters:
-        parameters = parameters | {"privacy": _privacy(parameters["privacy"], path)}
-    sections = _section(content, "clients", f"{path}")
+        parameters = parameters | {"privacy": privacy_of(parameters["privacy"], path)}
+    sections = section_of(content, "clients", f"{path}")
     if not sections:
         raise ParameterError(f"{path}: there is no section [clients.NAME]")
-    _require_file_names(sections, path)
+    require_file_names(sections, path)
     output = content.get("output", "results")
     if not isinstance(output, str) or not output:
         raise ParameterError(f"{path}: output must be the name of a folder, got {output!r}")
     clients: list[LoadedClient] = []
     like = None
     for name, section in sections.items():
-        client = _load_client(name, section, path, like)
+        client = load_client(name, section, path, like)
         clients.append(client)
         if like is None and client.columns is not None and "feature_columns" not in section:
             like = name, client.columns
@@ -195,12 +184,32 @@ def load_federation(path: Path) -> FederationFile:
     )
 
 
-def _privacy(section: Any, path: Path) -> LabelPrivacy | RandomizedResponse:
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file.
+
+    Raises:
+        ParameterError: it cannot be read, or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ParameterError(f"there is no file {path}") from None
+    except UnicodeDecodeError:
+        raise ParameterError(f"{path} is not encoded in UTF-8; save it as UTF-8") from None
+    except IsADirectoryError:
+        raise ParameterError(f"{path} is a folder; name a federation file in it") from None
+    except OSError as error:
+        raise ParameterError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # no TOML, or an integer of thousands of digits
+        raise ParameterError(f"{path}: {error}") from None
+
+
+def privacy_of(section: Any, path: Path) -> LabelPrivacy | RandomizedResponse:
     """Return the privacy that the section asks for: epsilon alone, or all of its fields."""
     where = f"{path}, [parameters.privacy]"
     if not isinstance(section, dict):
         raise ParameterError(f"{where} must be a section, got {section!r}")
-    _require_known(section, PRIVACY_FIELDS, where)
+    require_known(section, PRIVACY_FIELDS, where)
     alone = set(section) == {"epsilon"}
     for field in PRIVACY_FIELDS:
         if field not in section and not alone:
@@ -227,7 +236,7 @@ def _require_all_or_no_groups(
         raise ParameterError(f"{path}: groups are named by the clients, so leave out groups = …")
 
 
-def _require_file_names(names: Iterable[str], path: Path) -> None:
+def require_file_names(names: Iterable[str], path: Path) -> None:
     """Refuse names of clients that cannot be names of files, or not beside each other."""
     seen: dict[str, str] = {}
     for name in names:
@@ -248,14 +257,16 @@ def _require_file_names(names: Iterable[str], path: Path) -> None:
         seen[folded] = name
 
 
-def _section(content: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+def section_of(content: dict[str, Any], name: str, where: str) -> dict[str, Any]:
+    """Return a section of a file, empty where it is not there."""
     section = content.get(name, {})
     if not isinstance(section, dict):
         raise ParameterError(f"{where}: {name} must be a section, got {section!r}")
     return section
 
 
-def _require_known(section: dict[str, Any], known: Sequence[str], where: str) -> None:
+def require_known(section: dict[str, Any], known: Sequence[str], where: str) -> None:
+    """Refuse fields that a section does not have; they may be mistyped."""
     for field in section:
         if field not in known:
             raise ParameterError(
@@ -264,14 +275,26 @@ def _require_known(section: dict[str, Any], known: Sequence[str], where: str) ->
             )
 
 
-def _load_client(
-    name: str, section: Any, path: Path, like: tuple[str, Sequence[str]] | None
+def load_client(
+    name: str,
+    section: Any,
+    path: Path,
+    like: tuple[str, Sequence[str]] | None,
+    title: str | None = None,
 ) -> LoadedClient:
-    """Read the files of one client; `like` is another client and its feature columns."""
-    where = f"{path}, [clients.{name}]"
+    """Read the files of one client.
+
+    Args:
+        name: the client's.
+        section: what the file says of it.
+        path: that file; others are relative to it.
+        like: another client and its feature columns.
+        title: of the section; ``clients.NAME`` by default.
+    """
+    where = f"{path}, [{title or f'clients.{name}'}]"
     if not isinstance(section, dict):
         raise ParameterError(f"{where} must be a section")
-    _require_known(section, CLIENT_FIELDS, where)
+    require_known(section, CLIENT_FIELDS, where)
     for field, value in section.items():
         if field == "feature_columns":
             if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
@@ -453,18 +476,30 @@ def file_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) 
 def _write_predictions(
     file: Path, client: LoadedClient, fitted: CrossClientLabelPropagation, j: int
 ) -> None:
-    classes = fitted.classes_.tolist()
+    write_table(
+        file,
+        client.ids,
+        fitted.classes_,
+        fitted.transduction_[j],
+        fitted.confidence_[j],
+        fitted.label_distributions_[j],
+    )
+
+
+def write_table(
+    file: Path,
+    ids: Sequence[Any],
+    classes: NDArray[Any],
+    labels: NDArray[Any],
+    confidence: NDArray[np.float64],
+    distributions: NDArray[np.float64],
+) -> None:
+    """Write one client's predictions: id, label, confidence, the probability of every class."""
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out)
-        writer.writerow(["id", "label", "confidence", *(f"p({c})" for c in classes)])
-        for i, row_id in enumerate(client.ids):
-            label = fitted.transduction_[j][i]
-            missing = label is None or (fitted.classes_.dtype.kind == "i" and label == -1)
+        writer.writerow(["id", "label", "confidence", *(f"p({c})" for c in classes.tolist())])
+        for row_id, label, sure, row in zip(ids, labels, confidence, distributions, strict=True):
+            missing = label is None or (classes.dtype.kind == "i" and label == -1)
             writer.writerow(
-                [
-                    row_id,
-                    "" if missing else label,
-                    f"{fitted.confidence_[j][i]:.6f}",
-                    *(f"{p:.6f}" for p in fitted.label_distributions_[j][i]),
-                ]
+                [row_id, "" if missing else label, f"{sure:.6f}", *(f"{p:.6f}" for p in row)]
             )

@@ -87,7 +87,12 @@ def _kind(value: Any) -> str | None:
             return None
 
 
-def _given_classes(classes: Any) -> tuple[Any, ...]:
+def given_classes(classes: Any) -> tuple[Any, ...]:
+    """Return classes that a user gave, as Python's own values.
+
+    Raises:
+        ParameterError: no list, empty, repeats, several types, or a marker of unlabelled rows.
+    """
     if isinstance(classes, str | bytes) or not hasattr(classes, "__iter__"):
         raise ParameterError(f"classes must be a list of labels, got {classes!r}")
     given = tuple(_plain(c) for c in classes)
@@ -119,7 +124,7 @@ def class_values(
         ParameterError: `classes` is no list, is empty, repeats a class, has classes of several
             types, or a marker of unlabelled rows.
     """
-    given = None if classes is None else _given_classes(classes)
+    given = None if classes is None else given_classes(classes)
     known = None if given is None else {(_kind(c), c) for c in given}
     seen: set[Any] = set()
     places: dict[str, tuple[type, str, int]] = {}

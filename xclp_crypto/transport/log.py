@@ -302,3 +302,23 @@ class Log:
 
     def _crc(self, length: int) -> int:
         return zlib.crc32(struct.pack(">IQ", length, self._number))
+
+
+class NoLog(Log):
+    """Keeps nothing: a role without a log cannot be rebuilt, and needs no key and no memory."""
+
+    def __init__(self) -> None:
+        self.name = "no log"
+
+    def replay(self) -> Iterator[tuple[int, bytes]]:
+        """Return no records."""
+        return iter(())
+
+    def append(self, kind: int, *parts: bytes) -> None:
+        """See `Log.append`."""
+
+    def sync(self) -> None:
+        """See `Log.sync`."""
+
+    def close(self) -> None:
+        """See `Log.close`."""

@@ -1,0 +1,90 @@
+"""Servers and clients in threads of this process, over real sockets with TLS."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+
+from xclp_crypto.params import Agreement
+from xclp_crypto.transport import network
+from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.network import Limits
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.tls import make_authority, tls_context
+
+AGREEMENT = Agreement(version=1)
+LIMITS = Limits(join=5.0, grace=2.0, deadline=20.0)
+SERVER = "server"
+
+
+def authority(folder, clients, hosts=("localhost", "127.0.0.1")):
+    make_authority(folder, clients, hosts)
+    return lambda name: tls_context(
+        folder / "authority.pem",
+        folder / f"{name}.pem",
+        folder / f"{name}.key",
+        server=name == SERVER,
+    )
+
+
+class Federation:
+    """A server and its clients; each runs in a thread, and `results` waits for all."""
+
+    def __init__(self, roles, tls, *, limits=LIMITS, agreement=AGREEMENT, log=lambda name: NoLog()):
+        self.roles = roles
+        self.clients = tuple(name for name in roles if name != SERVER)
+        self.tls, self.limits, self.agreement, self.log = tls, limits, agreement, log
+        self.pool = ThreadPoolExecutor(2 * len(roles))
+        self.futures = {}
+        self.port = 0
+        self.durable = {}
+
+    def role(self, name):
+        peers = [peer for peer in (*self.clients, SERVER) if peer != name]
+        self.durable[name] = DurableRole(name, self.roles[name], self.log(name), peers=peers)
+        return self.durable[name]
+
+    def serve(self, port=0):
+        ready = threading.Event()
+
+        def listening(found):
+            self.port = found
+            ready.set()
+
+        self.futures[SERVER] = future = self.pool.submit(
+            network.serve,
+            self.role(SERVER),
+            self.clients,
+            self.agreement,
+            ("localhost", port),
+            self.tls(SERVER),
+            limits=self.limits,
+            listening=listening,
+        )
+        future.add_done_callback(lambda _: ready.set())
+        ready.wait()
+        return self
+
+    def join(self, name, *, port=None, host="localhost", tls=None, agreement=None):
+        self.futures[name] = self.pool.submit(
+            network.join,
+            self.role(name),
+            self.clients,
+            SERVER,
+            agreement or self.agreement,
+            (host, port or self.port),
+            tls or self.tls(name),
+            limits=self.limits,
+        )
+        return self.futures[name]
+
+    def results(self):
+        """Results and errors by party."""
+        wait(self.futures.values(), timeout=60)
+        self.pool.shutdown()
+        return {n: f.exception() or f.result() for n, f in self.futures.items()}
+
+
+def run(roles, tls, **options):
+    federation = Federation(roles, tls, **options).serve()
+    for name in federation.clients:
+        federation.join(name)
+    return federation.results()

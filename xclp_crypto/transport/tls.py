@@ -1,0 +1,262 @@
+"""TLS between the programs of a federation: both sides show certificates of one authority.
+
+The common name of a client's certificate is the client's name; the server's certificate carries
+the host names under which clients reach it. `make_authority` makes such certificates for tests and
+small federations; larger ones have an authority of their own.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import ipaddress
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from xclp_crypto.errors import (
+    AddressInUse,
+    CertificateRefused,
+    NetworkError,
+    ParameterError,
+    StorageError,
+    Unreachable,
+    VersionMismatch,
+    WrongServer,
+)
+
+_logger = logging.getLogger(__name__)
+_HOST_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+class _Watched(ssl.SSLObject):
+    """Says in the log why a connection did not come about, which asyncio does not."""
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            _logger.warning("TLS handshake failed", extra={"reason": reason_of(error)})
+            raise
+
+
+def tls_context(authority: Path, certificate: Path, key: Path, *, server: bool) -> ssl.SSLContext:
+    """Make the context of one side: TLS 1.3, and both sides must show a certificate.
+
+    Args:
+        authority: certificates of the authorities that are trusted, PEM.
+        certificate: this side's certificate, PEM.
+        key: its private key, PEM, without a passphrase.
+        server: which side this is.
+
+    Raises:
+        ParameterError: a file is missing, is no PEM, or the key is not that of the certificate.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.sslobject_class = _Watched
+    for file in (authority, certificate, key):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise ParameterError(f"{file} cannot be read: {error.strerror}") from None
+    try:
+        context.load_verify_locations(cafile=authority)
+    except ssl.SSLError:
+        raise ParameterError(f"{authority} holds no certificate in PEM") from None
+    try:
+        # Without a password, OpenSSL would ask for one on the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except ssl.SSLError as error:
+        if "KEY_VALUES_MISMATCH" in str(error):
+            raise ParameterError(f"{key} is not the key of {certificate}") from None
+        raise ParameterError(
+            f"{certificate} and {key} must be a certificate and its private key in PEM, the key "
+            "without a passphrase"
+        ) from None
+    return context
+
+
+def reason_of(error: Exception) -> str:
+    """Return what OpenSSL says, without file names and numbers of its lines."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return str(error.verify_message)
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    return str(error) or type(error).__name__
+
+
+def connection_error(error: Exception, where: str) -> NetworkError:
+    """Turn what asyncio raises for a connection into the error that says what to do.
+
+    Args:
+        error: an `OSError` or a timeout.
+        where: the other end, as ``host:port``.
+    """
+    host = where.rpartition(":")[0]
+    if isinstance(error, ssl.SSLCertVerificationError):
+        if error.verify_code in _HOST_MISMATCH:
+            return WrongServer(
+                f"whoever answers at {where} has no certificate for {host!r}; check the address, "
+                "or make the server's certificate for this name"
+            )
+        return CertificateRefused(
+            f"the certificate of {where} is refused: {reason_of(error)}; check the authority's "
+            "file and the date"
+        )
+    if isinstance(error, ssl.SSLError):
+        if "ALERT" in (error.reason or ""):
+            return CertificateRefused(
+                f"{where} refuses this program's certificate: {reason_of(error)}; it must come "
+                "from the server's authority and be valid today"
+            )
+        return VersionMismatch(f"{where} does not speak TLS 1.3: {reason_of(error)}")
+    if isinstance(error, socket.gaierror):
+        return Unreachable(f"there is no address for {host!r}: {error.strerror}")
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"{where} does not answer")
+    return Unreachable(f"{where} cannot be reached: {getattr(error, 'strerror', None) or error}")
+
+
+def listen_error(error: OSError, where: str) -> AddressInUse:
+    """Turn what asyncio raises for an address to listen on into an error that says it."""
+    reason = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror
+    return AddressInUse(
+        f"cannot listen on {where}: {reason}; choose another port, or end the program that uses it"
+    )
+
+
+def common_name(certificate: dict[str, Any]) -> str:
+    """Return the name of a peer from what `ssl` says of its certificate; empty if it has none."""
+    for part in certificate.get("subject", ()):
+        for kind, value in part:
+            if kind == "commonName":
+                return str(value)
+    return ""
+
+
+def make_authority(
+    folder: Path, clients: Sequence[str], hosts: Sequence[str], *, days: int = 365
+) -> list[Path]:
+    """Make an authority and certificates of a server and its clients.
+
+    Writes ``authority.pem``, ``server.pem``, ``server.key``, and ``NAME.pem`` and ``NAME.key`` for
+    each client. The authority's own key is thrown away, so nobody can make more.
+
+    Args:
+        folder: where to write; made if it is not there.
+        clients: their names.
+        hosts: names and addresses under which clients reach the server.
+        days: how long they are valid.
+
+    Returns:
+        The files.
+
+    Raises:
+        ParameterError: a name that cannot be one, or files that are there already.
+        StorageError: a file cannot be written.
+    """
+    for name in clients:
+        if not 0 < len(name) <= 64 or not name.isprintable() or "/" in name:
+            raise ParameterError(f"{name!r} cannot be the name in a certificate and of a file")
+    if len(set(clients)) < len(clients) or {"server", "authority"} & set(clients):
+        raise ParameterError("clients have different names, and none is 'server' or 'authority'")
+    if not hosts or days < 1:
+        raise ParameterError("give at least one host and one day")
+    root_key = ec.generate_private_key(ec.SECP256R1())
+    root_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "xclp federation")])
+    start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
+    end = start + datetime.timedelta(days=days)
+    files: dict[str, bytes] = {}
+
+    def issue(
+        name: x509.Name, key: ec.EllipticCurvePrivateKey, *extensions: tuple[Any, bool]
+    ) -> bytes:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(root_name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(start)
+            .not_valid_after(end)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), False
+            )
+        )
+        for extension, critical in extensions:
+            builder = builder.add_extension(extension, critical)
+        return builder.sign(root_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def usage(*, sign: bool) -> x509.KeyUsage:
+        return x509.KeyUsage(
+            digital_signature=not sign,
+            key_cert_sign=sign,
+            crl_sign=sign,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+
+    files["authority.pem"] = issue(
+        root_name,
+        root_key,
+        (x509.BasicConstraints(ca=True, path_length=0), True),
+        (usage(sign=True), True),
+    )
+    for name in ("server", *clients):
+        key = ec.generate_private_key(ec.SECP256R1())
+        purpose = ExtendedKeyUsageOID.CLIENT_AUTH
+        extensions: list[tuple[Any, bool]] = []
+        if name == "server":
+            purpose = ExtendedKeyUsageOID.SERVER_AUTH
+            extensions.append((x509.SubjectAlternativeName([*map(_host, hosts)]), False))
+        files[f"{name}.pem"] = issue(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+            key,
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (usage(sign=False), True),
+            (x509.ExtendedKeyUsage([purpose]), False),
+            *extensions,
+        )
+        files[f"{name}.key"] = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    for name in files:
+        if (folder / name).exists():
+            raise ParameterError(f"{folder / name} is there already; choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            mode = 0o600 if name.endswith(".key") else 0o644
+            descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written: {error.strerror}") from None
+    return [folder / name for name in files]
+
+
+def _host(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

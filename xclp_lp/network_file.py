@@ -1,0 +1,369 @@
+"""What the programs of a federation read: one file of the server, and one of each client.
+
+::
+
+    clients = ["north", "south"]       # the same in all files, in this order
+    columns = ["x0", "x1"]             # optional, the same in all: names of the features
+
+    [parameters]                       # the same in all files; classes are needed
+    classes = ["cat", "dog"]           # the others are those of a federation file
+    k = 3
+
+    [tls]                              # PEM files, relative to this file
+    authority = "authority.pem"
+    certificate = "server.pem"         # for a client, its common name is the client's name
+    key = "server.key"
+
+    [limits]                           # optional, each side for itself: join, grace, deadline
+    grace = 60                         # (seconds), window and max_message (bytes)
+
+    [server]                           # in the server's file
+    listen = "0.0.0.0:7878"
+
+    [client]                           # in a client's file
+    name = "north"
+    server = "labels.example.org:7878"
+    output = "results"                 # a folder; by default "results", beside this file
+    features = "north.csv"             # and all else that a section [clients.NAME] takes
+
+The server's file names no data, and the server reads none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from ssl import SSLContext
+from typing import Any
+
+import numpy as np
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.errors import DataError, ParameterError, StorageError
+from xclp_crypto.front import client_names
+from xclp_crypto.params import Agreement
+from xclp_crypto.transport.meter import Cost
+from xclp_crypto.transport.network import Limits
+from xclp_crypto.transport.tls import tls_context
+from xclp_lp import labels
+from xclp_lp.estimator import projection_seed
+from xclp_lp.federation_file import (
+    CLIENT_FIELDS,
+    PARAMETERS,
+    LoadedClient,
+    load_client,
+    privacy_of,
+    read_toml,
+    require_file_names,
+    require_known,
+    section_of,
+    why_not_writable,
+    write_table,
+)
+from xclp_lp.lsh import checked_vectors
+from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
+from xclp_lp.session import ClientData, Parameters
+from xclp_lp.tables import integers_if_all
+from xclp_lp.wording import did_you_mean
+
+COMMON_FIELDS = ("clients", "columns", "parameters", "tls", "limits")
+TLS_FIELDS = ("authority", "certificate", "key")
+OWN_PARAMETERS = ("reset_labelled", "relative_confidence")
+"""What a client does with its own result; others need not do the same."""
+
+NETWORK_PARAMETERS = tuple(p for p in PARAMETERS if p != "groups")
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """What the files of server and clients have in common.
+
+    Attributes:
+        path: the file.
+        clients: names of all clients.
+        columns: names of the features, if they are agreed on.
+        params: parameters of the session.
+        seed: of the projection, if it is fixed.
+        tls: certificates.
+        limits: how long is waited.
+        address: where the server listens, or is reached: host and port.
+    """
+
+    path: Path
+    clients: tuple[str, ...]
+    columns: tuple[str, ...] | None
+    params: Parameters
+    seed: bytes | None
+    tls: SSLContext
+    limits: Limits
+    address: tuple[str, int]
+
+    def agreement(self) -> Agreement:
+        """Return what all programs compare before anything else."""
+        seed = None if self.seed is None else hashlib.sha256(self.seed).digest()
+        return Agreement(
+            **self.params.agreement().fields,
+            clients=self.clients,
+            columns=self.columns,
+            random_state=seed,
+        )
+
+
+@dataclass(frozen=True)
+class ClientFile(NetworkFile):
+    """The file of a client.
+
+    Attributes:
+        name: of the client.
+        output: folder for its results.
+        section: what it says of its data, which is not read yet.
+        own: what the client does with its result.
+    """
+
+    name: str
+    output: Path
+    section: Mapping[str, Any]
+    own: Mapping[str, bool]
+
+    def load(self) -> tuple[LoadedClient, ClientData]:
+        """Read the client's data.
+
+        Raises:
+            DataError: a file is missing or cannot be used, or has a label that is no class.
+        """
+        like = None if self.columns is None else ("the agreement", self.columns)
+        loaded = load_client(self.name, self.section, self.path, like, "client")
+        classes = self.params.classes
+        own = [loaded.labels]
+        if any(isinstance(c, int) for c in classes):
+            own = integers_if_all(own)
+        values, labelled = labels.marked_values(own[0], self.name)
+        if labelled.any():
+            labels.class_values([(values, labelled)], classes, [self.name])
+        try:
+            vectors = checked_vectors(loaded.features)
+        except DataError as error:
+            raise DataError(f"client {self.name!r}: {error}") from None
+        if self.columns is not None and vectors.shape[1] != len(self.columns):
+            raise DataError(
+                f"client {self.name!r} has {vectors.shape[1]} features, and "
+                f"{len(self.columns)} columns are agreed on"
+            )
+        return loaded, ClientData(vectors, labels.encode(values, labelled, classes))
+
+    def binding(self, data: ClientData) -> bytes:
+        """Return what a log of this client is bound to: the agreement and its data."""
+        return label(
+            "client binding",
+            self.agreement().encode(),
+            str(data.vectors.dtype),
+            *data.vectors.shape,
+            np.ascontiguousarray(data.vectors).tobytes(),
+            data.codes.tobytes(),
+        )
+
+    def require_writable(self) -> None:
+        """Refuse a place for the results that cannot take them, before anything is computed.
+
+        Raises:
+            ParameterError: says why.
+        """
+        place = next(p for p in (self.output, *self.output.parents) if p.exists())
+        reason = why_not_writable(place) if place.is_dir() else f"{place} is a file"
+        result = self.output / f"{self.name}.csv"
+        if result.is_dir():
+            reason = f"{result} is a folder"
+        inputs = [self.path.parent / str(self.section.get(f, "")) for f in ("features", "labels")]
+        if result.is_file() and any(f.is_file() and result.samefile(f) for f in inputs):
+            reason = f"{result} is one of the files that are read; choose another folder"
+        if reason is not None:
+            raise ParameterError(f"results cannot be written to {self.output}: {reason}")
+
+    def write(
+        self, loaded: LoadedClient, data: ClientData, prediction: Prediction, cost: Cost
+    ) -> list[Path]:
+        """Write ``NAME.csv`` and ``NAME-cost.json``; each is complete or not there.
+
+        Raises:
+            StorageError: they cannot be written.
+        """
+        if self.own.get("relative_confidence"):
+            prediction = relative_confidence(prediction)
+        if self.own.get("reset_labelled"):
+            prediction = reset_labelled(prediction, data.codes)
+        classes = self.params.classes
+        try:
+            self.output.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".xclp-", dir=self.output) as scratch:
+                table = Path(scratch) / f"{self.name}.csv"
+                write_table(
+                    table,
+                    loaded.ids,
+                    np.array(classes),
+                    labels.decode(prediction.labels, classes),
+                    prediction.confidence,
+                    prediction.distribution,
+                )
+                costs = Path(scratch) / f"{self.name}-cost.json"
+                costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
+                return [file.replace(self.output / file.name) for file in (table, costs)]
+        except OSError as error:
+            raise StorageError(
+                f"results cannot be written to {self.output}: {error.strerror}"
+            ) from None
+
+
+def load_server_file(path: Path) -> NetworkFile:
+    """Read the server's file; it names no data.
+
+    Raises:
+        ParameterError: the file cannot be read, a field is unknown, missing or of a wrong type, or
+            a certificate cannot be used.
+    """
+    content = read_toml(path)
+    if "client" in content:
+        raise ParameterError(f"{path} is a client's file; start it with xclp join")
+    require_known(content, (*COMMON_FIELDS, "server"), f"{path}")
+    section = section_of(content, "server", f"{path}")
+    require_known(section, ("listen",), f"{path}, [server]")
+    return NetworkFile(**_common(content, path, section, "listen", server=True))
+
+
+def load_client_file(path: Path) -> ClientFile:
+    """Read a client's file, and not its data yet.
+
+    Raises:
+        ParameterError: as from `load_server_file`; or the client is none of those named.
+    """
+    content = read_toml(path)
+    if "server" in content:
+        raise ParameterError(f"{path} is the server's file; start it with xclp serve")
+    require_known(content, (*COMMON_FIELDS, "client"), f"{path}")
+    section = section_of(content, "client", f"{path}")
+    where = f"{path}, [client]"
+    data_fields = tuple(f for f in CLIENT_FIELDS if f != "group")
+    require_known(section, ("name", "server", "output", *data_fields), where)
+    common = _common(content, path, section, "server", server=False)
+    name, output = _text(section, "name", where), section.get("output", "results")
+    if name not in common["clients"]:
+        raise ParameterError(
+            f"{where}: name {name!r} is none of the clients {', '.join(common['clients'])}"
+            f"{did_you_mean(name, common['clients'])}"
+        )
+    if not isinstance(output, str) or not output:
+        raise ParameterError(f"{where}: output must be the name of a folder, got {output!r}")
+    _text(section, "features", where)
+    parameters = section_of(content, "parameters", f"{path}")
+    return ClientFile(
+        **common,
+        name=name,
+        output=path.parent / output,
+        section={k: v for k, v in section.items() if k in data_fields},
+        own={k: bool(parameters.get(k)) for k in OWN_PARAMETERS},
+    )
+
+
+def _common(
+    content: Mapping[str, Any],
+    path: Path,
+    section: Mapping[str, Any],
+    address: str,
+    *,
+    server: bool,
+) -> dict[str, Any]:
+    """Read what all files have in common; `section` has the address of the server."""
+    names = content.get("clients")
+    if names is None or not _is_names(names):
+        raise ParameterError(f"{path}: clients must be a list of all clients' names, got {names!r}")
+    clients = client_names(len(names), names)
+    require_file_names(clients, path)
+    columns = content.get("columns")
+    if columns is not None and not _is_names(columns):
+        raise ParameterError(f"{path}: columns must be a list of names, got {columns!r}")
+    params, seed = _parameters(section_of(dict(content), "parameters", f"{path}"), path)
+    params.require_accountant()
+    params.require_resolution(len(clients))
+    return {
+        "path": path,
+        "clients": tuple(clients),
+        "columns": None if columns is None else tuple(columns),
+        "params": params,
+        "seed": seed,
+        "tls": _tls(section_of(dict(content), "tls", f"{path}"), path, server=server),
+        "limits": _limits(section_of(dict(content), "limits", f"{path}"), path),
+        "address": parse_address(
+            _text(section, address, f"{path}, [{'server' if server else 'client'}]"),
+            f"{path}: {address}",
+        ),
+    }
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
+
+
+def _text(section: Mapping[str, Any], field: str, where: str) -> str:
+    value = section.get(field)
+    if not isinstance(value, str) or not value:
+        raise ParameterError(
+            f"{where}: {field} is missing"
+            if value is None
+            else f"{where}: {field} must be text, got {value!r}"
+        )
+    return value
+
+
+def _parameters(section: dict[str, Any], path: Path) -> tuple[Parameters, bytes | None]:
+    where = f"{path}, [parameters]"
+    require_known(section, NETWORK_PARAMETERS, where)
+    if "classes" not in section:
+        raise ParameterError(f"{where}: classes is missing; nobody sees the labels of all clients")
+    given = {k: v for k, v in section.items() if k not in ("random_state", *OWN_PARAMETERS)}
+    for name in OWN_PARAMETERS:
+        if not isinstance(section.get(name, False), bool):
+            raise ParameterError(f"{where}: {name} must be true or false, got {section[name]!r}")
+    if "privacy" in given:
+        given["privacy"] = privacy_of(given["privacy"], path)
+    try:
+        given["classes"] = labels.given_classes(given["classes"])
+        return Parameters(**given), projection_seed(section.get("random_state"))
+    except ParameterError as error:
+        raise ParameterError(f"{where}: {error}") from None
+
+
+def _tls(section: Mapping[str, Any], path: Path, *, server: bool) -> SSLContext:
+    where = f"{path}, [tls]"
+    require_known(dict(section), TLS_FIELDS, where)
+    files = [path.parent / _text(section, field, where) for field in TLS_FIELDS]
+    return tls_context(*files, server=server)
+
+
+def _limits(section: Mapping[str, Any], path: Path) -> Limits:
+    where = f"{path}, [limits]"
+    require_known(dict(section), [f.name for f in fields(Limits)], where)
+    try:
+        return Limits(**section)
+    except ParameterError as error:
+        raise ParameterError(f"{where}: {error}") from None
+
+
+def parse_address(text: str, where: str) -> tuple[str, int]:
+    """Return host and port of ``host:port``; an IPv6 address is in brackets.
+
+    Raises:
+        ParameterError: it is something else.
+    """
+    host, colon, port = text.rpartition(":")
+    bare = host.removeprefix("[").removesuffix("]")
+    if not colon or not bare or not port.isdecimal() or int(port) > 65535:
+        raise ParameterError(f"{where} must be HOST:PORT, got {text!r}")
+    return bare, int(port)
+
+
+def names_of(options: Sequence[str]) -> list[str]:
+    """Split names that are separated by commas."""
+    return [name.strip() for option in options for name in option.split(",") if name.strip()]
