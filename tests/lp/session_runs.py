@@ -153,7 +153,7 @@ def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
         assert {*data} - {*graph.contributors} <= {d.client for d in graph.departures}
         possible = [(tuple(graph.sizes), graph.contributors)]
     elif found:
-        possible = [(p, a) for p in _subsets(tuple(data)) for a in _subsets(p) if {*found} <= {*p}]
+        possible = [(p, a) for p in subsets(tuple(data)) for a in subsets(p) if {*found} <= {*p}]
     else:
         return
     for present, contributors in possible:
@@ -163,7 +163,7 @@ def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
     raise AssertionError(f"{graph}: nothing explains {found}")
 
 
-def _subsets(clients: Sequence[str]) -> list[tuple[str, ...]]:
+def subsets(clients: Sequence[str]) -> list[tuple[str, ...]]:
     """All subsets of at least two clients, the largest first."""
     return [s for size in range(len(clients), 1, -1) for s in combinations(clients, size)]
 

@@ -101,8 +101,8 @@ class Limits:
 
     Attributes:
         join: seconds after its start in which the server waits for clients that never came.
-        grace: seconds without a connection after which a client is given up, and a client gives
-            up the server.
+        grace: seconds without a connection, or without a sign of life on it, after which a client
+            is given up, and a client gives up the server.
         deadline: seconds in which a client that computes must make some progress; longer than its
             longest single computation.
         window: bytes that may be on the way to one receiver.
@@ -575,7 +575,7 @@ class _Server(_Party):
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
-        connection = _Connection(reader, writer, max(self.limits.grace / 2, self.limits.beat * 2))
+        connection = _Connection(reader, writer, self.limits.grace)
         name = connection.name
         handler = asyncio.current_task()
         if handler is not None:
@@ -1005,14 +1005,13 @@ async def _connect(address: tuple[str, int], tls: ssl.SSLContext, limits: Limits
         NetworkError: says why not.
     """
     host, port = address
-    silence = max(limits.grace / 2, limits.beat * 2)
     try:
         reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(host, port, ssl=tls, server_hostname=host), silence
+            asyncio.open_connection(host, port, ssl=tls, server_hostname=host), limits.grace
         )
     except _BROKEN as error:
         raise connection_error(error, f"{host}:{port}") from None
-    return _Connection(reader, writer, silence)
+    return _Connection(reader, writer, limits.grace)
 
 
 def join(

@@ -1,0 +1,286 @@
+"""Federations whose parties are processes of their own, which may be killed at any time.
+
+The processes come from a fork server that has imported everything, so that they start at once.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import session_runs as sessions
+
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.tls import make_authority
+from xclp_lp import cli
+from xclp_lp.estimator import CrossClientLabelPropagation, projection_seed
+from xclp_lp.session import ClientData, Parameters
+
+SERVER = "server"
+CLASSES = ["barn owl", "grey heron", "house wren"]
+LIMITS = {"join": 30.0, "grace": 4.0, "deadline": 30.0}
+KEY = "ab" * 32
+
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(["xclp_lp.cli", "xclp_crypto.testing"])
+
+
+@dataclass
+class Death:
+    """When a process kills itself: after so many turns of its role, counted from a step on.
+
+    Attributes:
+        turns: how many.
+        step: the step from which on they count; from the start if empty.
+    """
+
+    turns: int
+    step: str = ""
+
+    def watch(self) -> None:
+        """Make this process die."""
+        advance = DurableRole.advance
+        left = [self.turns]
+
+        def dying(role: DurableRole) -> None:
+            advance(role)
+            if not self.step or role.step == self.step or left[0] < self.turns:
+                left[0] -= 1
+                if left[0] <= 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        DurableRole.advance = dying  # type: ignore[method-assign]
+
+
+def _main(arguments: list[str], output: str, death: Death | None) -> None:
+    with open(output, "a", encoding="utf-8") as file:  # noqa: PTH123
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["xclp", *arguments]
+    if death is not None:
+        death.watch()
+    cli.main()
+
+
+class Federation:
+    """Files of a federation in a folder, and its processes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clients: int = 4,
+        rows: int = 8,
+        features: int = 5,
+        limits: Mapping[str, float] = LIMITS,
+        seed: int = 0,
+        certificates: Path | None = None,
+        **parameters: Any,
+    ) -> None:
+        self.folder = folder
+        self.clients = [f"hospital-{i}" for i in range(clients)]
+        self.parameters = {"n_bits": 64, "k": 2, "hamming": "masked"} | parameters
+        self.certificates = certificates or folder / "certs"
+        self.processes: dict[str, Any] = {}
+        self.port = 0
+        if certificates is None:
+            make_authority(self.certificates, self.clients, ["localhost"])
+        rng = np.random.default_rng(seed)
+        centres = 2 * rng.standard_normal((3, features))
+        self.Xs, self.ys = [], []
+        for name in self.clients:
+            y = rng.integers(0, 3, rows)
+            self.Xs.append(centres[y] + rng.standard_normal((rows, features)))
+            self.ys.append([CLASSES[c] if i < 2 else None for i, c in enumerate(y)])
+            np.save(folder / f"{name}.npy", self.Xs[-1])
+            labels = "\n".join(["bird", *(label or "" for label in self.ys[-1])]) + "\n"
+            (folder / f"{name}-labels.csv").write_text(labels)
+            self.write(
+                name,
+                "[client]",
+                f'name = "{name}"',
+                f'server = "localhost:{self.port}"',
+                f'features = "{name}.npy"',
+                f'labels = "{name}-labels.csv"',
+                'label_column = "bird"',
+            )
+        self.write(SERVER, "[server]", 'listen = "localhost:0"')
+        self.limits(limits)
+        (folder / "log.key").write_text(KEY)
+
+    def write(self, party: str, *section: str) -> None:
+        parameters = {"classes": CLASSES, "random_state": 0} | self.parameters
+        lines = [f"clients = {json.dumps(self.clients)}", "[parameters]"]
+        lines += [f"{k} = {json.dumps(v)}" for k, v in parameters.items()]
+        lines += ["[tls]", f'authority = "{self.certificates}/authority.pem"']
+        lines += [f'{f} = "{self.certificates}/{party}.{s}"' for f, s in TLS.items()]
+        self.file(party).write_text("\n".join([*lines, *section, ""]))
+
+    def limits(self, limits: Mapping[str, float]) -> None:
+        for party in (*self.clients, SERVER):
+            with self.file(party).open("a") as file:
+                file.write("[limits]\n" + "".join(f"{k} = {v}\n" for k, v in limits.items()))
+
+    def file(self, party: str) -> Path:
+        return self.folder / f"{party}.toml"
+
+    def edit(self, party: str, old: str, new: str) -> None:
+        text = self.file(party).read_text()
+        assert old in text
+        self.file(party).write_text(text.replace(old, new))
+
+    def labels_of(
+        self, present: Sequence[str], contributors: Sequence[str]
+    ) -> dict[str, list[str]]:
+        """Labels of the pooled computation over the points of `present`."""
+        data = {
+            name: ClientData(x, np.array([CLASSES.index(y) if y else -1 for y in ys]))
+            for name, x, ys in zip(self.clients, self.Xs, self.ys, strict=True)
+        }
+        params = Parameters(classes=tuple(CLASSES), **self.parameters)
+        seed = projection_seed(0)
+        assert seed is not None
+        found = sessions.expected(data, params, present, contributors, seed)
+        return {c: [CLASSES[i] if i >= 0 else "" for i in p.labels] for c, p in found.items()}
+
+    def simulated(self) -> dict[str, list[Any]]:
+        """Labels of the simulation."""
+        xclp = CrossClientLabelPropagation(
+            classes=CLASSES, random_state=0, client_names=self.clients, **self.parameters
+        ).fit(self.Xs, self.ys)
+        return {c: list(ls) for c, ls in zip(self.clients, xclp.transduction_, strict=True)}
+
+    def explain(self, found: Mapping[str, list[str]]) -> int:
+        """Require that some clients in the graph and in the sums explain labels; count these."""
+        for present in sessions.subsets(self.clients):
+            for contributors in sessions.subsets(present):
+                if {*found} <= {*present}:
+                    expected = self.labels_of(present, contributors)
+                    if all(expected[c] == labels for c, labels in found.items()):
+                        return len(found)
+        raise AssertionError(f"nothing explains {found}")
+
+    def start(self, party: str, *options: str, death: Death | None = None) -> Any:
+        """Start a party as `xclp serve` or `xclp join` does, with a log."""
+        command = "serve" if party == SERVER else "join"
+        arguments = [command, str(self.file(party)), "--log", str(self.events_file(party))]
+        arguments += ["--state", str(self.state(party))]
+        arguments += ["--key-file", str(self.folder / "log.key"), *options]
+        process = _context.Process(
+            target=_main, args=(arguments, str(self.folder / f"{party}.out"), death)
+        )
+        process.start()
+        self.processes[party] = process
+        return process
+
+    def serve(self, *options: str, death: Death | None = None) -> None:
+        """Start the server, and tell its port to the clients' files."""
+        self.start(SERVER, *options, death=death)
+        if not self.port:
+            self.port = self.wait_for(SERVER, "listening")["port"]
+            self.edit(SERVER, "localhost:0", f"localhost:{self.port}")
+            for name in self.clients:
+                self.edit(name, "localhost:0", f"localhost:{self.port}")
+
+    def state(self, party: str) -> Path:
+        return self.folder / f"{party}.log"
+
+    def events_file(self, party: str) -> Path:
+        return self.folder / f"{party}.jsonl"
+
+    def events(self, party: str) -> list[dict[str, Any]]:
+        file = self.events_file(party)
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def wait_for(self, party: str, event: str) -> dict[str, Any]:
+        while True:
+            for found in self.events(party):
+                if found["event"] == event:
+                    return found
+            assert self.processes[party].is_alive(), self.output(party)
+            time.sleep(0.01)
+
+    def output(self, party: str) -> str:
+        return (self.folder / f"{party}.out").read_text()
+
+    def exit_code(self, party: str, timeout: float = 60) -> int:
+        process = self.processes[party]
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+            raise AssertionError(f"{party} does not end:\n{self.output(party)}")
+        return int(process.exitcode)
+
+    def finish(self, timeout: float = 60) -> dict[str, int]:
+        """Wait for all processes and return their exit codes."""
+        return {party: self.exit_code(party, timeout) for party in self.processes}
+
+    def labels(self, party: str) -> list[str] | None:
+        """What is in a client's file of results."""
+        file = self.folder / "results" / f"{party}.csv"
+        if not file.exists():
+            return None
+        return [line.split(",")[1] for line in file.read_text().splitlines()[1:]]
+
+
+TLS = {"certificate": "pem", "key": "key"}
+
+
+def random_kills(folder: Path, certificates: Path, seed: int) -> str:
+    """Run one federation under a random schedule of kills and restarts; say how it ended.
+
+    Any party may be killed, up to three times, and is started again with its log after a moment,
+    most of the time. Whoever has labels must have those of the simulation.
+    """
+    chance = random.Random(seed)
+    federation = Federation(folder, clients=3, rows=4, certificates=certificates, seed=seed)
+    parties = [SERVER, *federation.clients]
+    deaths = {party: chance.choice([0, 0, 1, 1, 2]) for party in parties}
+    stays_dead = chance.choice(federation.clients) if chance.random() < 0.3 else None
+
+    def death(party: str) -> Death | None:
+        return Death(chance.randint(1, 25)) if deaths[party] else None
+
+    federation.serve(death=None)
+    if deaths[SERVER]:
+        deaths[SERVER] -= 1
+        federation.processes[SERVER].kill()
+        federation.processes[SERVER].join()
+        federation.serve(death=death(SERVER))
+    for party in federation.clients:
+        federation.start(party, death=death(party))
+    restarts = 0
+    running = set(parties)
+    end = time.monotonic() + 60
+    while running:
+        assert time.monotonic() < end, f"seed {seed}: {running} do not end"
+        time.sleep(0.01)
+        for party in list(running):
+            code = federation.processes[party].exitcode
+            if code == -signal.SIGKILL and party != stays_dead:
+                deaths[party] = max(deaths[party] - 1, 0)
+                restarts += 1
+                start = federation.serve if party == SERVER else None
+                if start is None:
+                    federation.start(party, death=death(party))
+                else:
+                    start(death=death(party))
+            elif code is not None:
+                running.discard(party)
+    found = {c: federation.labels(c) for c in federation.clients}
+    return (
+        f"{federation.explain({c: ls for c, ls in found.items() if ls is not None})} of "
+        f"{len(found)} have labels, {'some' if restarts else 'no'} restarts"
+    )

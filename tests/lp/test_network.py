@@ -1,0 +1,137 @@
+"""Federations of real processes over TLS, some of which are killed."""
+
+import re
+import socket
+import threading
+
+import pytest
+from network_processes import CLASSES, SERVER, Death, Federation, random_kills
+
+from xclp_crypto.transport.tls import make_authority
+
+
+class Tap:
+    """A relay that records what passes, in both directions."""
+
+    def __init__(self, port):
+        self.target = port
+        self.listener = socket.create_server(("localhost", 0))
+        self.port = self.listener.getsockname()[1]
+        self.recorded = []
+        self.threads = [threading.Thread(target=self.accept, daemon=True)]
+        self.threads[0].start()
+        self.sockets = [self.listener]
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("localhost", self.target))
+            self.sockets += [near, far]
+            for pair in ((near, far), (far, near)):
+                self.threads.append(threading.Thread(target=self.copy, args=pair, daemon=True))
+                self.threads[-1].start()
+
+    def copy(self, source, sink):
+        record = bytearray()
+        self.recorded.append(record)
+        try:
+            while data := source.recv(1 << 16):
+                record += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.threads[0].join()
+        for sock in self.sockets:
+            sock.close()
+        for thread in self.threads:
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("network") / "certs"
+    make_authority(folder, [f"hospital-{i}" for i in range(4)], ["localhost"])
+    return folder
+
+
+@pytest.mark.parametrize("hamming", ["masked", "rlwe"])
+def test_labels_are_those_of_the_simulation_and_nothing_travels_in_the_clear(
+    tmp_path, certificates, hamming
+):
+    federation = Federation(tmp_path, certificates=certificates, hamming=hamming)
+    federation.serve()
+    tap = Tap(federation.port)
+    for name in federation.clients:
+        federation.edit(name, f"localhost:{federation.port}", f"localhost:{tap.port}")
+        federation.start(name)
+    assert set(federation.finish().values()) == {0}, federation.output(SERVER)
+    tap.close()
+    assert {c: federation.labels(c) for c in federation.clients} == federation.simulated()
+    assert not any(federation.state(party).exists() for party in (SERVER, *federation.clients))
+    # Both directions of four connections, with the bytes of the metered messages in them.
+    traffic = b"".join(map(bytes, tap.recorded))
+    assert len(tap.recorded) == 8
+    assert len(traffic) > 20_000
+    secrets = [x.tobytes()[:16] for x in federation.Xs]
+    names = [*CLASSES, *federation.clients, "XCLP-NET", "hospital"]
+    for text in [*secrets, *(name.encode() for name in names)]:
+        assert text not in traffic
+    steps = [e["step"] for e in federation.events("hospital-0") if e["event"] == "step"]
+    assert [s for s in steps if s in ("hamming", "row sums")] == ["hamming", "row sums"]
+    assert re.search(r"hamming …\n.*row sums …\n", federation.output(SERVER), re.DOTALL)
+    events = "".join(federation.events_file(p).read_text() for p in (SERVER, *federation.clients))
+    assert "barn owl" not in events
+
+
+def test_one_killed_during_the_hamming_step_is_left_out(tmp_path, certificates):
+    federation = Federation(tmp_path, certificates=certificates, hamming="masked")
+    federation.serve()
+    for name in federation.clients:
+        last = name == federation.clients[-1]
+        federation.start(name, death=Death(1, "hamming") if last else None)
+    codes = federation.finish()
+    assert list(codes.values()) == [0, 0, 0, 0, -9]
+    present = federation.clients[:3]
+    assert {c: federation.labels(c) for c in present} == federation.labels_of(present, present)
+    assert "hospital-3" in federation.output(SERVER)
+    given_up = [e for e in federation.events(SERVER) if e["event"] == "given up"]
+    assert [(e["step"], e["without"]) for e in given_up][:1] == [("hamming", ["hospital-3"])]
+
+
+@pytest.mark.parametrize("hamming", ["masked", "rlwe"])
+def test_one_killed_and_started_again_during_the_row_sums_gets_its_labels(
+    tmp_path, certificates, hamming
+):
+    federation = Federation(tmp_path, certificates=certificates, hamming=hamming)
+    federation.serve()
+    for name in federation.clients:
+        last = name == federation.clients[-1]
+        federation.start(name, death=Death(3, "row sums") if last else None)
+    assert federation.exit_code("hospital-3") == -9
+    federation.start("hospital-3")
+    assert set(federation.finish().values()) == {0}, federation.output("hospital-3")
+    found = {c: federation.labels(c) for c in federation.clients}
+    assert federation.explain(found) == 4
+
+
+def test_a_server_that_is_killed_and_started_again_goes_on(tmp_path, certificates):
+    federation = Federation(tmp_path, certificates=certificates)
+    federation.serve(death=Death(2, "row sums"))
+    for name in federation.clients:
+        federation.start(name)
+    assert federation.exit_code(SERVER) == -9
+    federation.serve()
+    assert set(federation.finish().values()) == {0}, federation.output(SERVER)
+    assert {c: federation.labels(c) for c in federation.clients} == federation.simulated()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_kills_and_restarts(tmp_path, certificates, seed):
+    assert "have labels" in random_kills(tmp_path, certificates, seed)
