@@ -17,12 +17,12 @@ SERVER = "server"
 
 def authority(folder, clients, hosts=("localhost", "127.0.0.1")):
     make_authority(folder, clients, hosts)
-    return lambda name: tls_context(
-        folder / "authority.pem",
-        folder / f"{name}.pem",
-        folder / f"{name}.key",
-        server=name == SERVER,
-    )
+
+    def context(name, server=None):
+        files = [folder / f for f in ("authority.pem", f"{name}.pem", f"{name}.key")]
+        return tls_context(*files, server=name == SERVER if server is None else server)
+
+    return context
 
 
 class Federation:

@@ -243,7 +243,8 @@ class _Connection:
             self._writer.write(_HEAD.pack(sum(map(len, parts)), kind))
             for part in parts:
                 self._writer.write(part)
-            await asyncio.wait_for(self._writer.drain(), self._silence)
+            async with asyncio.timeout(self._silence):
+                await self._writer.drain()
 
     async def read(self) -> tuple[int, bytes]:
         """Return the next frame.
@@ -252,13 +253,15 @@ class _Connection:
             OSError, EOFError, TimeoutError: the connection broke, ended, or was silent.
             VersionMismatch: what came is no frame.
         """
-        head = await asyncio.wait_for(self._reader.readexactly(_HEAD.size), self._silence)
+        async with asyncio.timeout(self._silence):
+            head = await self._reader.readexactly(_HEAD.size)
         length, kind = _HEAD.unpack(head)
         if length > _MAX_FRAME or not HELLO <= kind <= END:
             raise VersionMismatch(
                 "what answers there sends no frames of this protocol; check address and version"
             )
-        body = await asyncio.wait_for(self._reader.readexactly(length), self._silence)
+        async with asyncio.timeout(self._silence):
+            body = await self._reader.readexactly(length)
         self.heard = monotonic()
         return kind, body
 
@@ -274,7 +277,8 @@ class _Connection:
         """Close, and wait a little until what was written has left."""
         self._writer.close()
         with suppress(OSError, EOFError, TimeoutError):
-            await asyncio.wait_for(self._writer.wait_closed(), min(self._silence, FINISH_SECONDS))
+            async with asyncio.timeout(min(self._silence, FINISH_SECONDS)):
+                await self._writer.wait_closed()
         self._writer.transport.abort()
 
 
@@ -329,6 +333,10 @@ class _Party:
         """Tell `sender` that this role has taken `count` of its messages."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """End the thread of the role when it has nothing to do."""
+        self._worker.shutdown(wait=False)
+
     async def drive(self) -> None:
         """Run the role to its end.
 
@@ -336,28 +344,25 @@ class _Party:
             XclpError: what the role cannot go on after, such as a full disk; not what it ends in.
         """
         step = ""
-        try:
-            await self._flush()  # what a rebuilt role has sent before
-            while not self.role.ended:
-                if self.failure is not None:
-                    raise self.failure
-                if self.role.step != step:
-                    step = self.role.step
-                    _logger.info("step", extra={"party": self.me, "step": step})
+        await self._flush()  # what a rebuilt role has sent before
+        while not self.role.ended:
+            if self.failure is not None:
+                raise self.failure
+            if self.role.step != step:
+                step = self.role.step
+                _logger.info("step", extra={"party": self.me, "step": step})
+            if self.role.ready:
+                await self.in_thread(self.role.advance)
+                self.progress += 1
                 if self.role.ready:
-                    await self.in_thread(self.role.advance)
-                    self.progress += 1
-                    if self.role.ready:
-                        await self._flush()
-                        await self._let_leave()
-                elif not await self._feed():
                     await self._flush()
-                    await self._wait()
-                    continue
-                self.waiting_since = monotonic()
-            await self._flush()
-        finally:
-            self._worker.shutdown(wait=False)
+                    await self._let_leave()
+            elif not await self._feed():
+                await self._flush()
+                await self._wait()
+                continue
+            self.waiting_since = monotonic()
+        await self._flush()
 
     async def _feed(self) -> bool:
         """Give the role what it waits for and what is here; return whether there was any."""
@@ -386,8 +391,13 @@ class _Party:
         self.wake.clear()
         if any(self.inboxes[sender].complete for sender in waiting.missing):
             return
+        await self.woken()
+
+    async def woken(self) -> None:
+        """Wait until something happens, or it is time to look at the clock."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self.wake.wait(), self.limits.beat / 2)
+            async with asyncio.timeout(self.limits.beat / 2):
+                await self.wake.wait()
 
     async def _flush(self) -> None:
         """Let leave what the role has sent, and acknowledge what it has taken, in this order."""
@@ -715,8 +725,7 @@ class _Server(_Party):
         while any(not c.ended and not self.expired(n) for n, c in self.clients.items()):
             self.wake.clear()
             await self.acknowledge_rest()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.wake.wait(), self.limits.beat / 2)
+            await self.woken()
 
     async def end(self, error: XclpError | None) -> None:
         """Tell everybody that the session is over."""
@@ -814,6 +823,7 @@ async def _serve(
     finally:  # after anything else the clients wait: the server may be rebuilt from its log
         listener.close()
         await _cancel([watch])
+        server.close()
     return result
 
 
@@ -882,6 +892,11 @@ class _ClientParty(_Party):
             if not self.over:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self.limits.beat)
+        self.over = True
+        self.wake.set()
+
+    def left(self, staying: asyncio.Task[None]) -> None:
+        """Notice that `stay` has ended, in whatever way."""
         self.over = True
         self.wake.set()
 
@@ -957,8 +972,7 @@ class _ClientParty(_Party):
         ):
             self.wake.clear()
             await self.acknowledge_rest()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.wake.wait(), self.limits.beat / 2)
+            await self.woken()
         if self.connection is not None:
             with suppress(*_BROKEN):
                 await self.connection.send(BYE, bytes([self.failure is None]))
@@ -1006,9 +1020,10 @@ async def _connect(address: tuple[str, int], tls: ssl.SSLContext, limits: Limits
     """
     host, port = address
     try:
-        reader, writer = await asyncio.wait_for(
-            asyncio.open_connection(host, port, ssl=tls, server_hostname=host), limits.grace
-        )
+        async with asyncio.timeout(limits.grace):
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=tls, server_hostname=host
+            )
     except _BROKEN as error:
         raise connection_error(error, f"{host}:{port}") from None
     return _Connection(reader, writer, limits.grace)
@@ -1055,10 +1070,13 @@ async def _join(
     party = _ClientParty(role, clients, server, agreement, limits)
 
     staying = asyncio.create_task(party.stay(lambda: _connect(address, tls, limits)))
+    staying.add_done_callback(party.left)
     try:
         await party.drive()
         result = role.result()
         await party.finish()
+        if staying.done():
+            staying.result()
         return result
     except XclpError as error:
         party.failure = party.failure or error
@@ -1066,6 +1084,7 @@ async def _join(
         raise party.failure from None
     finally:
         await _cancel([staying])
+        party.close()
 
 
 def check(

@@ -1,0 +1,537 @@
+import socket
+import ssl
+import struct
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+import network_runs as runs
+import protocol_runs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from network_runs import SERVER, Federation
+
+from xclp_crypto.errors import (
+    AddressInUse,
+    CertificateRefused,
+    DataError,
+    FaultyPeer,
+    LogError,
+    ParameterError,
+    ProtocolError,
+    Stalled,
+    TooFewParties,
+    Unreachable,
+    VersionMismatch,
+    WrongServer,
+    XclpError,
+)
+from xclp_crypto.params import Agreement
+from xclp_crypto.testing import run
+from xclp_crypto.transport import network
+from xclp_crypto.transport.network import Limits, _Inbox, _Outbox
+from xclp_crypto.transport.replay import Outgoing
+from xclp_crypto.wire import Message
+
+
+@dataclass(frozen=True, repr=False)
+class Blob(Message):
+    """Any number of bytes, for tests of what carries them."""
+
+    TAG = 0xFF51
+    data: bytes
+
+    @staticmethod
+    def size(*, n):
+        return n
+
+    def write(self, out):
+        out.raw(self.data)
+
+    @classmethod
+    def read(cls, data, *, n):
+        return cls(data.raw(n))
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    return runs.authority(tmp_path_factory.mktemp("tls") / "certs", ["a", "b", "c", "d"])
+
+
+@pytest.fixture(scope="module")
+def strangers(tmp_path_factory):
+    """Certificates of another authority, and of another host."""
+    return runs.authority(tmp_path_factory.mktemp("tls") / "certs", ["a", "b"], ["example.org"])
+
+
+def seedless(make):
+    return {name: lambda io, rng, name=name: make()[name](io) for name in make()}
+
+
+# Pieces of messages
+
+
+class Nothing:
+    def set(self):
+        pass
+
+
+@given(st.data())
+def test_every_message_arrives_once_and_in_order_whatever_breaks(data):
+    """Pieces that are lost with the connection, doubled or late do no harm."""
+    payloads = data.draw(st.lists(st.binary(max_size=9), max_size=5))
+    window = data.draw(st.integers(1, 20))
+    outbox, inbox = _Outbox("b", window, Nothing()), _Inbox(0)
+    wire, got, fed = deque(), [], 0
+    for number, payload in enumerate(payloads):
+        outbox.put(Outgoing("b", number, payload, 1, False))
+    outbox.resume(0)
+    for step in range(1000):
+        what = data.draw(st.sampled_from(["send", "carry", "take", "break"])) if step < 60 else ""
+        if what == "break":  # some of what is on the way arrives after all
+            for _ in range(data.draw(st.integers(0, len(wire)))):
+                inbox.add(*wire.popleft())
+            wire.clear()
+            outbox.resume(fed)
+        if what in ("send", "") and (piece := outbox.piece()) is not None:
+            message, offset, part = piece
+            wire.append((message.number, 1, len(message.payload), offset, memoryview(bytes(part))))
+        if what in ("carry", "") and wire:
+            inbox.add(*wire.popleft())
+        if what in ("take", "") and inbox.complete:
+            got.append(inbox.complete.popleft()[0])
+            fed += 1
+            outbox.acknowledge(fed)
+        flying = [len(m[4]) for m in wire]
+        assert sum(flying) <= max(window, *map(len, payloads), 0) + max(flying, default=0)
+        if len(got) == len(payloads):
+            break
+    assert got == payloads
+    assert outbox.bytes == 0
+
+
+def test_what_a_receiver_has_that_was_never_sent_is_noticed():
+    outbox = _Outbox("b", 10, Nothing())
+    with pytest.raises(LogError, match="b has 1 messages of this party, which has sent 0"):
+        outbox.resume(1)
+
+
+# Runs
+
+
+@pytest.mark.parametrize("protocol", ["sum", "shade"])
+def test_protocols_give_what_the_simulation_gives(tls, protocol):
+    make = {
+        "sum": protocol_runs.secure_sum({c: [1, 2, 3] for c in "abc"}, fraction_bits=0),
+        "shade": protocol_runs.hamming("shade", {c: [[0, 1, 1, 0]] for c in "abc"}),
+    }[protocol]
+    federation = Federation(seedless(make), tls).serve()
+    for name in "abc":
+        federation.join(name)
+    found = federation.results()
+    expected = run(make)
+    assert not [e for e in found.values() if isinstance(e, Exception)]
+    if protocol == "sum":
+        assert found[SERVER].total.tolist() == [3, 6, 9]
+    else:
+        assert found[SERVER].matrix.tolist() == expected.results[SERVER].matrix.tolist()
+    costs = [role.cost for role in federation.durable.values()]
+    assert sum(c.total_bytes for c in costs) == expected.cost.total_bytes
+    assert max(c.rounds for c in costs) == expected.cost.rounds
+
+
+def exchange(sizes):
+    """Clients a and b send each other, and the server, messages of these sizes."""
+
+    def role(me, peers):
+        async def talk(io, rng):
+            for n in sizes:
+                await io.send(peers, Blob(me.encode() * n))
+            for n in sizes:
+                for peer in peers:
+                    assert (await io.recv(Blob, peer, n=n)).data == peer[:1].encode() * n
+            return "done"
+
+        return talk
+
+    everybody = ("a", "b", SERVER)
+    return {me: role(me[:1], tuple(p for p in everybody if p != me)) for me in everybody}
+
+
+def test_large_messages_pass_in_pieces(tls, monkeypatch):
+    limits = Limits(join=5, grace=4, deadline=20, window=100_000)
+    found = runs.run(exchange([0, 1, 1_000_000, 300_000, 5]), tls, limits=limits)
+    assert set(found.values()) == {"done"}, found
+
+
+def test_a_message_that_is_too_long_is_refused_before_it_is_read(tls):
+    limits = Limits(join=5, grace=1, deadline=20, max_message=1000)
+    found = runs.run(exchange([2000]), tls, limits=limits)
+    assert all(isinstance(error, XclpError) for error in found.values())
+    assert any("2002 bytes, and at most 1000 are taken" in str(e) for e in found.values())
+
+
+class Breaking:
+    """A relay that breaks each connection after so many bytes, and may go silent instead."""
+
+    def __init__(self, port, bytes_before):
+        self.target, self.limits = port, deque(bytes_before)
+        self.listener = socket.create_server(("localhost", 0))
+        self.port = self.listener.getsockname()[1]
+        self.sockets = [self.listener]
+        self.breaks = 0
+        self.threads = [threading.Thread(target=self.accept)]
+        self.threads[0].start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("localhost", self.target))
+            left = [self.limits.popleft() if self.limits else 1 << 40]
+            self.sockets += [near, far]
+            for pair in ((near, far), (far, near)):
+                self.threads.append(threading.Thread(target=self.copy, args=(*pair, left)))
+                self.threads[-1].start()
+
+    def copy(self, source, sink, left):
+        try:
+            while data := source.recv(1 << 14):
+                sink.sendall(data[: left[0]])
+                left[0] -= len(data)
+                if left[0] <= 0:
+                    self.breaks += 1
+                    break
+            for sock in (source, sink):
+                sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.threads[0].join()
+        for sock in self.sockets:
+            sock.close()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_connections_that_break_again_and_again_lose_nothing(tls):
+    federation = Federation(exchange([10, 200_000, 50_000]), tls).serve()
+    relay = Breaking(federation.port, [6000, 60_000, 3000, 20_000, 150_000, 9000, 40_000])
+    for name in "ab":
+        federation.join(name, port=relay.port)
+    found = federation.results()
+    relay.close()
+    assert set(found.values()) == {"done"}, found
+    assert relay.breaks >= 5
+
+
+# Who is given up
+
+
+async def waits_for_the_server(io, rng):
+    await io.recv(Blob, SERVER, n=1)
+
+
+def gathering(at_least=1):
+    async def server(io, rng):
+        return sorted(await io.gather(Blob, ("a", "b"), at_least, n=1))
+
+    async def client(io, rng):
+        await io.send(SERVER, Blob(b"x"))
+        return "sent"
+
+    return {"a": client, "b": client, SERVER: server}
+
+
+def test_a_client_that_never_comes_is_left_out(tls):
+    federation = Federation(gathering(), tls, limits=Limits(join=3, grace=1)).serve()
+    federation.join("a")
+    assert federation.results() == {SERVER: ["a"], "a": "sent"}
+
+
+def test_too_few_clients_end_the_session_for_all(tls):
+    federation = Federation(gathering(2), tls, limits=Limits(join=0.5, grace=1)).serve()
+    federation.join("a")
+    found = federation.results()
+    assert isinstance(found[SERVER], TooFewParties)
+    assert found["a"] == "sent" or "the server ended the session" in str(found["a"])
+
+
+def test_a_client_that_computes_without_end_is_left_out(tls):
+    leave = threading.Event()
+
+    async def stuck(io, rng):
+        await io.compute(leave.wait)
+        return "late"
+
+    roles = gathering() | {"b": stuck}
+    federation = Federation(roles, tls, limits=Limits(join=5, grace=2, deadline=0.6)).serve()
+    federation.join("a")
+    federation.join("b")
+    assert federation.futures[SERVER].result(30) == ["a"]
+    leave.set()
+    assert federation.results()["b"] == "late"
+
+
+def test_a_client_that_is_silent_is_left_out(tls):
+    """Its connection stays, and nothing comes: a machine that lost its power."""
+    federation = Federation(gathering(), tls, limits=Limits(join=5, grace=0.6)).serve()
+    with (
+        socket.create_connection(("localhost", federation.port)) as plain,
+        tls("b").wrap_socket(plain, server_hostname="localhost") as silent,
+    ):
+        silent.sendall(frame(network.HELLO, hello()))
+        assert silent.recv(5)
+        federation.join("a")
+        assert federation.results() == {SERVER: ["a"], "a": "sent"}
+
+
+def test_clients_hear_of_a_client_that_is_given_up(tls):
+    async def waits(io, rng):
+        await io.recv(Blob, "b", n=1)
+
+    async def server(io, rng):
+        return sorted(await io.gather(Blob, ("a",), 0, n=1))
+
+    roles = {"a": waits, "b": waits, SERVER: server}
+    federation = Federation(roles, tls, limits=Limits(join=0.5, grace=2)).serve()
+    federation.join("a")
+    found = federation.results()
+    assert isinstance(found["a"], Stalled)
+    assert "no Blob from b" in str(found["a"])
+
+
+def test_what_the_server_fails_with_is_told(tls):
+    async def fails(io, rng):
+        await io.gather(Blob, ("a", "b"), n=1)
+        raise DataError("client 'a' has 5 features, 'b' has 6")
+
+    async def client(io, rng):
+        await io.send(SERVER, Blob(b"x"))
+        await io.recv(Blob, SERVER, n=1)
+
+    found = runs.run({"a": client, "b": client, SERVER: fails}, tls)
+    for name in "ab":
+        assert isinstance(found[name], DataError)
+        assert str(found[name]) == (
+            "the server ended the session: client 'a' has 5 features, 'b' has 6"
+        )
+
+
+# Logs
+
+
+def speak(port, context, sent, words):
+    """Send bytes over TLS and read until these words come."""
+    with (
+        socket.create_connection(("localhost", port)) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as sock,
+    ):
+        sock.sendall(sent)
+        answer = b""
+        while words not in answer:
+            got = sock.recv(4096)
+            assert got, answer
+            answer += got
+
+
+def test_a_client_that_lost_its_log_is_refused(tls):
+    federation = Federation(gathering(2), tls, limits=Limits(join=60, grace=5)).serve()
+    assert federation.join("a").result(20) == "sent"
+    speak(federation.port, tls("a"), frame(network.HELLO, hello()), b"already taken part")
+    federation.join("b")
+    assert federation.results() == {SERVER: ["a", "b"], "a": "sent", "b": "sent"}
+
+
+def test_a_server_that_was_started_anew_is_another_session(tls):
+    roles = gathering(0) | {"a": waits_for_the_server}
+    federation = Federation(roles, tls, limits=Limits(join=1, grace=2)).serve()
+    role = federation.role("a")
+    role.keep(b"another session!")
+    with pytest.raises(LogError, match="another session than the one that the server runs"):
+        network.join(
+            role,
+            ("a", "b"),
+            SERVER,
+            runs.AGREEMENT,
+            ("localhost", federation.port),
+            tls("a"),
+            limits=Limits(grace=1),
+        )
+    assert federation.results() == {SERVER: []}
+
+
+# Errors at the door
+
+
+def frame(kind, body):
+    return struct.pack(">IB", len(body), kind) + body
+
+
+def hello(version=network.VERSION, agreement=runs.AGREEMENT, magic=network.MAGIC):
+    return struct.pack(">8sHB16s", magic, version, 0, bytes(16)) + agreement.encode()
+
+
+@pytest.fixture(scope="module")
+def serving(tls):
+    """A server that runs for all of these tests; clients a and b never come."""
+    federation = Federation(gathering(0), tls, limits=Limits(join=60, grace=1)).serve()
+    yield federation
+    for name in "ab":
+        federation.join(name)
+    assert federation.results() == {SERVER: ["a", "b"], "a": "sent", "b": "sent"}
+
+
+def check(serving, tls, *, host="localhost", port=None, agreement=runs.AGREEMENT):
+    address = (host, port or serving.port)
+    return network.check(agreement, address, tls, limits=Limits(grace=2))
+
+
+def test_a_client_that_fits_is_accepted(serving, tls):
+    check(serving, tls("a"))
+
+
+def test_another_authority_is_refused_on_both_sides(serving, tls, strangers):
+    with pytest.raises(CertificateRefused, match=r"certificate of localhost:.* is refused: self-signed"):
+        check(serving, strangers("a"))
+    context = strangers("a")
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with pytest.raises(CertificateRefused, match="refuses this program's certificate"):
+        check(serving, context)
+
+
+def test_a_client_cannot_play_the_server(tls):
+    roles, limits = gathering(), Limits(join=0.5, grace=1)
+    federation = Federation(roles, lambda name: tls("b", server=True), limits=limits).serve()
+    with pytest.raises(CertificateRefused, match="unsuitable certificate purpose"):
+        check(federation, tls("a"))
+    assert isinstance(federation.results()[SERVER], TooFewParties)
+
+
+def test_a_server_of_another_name_is_refused(serving, tls, tmp_path):
+    other = runs.authority(tmp_path / "certs", ["a", "b"], ["example.org"])
+    federation = Federation(gathering(), other, limits=Limits(join=0.3, grace=1)).serve()
+    with pytest.raises(WrongServer, match=r"no certificate for 'localhost'; check the address"):
+        check(federation, other("a"))
+    assert isinstance(federation.results()[SERVER], TooFewParties)
+
+
+def test_who_is_not_invited_is_refused(serving, tls):
+    with pytest.raises(CertificateRefused, match="for 'd', who is none of the clients a, b"):
+        check(serving, tls("d"))
+
+
+def test_other_parameters_are_named(serving, tls):
+    with pytest.raises(ParameterError, match=r"all parties must agree on version \(here 2\)"):
+        check(serving, tls("a"), agreement=Agreement(version=2))
+    with pytest.raises(VersionMismatch, match="other parameters than this program"):
+        check(serving, tls("a"), agreement=Agreement(version=1, more=2))
+
+
+def test_nobody_there(tls):
+    with socket.create_server(("localhost", 0)) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(Unreachable, match=f"localhost:{port} cannot be reached"):
+        check(None, tls("a"), port=port)
+    with pytest.raises(Unreachable, match=r"there is no address for 'nowhere.invalid'"):
+        check(None, tls("a"), port=port, host="nowhere.invalid")
+    federation = Federation({"a": waits_for_the_server}, tls, limits=Limits(grace=0.3))
+    with pytest.raises(Unreachable, match=r"no connection to the server for 0.3 seconds"):
+        federation.join("a", port=port).result(10)
+    federation.pool.shutdown()
+
+
+def test_a_port_that_is_in_use(serving, tls):
+    taken = Federation(gathering(), tls)
+    with pytest.raises(AddressInUse, match=f"cannot listen on localhost:{serving.port}: it is in"):
+        taken.serve(serving.port).futures[SERVER].result()
+    taken.pool.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (frame(network.HELLO, hello(version=9)), b"version 1 and the client version 9"),
+        (frame(network.HELLO, hello(magic=b"GET / HT")), b"does not speak this protocol"),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"sends no frames of this protocol"),
+        (frame(network.HELLO, b"XCLP-NET"), b"has 8 bytes"),
+        (frame(network.DATA, bytes(40)), b"does not speak this protocol"),
+    ],
+)
+def test_the_server_refuses_what_does_not_speak_its_protocol(serving, tls, sent, words):
+    speak(serving.port, tls("a"), sent, words)
+    check(serving, tls("a"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (frame(network.WELCOME, struct.pack(">8sH16s", network.MAGIC, 9, bytes(16))), "version 9"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "sends no frames"),
+        (frame(network.END, b"\0"), "does not speak this protocol"),
+        (frame(network.WELCOME, b""), "frame of kind 2 has 0 bytes"),
+    ],
+)
+def test_a_client_refuses_what_does_not_speak_its_protocol(tls, answer, words):
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def serve():
+            plain, _ = listener.accept()
+            with tls(SERVER).wrap_socket(plain, server_side=True) as sock:
+                sock.recv(100)
+                sock.sendall(answer)
+                while sock.recv(1000):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(VersionMismatch, match=words):
+            check(None, tls("a"), port=listener.getsockname()[1])
+        thread.join()
+
+
+def test_a_server_without_tls_is_said(tls):
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def serve():
+            plain, _ = listener.accept()
+            with plain:
+                plain.recv(1000)
+                plain.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(VersionMismatch, match="does not speak TLS"):
+            check(None, tls("a"), port=listener.getsockname()[1])
+        thread.join()
+
+
+@pytest.mark.parametrize("name", ["join", "grace", "deadline", "window", "max_message"])
+@pytest.mark.parametrize("value", [0, -1, "5", True])
+def test_limits(name, value):
+    with pytest.raises(ParameterError, match=f"{name} must be a positive number"):
+        Limits(**{name: value})
+
+
+def test_a_client_cannot_speak_in_anothers_name(tls):
+    """It is cut off; nobody else notices."""
+    federation = Federation(gathering(0), tls, limits=Limits(join=2, grace=1)).serve()
+    data = struct.pack(">HHQIQQ", 1, 2, 0, 1, 1, 0) + b"x"
+    sent = frame(network.HELLO, hello()) + frame(network.DATA, data)
+    speak(federation.port, tls("a"), sent, b"in the name of another client")
+    federation.join("b")
+    assert federation.results() == {SERVER: ["b"], "b": "sent"}
+
+
+def test_errors_keep_their_type_on_the_way():
+    for error in (DataError("x"), ParameterError("x"), LogError("x"), FaultyPeer("a", "x")):
+        told = network._heard(network._told(error), "the server")
+        expected = ProtocolError if isinstance(error, FaultyPeer) else type(error)
+        assert type(told) is expected
+        assert str(told) == f"the server: {error}"
+    assert "\n" not in str(network._heard(b"\0one\ntwo", "b"))
