@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -225,15 +225,16 @@ def serve(
             label("server binding", agreement.encode()),
             progress,
         )
-        graph: Graph = network.serve(
-            durable,
-            loaded.clients,
-            agreement,
-            address,
-            loaded.tls,
-            limits=loaded.limits,
-            listening=listening,
-        )
+        with closing(durable):
+            graph: Graph = network.serve(
+                durable,
+                loaded.clients,
+                agreement,
+                address,
+                loaded.tls,
+                limits=loaded.limits,
+                listening=listening,
+            )
     for line in departure_lines(graph.departures):
         console.print(line, style="dim", highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(
@@ -244,7 +245,7 @@ def serve(
         highlight=False,
         soft_wrap=True,
     )
-    _forget(durable, state)
+    _forget(state)
 
 
 def join(
@@ -287,15 +288,16 @@ def join(
             loaded.binding(data),
             progress,
         )
-        prediction = network.join(
-            durable,
-            loaded.clients,
-            SERVER,
-            agreement,
-            loaded.address,
-            loaded.tls,
-            limits=loaded.limits,
-        )
+        with closing(durable):
+            prediction = network.join(
+                durable,
+                loaded.clients,
+                SERVER,
+                agreement,
+                loaded.address,
+                loaded.tls,
+                limits=loaded.limits,
+            )
     written = loaded.write(table, data, prediction, durable.cost)
     console.print(
         f"{count(len(written), 'file')} written to {loaded.output}",
@@ -304,12 +306,11 @@ def join(
         highlight=False,
         soft_wrap=True,
     )
-    _forget(durable, state)
+    _forget(state)
 
 
-def _forget(role: DurableRole, state: Path | None) -> None:
+def _forget(state: Path | None) -> None:
     """Remove the log of a role that has done everything: it holds what was secret."""
-    role.close()
     if state is not None:
         state.unlink()
 

@@ -4,6 +4,7 @@
 
     client                                              server
     TLS 1.3, both show certificates ◀─────────────────▶ its name is an invited client
+             ◀────────────── READY: version
     HELLO: version, which start of its role, digests ─▶ the same agreement?
              ◀────────────── WELCOME: which session, or REFUSED: why
     RESUME: how many messages it has, of each peer ───▶ ◀─── RESUME: the same; also of other clients
@@ -70,14 +71,15 @@ FINISH_SECONDS: Final = 2.0
 
 _HEAD = struct.Struct(">IB")
 _HELLO = struct.Struct(">8sHB16s")
-_WELCOME = struct.Struct(">8sH16s")
+_READY = struct.Struct(">8sH")
+_WELCOME = struct.Struct(">16s")
 _DATA = struct.Struct(">HHQIQQ")
 _COUNT = struct.Struct(">HHQ")
 _BEAT = struct.Struct(">BQ")
 _GONE = struct.Struct(">H")
 _MAX_FRAME = PIECE_BYTES + _DATA.size
 
-HELLO, WELCOME, REFUSED, RESUME, ACK, DATA, BEAT, GONE, BYE, END = range(1, 11)
+READY, HELLO, WELCOME, REFUSED, RESUME, ACK, DATA, BEAT, GONE, BYE, END = range(1, 12)
 
 _ERRORS: Final[tuple[type[XclpError], ...]] = (
     ProtocolError,
@@ -256,7 +258,7 @@ class _Connection:
         async with asyncio.timeout(self._silence):
             head = await self._reader.readexactly(_HEAD.size)
         length, kind = _HEAD.unpack(head)
-        if length > _MAX_FRAME or not HELLO <= kind <= END:
+        if length > _MAX_FRAME or not READY <= kind <= END:
             raise VersionMismatch(
                 "what answers there sends no frames of this protocol; check address and version"
             )
@@ -496,13 +498,20 @@ def _ends_of(frame: bytes, order: Sequence[str]) -> tuple[str, str]:
 
 
 def _require_sizes(kind: int, body: bytes) -> None:
-    exact = {RESUME: _COUNT.size, ACK: _COUNT.size, BEAT: _BEAT.size, GONE: _GONE.size, BYE: 1}
+    exact = {
+        READY: _READY.size,
+        WELCOME: _WELCOME.size,
+        RESUME: _COUNT.size,
+        ACK: _COUNT.size,
+        BEAT: _BEAT.size,
+        GONE: _GONE.size,
+        BYE: 1,
+    }
     least = {
         DATA: _DATA.size,
         END: 1 + (body[:1] == b"\1"),
         REFUSED: 1,
         HELLO: _HELLO.size,
-        WELCOME: _WELCOME.size,
     }
     if len(body) != exact.get(kind, len(body)) or len(body) < least.get(kind, 0):
         raise VersionMismatch(f"a frame of kind {kind} has {len(body)} bytes")
@@ -614,6 +623,9 @@ class _Server(_Party):
         return _told(error)
 
     async def _serve(self, connection: _Connection, name: str) -> None:
+        # The server speaks first: with TLS 1.3, a client whose certificate is refused hears of it
+        # only when it reads, and not at all if what it writes meanwhile breaks the connection.
+        await connection.send(READY, _READY.pack(MAGIC, VERSION))
         kind, body = await connection.read()
         if kind != HELLO or not body.startswith(MAGIC):
             raise VersionMismatch("what connected does not speak this protocol")
@@ -633,7 +645,7 @@ class _Server(_Party):
             self.agreement.require_same(body[_HELLO.size :], name)
         except FaultyPeer as error:
             raise _OtherAgreement(str(error)) from None
-        welcome = _WELCOME.pack(MAGIC, VERSION, self.role.instance)
+        welcome = _WELCOME.pack(self.role.instance)
         if dry:
             await connection.send(WELCOME, welcome)
             _logger.info("dry run", extra={"client": name})
@@ -988,6 +1000,16 @@ async def greet(
         ParameterError: its parameters are others; names the fields.
         XclpError: it refuses for another reason.
     """
+    kind, body = await connection.read()
+    if kind != READY or not body.startswith(MAGIC):
+        raise VersionMismatch("what answers does not speak this protocol; check the address")
+    _require_sizes(kind, body)
+    version = _READY.unpack(body)[1]
+    if version != VERSION:
+        raise VersionMismatch(
+            f"the server speaks version {version} and this program version {VERSION}; install the "
+            "same version of xclp"
+        )
     hello = _HELLO.pack(MAGIC, VERSION, dry, instance)
     await connection.send(HELLO, hello, agreement.encode())
     kind, body = await connection.read()
@@ -1004,12 +1026,9 @@ async def greet(
             raise ParameterError(error.reason) from None
     if kind == REFUSED:
         raise _heard(body, "the server refuses")
-    if kind != WELCOME or not body.startswith(MAGIC):
-        raise VersionMismatch("what answers does not speak this protocol; check the address")
-    _, version, session = _WELCOME.unpack(body)
-    if version != VERSION:
-        raise VersionMismatch(f"the server speaks version {version}, this program {VERSION}")
-    return bytes(session)
+    if kind != WELCOME:
+        raise VersionMismatch("the server does not greet as this protocol says")
+    return body
 
 
 async def _connect(address: tuple[str, int], tls: ssl.SSLContext, limits: Limits) -> _Connection:

@@ -1,0 +1,267 @@
+"""What `xclp certs`, `serve` and `join` say before a session begins, and when it cannot."""
+
+import json
+import stat
+import sys
+import threading
+
+import numpy as np
+import pytest
+from network_processes import CLASSES, SERVER, Federation
+
+from xclp_crypto.errors import DataError, ParameterError, StorageError
+from xclp_crypto.protocols.setup import SERVER as SERVER_NAME
+from xclp_crypto.transport import network
+from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.tls import make_authority
+from xclp_lp import cli
+from xclp_lp.network_file import load_client_file, load_server_file, parse_address
+from xclp_lp.session import server_role
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "certs"
+    make_authority(folder, ["hospital-0", "hospital-1"], ["localhost"])
+    return folder
+
+
+@pytest.fixture
+def federation(tmp_path, certificates):
+    return Federation(tmp_path, clients=2, certificates=certificates)
+
+
+def xclp(monkeypatch, capsys, *arguments):
+    """Run the command line; return the exit code and what it printed."""
+    monkeypatch.setattr(sys, "argv", ["xclp", *map(str, arguments)])
+    code = 0
+    try:
+        cli.main()
+    except SystemExit as stop:
+        code = stop.code or 0
+    printed = capsys.readouterr()
+    return code, printed.out + printed.err
+
+
+def start(federation, **limits):
+    """The server of the files, in a thread of this process."""
+    loaded = load_server_file(federation.file(SERVER))
+    ready = threading.Event()
+
+    async def role(io, rng):
+        return await server_role(io, loaded.params, loaded.clients, rng)
+
+    durable = DurableRole(SERVER_NAME, role, NoLog(), peers=loaded.clients)
+
+    def listening(port):
+        for name in federation.clients:
+            federation.edit(name, "localhost:0", f"localhost:{port}")
+        federation.port = port
+        ready.set()
+
+    failed = []
+
+    def serve():
+        try:
+            network.serve(
+                durable,
+                loaded.clients,
+                loaded.agreement(),
+                loaded.address,
+                loaded.tls,
+                limits=network.Limits(**limits),
+                listening=listening,
+            )
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    ready.wait()
+    return thread, failed
+
+
+def test_certs_makes_files_that_only_their_owner_reads(tmp_path, monkeypatch, capsys):
+    code, said = xclp(
+        monkeypatch, capsys, "certs", tmp_path / "c", "--clients", "north, south", "--host", "h.org"
+    )
+    assert (code, "7 files written" in said) == (0, True)
+    files = {f.name: stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / "c").iterdir()}
+    assert set(files) == {"authority.pem"} | {
+        f"{n}.{s}" for n in ("server", "north", "south") for s in ("pem", "key")
+    }
+    assert {files[f] for f in files if f.endswith(".key")} == {0o600}
+    code, said = xclp(monkeypatch, capsys, "certs", tmp_path / "c", "--clients", "north,south")
+    assert (code, "is there already; choose another folder" in said) == (2, True)
+    code, said = xclp(monkeypatch, capsys, "certs", tmp_path / "d", "--clients", "server,a")
+    assert (code, "none is 'server'" in said) == (2, True)
+    code, said = xclp(monkeypatch, capsys, "certs", tmp_path / "d", "--clients", "a/b")
+    assert (code, "cannot be the name" in said) == (2, True)
+
+
+def test_a_dry_run_compares_parameters_and_reads_no_data(federation, monkeypatch, capsys):
+    thread, failed = start(federation, join=4, grace=2)
+    for name in federation.clients:
+        (federation.folder / f"{name}.npy").unlink()
+    file = federation.file("hospital-0")
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert (code, "accepts this certificate and these parameters" in said) == (0, True)
+    federation.edit("hospital-0", "k = 2", "k = 3")
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert code == 2
+    assert "all parties must agree on k (here 3)" in said
+    federation.edit("hospital-0", "k = 3", "k = 2\ngamma = 2.0")
+    federation.edit("hospital-0", CLASSES[0], "eagle owl")
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert "must agree on classes (here ('eagle owl', " in said
+    assert "gamma (here 2.0)" in said
+    thread.join()
+    assert "0 of the parties answered" in str(failed[0])
+
+
+def test_data_of_another_shape_end_the_session_for_all(federation, monkeypatch, capsys):
+    np.save(federation.folder / "hospital-1.npy", np.ones((8, 3)))
+    thread, failed = start(federation, join=20, grace=5)
+    loaded = load_client_file(federation.file("hospital-1"))
+    other = threading.Thread(target=lambda: federation.start("hospital-1"))
+    other.start()
+    code, said = xclp(monkeypatch, capsys, "join", federation.file("hospital-0"))
+    assert code == 2
+    assert "client 'hospital-1' has 3 features, 'hospital-0' has 5; all must have" in said
+    assert federation.exit_code("hospital-1") == 2
+    thread.join()
+    other.join()
+    assert isinstance(failed[0], DataError)
+    assert not loaded.output.exists()
+
+
+def test_nobody_answers(federation, monkeypatch, capsys):
+    federation.edit("hospital-0", "localhost:0", "localhost:1")
+    file = federation.file("hospital-0")
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert (code, "localhost:1 cannot be reached" in said) == (3, True)
+
+
+def test_a_port_that_is_taken(federation, monkeypatch, capsys):
+    import socket
+
+    with socket.create_server(("localhost", 0)) as taken:
+        place = f"localhost:{taken.getsockname()[1]}"
+        file = federation.file(SERVER)
+        code, said = xclp(monkeypatch, capsys, "serve", file, "--listen", place)
+    assert code == 3
+    assert f"cannot listen on {place}: it is in use; choose another port" in said
+
+
+def test_logs_need_a_key(federation, monkeypatch, capsys, tmp_path):
+    file, state = federation.file(SERVER), tmp_path / "state"
+    monkeypatch.delenv("XCLP_LOG_KEY", raising=False)
+    code, said = xclp(monkeypatch, capsys, "serve", file, "--state", state)
+    assert (code, "needs a key that it is encrypted under" in said) == (2, True)
+    monkeypatch.setenv("XCLP_LOG_KEY", "short")
+    code, said = xclp(monkeypatch, capsys, "serve", file, "--state", state)
+    assert (code, "XCLP_LOG_KEY: the key of a log is 32 bytes or" in said) == (2, True)
+    code, said = xclp(monkeypatch, capsys, "serve", file, "--key-file", state)
+    assert (code, "name the log by --state" in said) == (2, True)
+    options = ("--state", state, "--key-file", tmp_path / "none")
+    code, said = xclp(monkeypatch, capsys, "serve", file, *options)
+    assert (code, "cannot be read" in said) == (2, True)
+    state.write_bytes(b"of something else entirely")
+    options = ("--state", state, "--key-file", tmp_path / "log.key")
+    code, said = xclp(monkeypatch, capsys, "serve", file, *options)
+    assert (code, "is no log of xclp" in said) == (2, True)
+
+
+def test_a_log_that_cannot_be_written(federation, monkeypatch, capsys, tmp_path):
+    file = federation.file(SERVER)
+    code, said = xclp(monkeypatch, capsys, "serve", file, "--log", tmp_path / "no" / "x")
+    assert (code, "cannot be written: No such file" in said) == (2, True)
+
+
+def test_results_on_a_full_disk(federation, monkeypatch):
+    loaded = load_client_file(federation.file("hospital-0"))
+    table, data = loaded.load()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("xclp_lp.network_file.write_table", full)
+    prediction = type("P", (), {})()
+    prediction.labels = np.zeros(8, dtype=np.int64)
+    prediction.confidence, prediction.distribution = np.ones(8), np.ones((8, 3))
+    with pytest.raises(StorageError, match=r"results cannot be written to .*No space left"):
+        loaded.write(table, data, prediction, None)
+    assert list(loaded.output.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("party", "old", "new", "words"),
+    [
+        (SERVER, "[server]", "[serve]", "unknown field 'serve'.*did you mean 'server'"),
+        (SERVER, "localhost:0", "localhost", "listen must be HOST:PORT, got 'localhost'"),
+        (SERVER, "listen =", "# listen =", r"\[server\]: listen is missing"),
+        (SERVER, "k = 2", "k = 0", r"\[parameters\]: k must be at least 1, got 0"),
+        (SERVER, "k = 2", "groups = 2", "unknown field 'groups'"),
+        (SERVER, "classes =", "# classes =", "classes is missing; nobody sees the labels of all"),
+        (SERVER, "grace = 4.0", "grace = 0", r"\[limits\]: grace must be a positive number, got 0"),
+        (SERVER, "server.pem", "hospital-0.pem", "server.key is not the key of"),
+        (SERVER, "server.key", "no.key", "no.key cannot be read: No such file"),
+        (SERVER, "server.pem", "server.key", "must be a certificate and its private key in PEM"),
+        (SERVER, "/authority.pem", "/server.key", "holds no certificate in PEM"),
+        ("hospital-0", 'name = "hospital-0"', 'name = "hospital-9"', "none of the clients hosp"),
+        ("hospital-0", "features =", "feature =", "unknown field 'feature'.*did you mean 'feat"),
+        ("hospital-0", 'features = "', '# "', r"\[client\]: features is missing"),
+        ("hospital-0", "[client]", "[server]\n[client]", "is the server's file; start it with"),
+        (SERVER, "[server]", "[client]\n[server]", "is a client's file; start it with xclp join"),
+        (SERVER, 'clients = ["hospital-0", ', "clients = [", "2 or more|at least"),
+        (SERVER, "clients = [", "clients = 5 # [", "clients must be a list of all clients' names"),
+    ],
+)
+def test_mistakes_in_files(federation, party, old, new, words):
+    federation.edit(party, old, new)
+    read = load_server_file if party == SERVER else load_client_file
+    with pytest.raises(ParameterError, match=f"(?s){words}"):
+        read(federation.file(party))
+
+
+def test_labels_and_columns_of_a_client(federation):
+    (federation.folder / "hospital-0-labels.csv").write_text("bird\npenguin\n" + "\n" * 7)
+    with pytest.raises(DataError, match="row 0: label 'penguin' is none of the classes"):
+        load_client_file(federation.file("hospital-0")).load()
+    (federation.folder / "hospital-0-labels.csv").write_text("bird\n" + "\n" * 8)
+    _, data = load_client_file(federation.file("hospital-0")).load()
+    assert data.codes.tolist() == [-1] * 8
+    federation.edit("hospital-0", "[parameters]", 'columns = ["x", "y"]\n[parameters]')
+    with pytest.raises(DataError, match="has 5 features, and 2 columns are agreed on"):
+        load_client_file(federation.file("hospital-0")).load()
+
+
+def test_columns_are_matched_by_name(federation):
+    for name, header in (("hospital-0", "y,x,bird"), ("hospital-1", "x,y,bird")):
+        (federation.folder / f"{name}.csv").write_text(f"{header}\n1,2,barn owl\n3,4,\n")
+        federation.edit(name, f'features = "{name}.npy"', f'features = "{name}.csv"')
+        federation.edit(name, f'labels = "{name}-labels.csv"\n', "")
+        federation.edit(name, "[parameters]", 'columns = ["x", "y"]\n[parameters]')
+    own = [load_client_file(federation.file(c)).load()[1].vectors for c in federation.clients]
+    assert own[0].tolist() == [[2, 1], [4, 3]]
+    assert own[1].tolist() == [[1, 2], [3, 4]]
+
+
+def test_addresses():
+    assert parse_address("[::1]:70", "x") == ("::1", 70)
+    assert parse_address("h.org:7878", "x") == ("h.org", 7878)
+    for text in ("h.org", ":7", "h:port", "h:70000", "h:-1"):
+        with pytest.raises(ParameterError, match="x must be HOST:PORT"):
+            parse_address(text, "x")
+
+
+def test_events_are_json_without_secrets(federation, tmp_path):
+    from logging import makeLogRecord
+
+    from xclp_lp.network_cli import JsonFormatter
+
+    record = makeLogRecord({"msg": "gone", "levelname": "WARNING", "client": "a"})
+    line = json.loads(JsonFormatter().format(record))
+    assert line.pop("time").endswith("+00:00")
+    assert line == {"level": "warning", "event": "gone", "client": "a"}
