@@ -50,6 +50,7 @@ from xclp_crypto.errors import (
     DataError,
     FaultyPeer,
     LogError,
+    NetworkError,
     ParameterError,
     ProtocolError,
     ReplayError,
@@ -623,8 +624,7 @@ class _Server(_Party):
         return _told(error)
 
     async def _serve(self, connection: _Connection, name: str) -> None:
-        # The server speaks first: with TLS 1.3, a client whose certificate is refused hears of it
-        # only when it reads, and not at all if what it writes meanwhile breaks the connection.
+        # The server speaks first, so that a client knows early whether its certificate is taken.
         await connection.send(READY, _READY.pack(MAGIC, VERSION))
         kind, body = await connection.read()
         if kind != HELLO or not body.startswith(MAGIC):
@@ -748,6 +748,10 @@ class _Server(_Party):
                 await client.connection.finish()
         if self.handlers:
             await asyncio.wait(self.handlers, timeout=FINISH_SECONDS)
+
+
+class _ClosedAtOnce(CertificateRefused):
+    """The server said nothing; it may also have been killed at that moment."""
 
 
 class _OtherAgreement(ProtocolError):
@@ -890,12 +894,13 @@ class _ClientParty(_Party):
                     last = max(last, connection.heard)
                     await connection.finish()
                 pause = self.limits.beat / 16
-            except (Unreachable, *_BROKEN) as error:
-                _logger.info("no connection", extra={"party": self.me, "reason": str(error)})
+            except (Unreachable, _ClosedAtOnce, *_BROKEN) as error:
+                reason = str(error) or type(error).__name__
+                _logger.info("no connection", extra={"party": self.me, "reason": reason})
                 if monotonic() - last > self.limits.grace:
-                    self.failure = Unreachable(
-                        f"no connection to the server for {self.limits.grace:g} seconds: "
-                        f"{str(error) or type(error).__name__}"
+                    kind = type(error) if isinstance(error, NetworkError) else Unreachable
+                    self.failure = kind(
+                        f"no connection to the server for {self.limits.grace:g} seconds: {reason}"
                     )
                     break
             except XclpError as error:
@@ -914,12 +919,7 @@ class _ClientParty(_Party):
 
     async def _use(self, connection: _Connection) -> None:
         """Greet the server, and exchange frames until the connection ends."""
-        try:
-            session = await greet(connection, self.agreement, self.role.instance, dry=False)
-        except (
-            ssl.SSLError
-        ) as error:  # with TLS 1.3, the server's refusal comes after the handshake
-            raise connection_error(error, "the server") from None
+        session = await greet(connection, self.agreement, self.role.instance, dry=False)
         if self.role.note not in (b"", session):
             raise LogError(
                 "the log of this client belongs to another session than the one that the server "
@@ -1000,7 +1000,16 @@ async def greet(
         ParameterError: its parameters are others; names the fields.
         XclpError: it refuses for another reason.
     """
-    kind, body = await connection.read()
+    try:
+        kind, body = await connection.read()
+    except _BROKEN:
+        # With TLS 1.3 the handshake is over for the client before the server has looked at its
+        # certificate, and asyncio closes the connection without sending OpenSSL's alert.
+        raise _ClosedAtOnce(
+            "the server closed the connection before it said anything: as a rule it refuses this "
+            "program's certificate, which must come from the server's authority and be valid "
+            "today; the server's log says more"
+        ) from None
     if kind != READY or not body.startswith(MAGIC):
         raise VersionMismatch("what answers does not speak this protocol; check the address")
     _require_sizes(kind, body)
