@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser faults lint docs dependencies package bench peers data clean
+.PHONY: demo test browser faults restarts lint docs dependencies package bench peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -28,6 +28,9 @@ browser: $(VENV)/.browser-installed
 
 faults: $(VENV)/.test-installed
 	$(BIN)/python -m tests.faults.run --schedules 10000
+
+restarts: $(VENV)/.test-installed
+	$(BIN)/python -m tests.faults.restarts --schedules 100
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .
