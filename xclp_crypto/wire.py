@@ -327,7 +327,7 @@ def decode_body(kind: type[M], data: bytes | memoryview, **dims: Any) -> M:
     return message
 
 
-def decode(kind: type[M], payload: bytes, **dims: Any) -> M:
+def decode(kind: type[M], payload: bytes | bytearray, **dims: Any) -> M:
     """Decode a message that must be of type `kind`; raises `DecodeError`."""
     if len(payload) < TAG_BYTES:
         raise DecodeError("a message shorter than its tag")
@@ -341,7 +341,7 @@ def tag_name(tag: int) -> str:
     return _registry[tag].__name__ if tag in _registry else f"unknown tag {tag:#06x}"
 
 
-def type_name(payload: bytes) -> str:
+def type_name(payload: bytes | bytearray) -> str:
     """Return the name of an encoded message's type, for reports; never raises."""
     name = tag_name(int.from_bytes(payload[:TAG_BYTES], "big"))
     if name == "Sealed":

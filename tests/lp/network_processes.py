@@ -279,6 +279,10 @@ def random_kills(folder: Path, certificates: Path, seed: int) -> str:
                     start(death=death(party))
             elif code is not None:
                 running.discard(party)
+    for party in parties:
+        said = federation.output(party)
+        assert "Traceback" not in said, said
+        assert federation.processes[party].exitcode in (0, 1, 3, -signal.SIGKILL), said
     found = {c: federation.labels(c) for c in federation.clients}
     return (
         f"{federation.explain({c: ls for c, ls in found.items() if ls is not None})} of "

@@ -239,7 +239,7 @@ class Log:
             "file, or begin a new session without it"
         )
 
-    def append(self, kind: int, *parts: bytes) -> None:
+    def append(self, kind: int, *parts: bytes | bytearray) -> None:
         """Append a record; it is safe only after `sync`.
 
         Args:
@@ -314,7 +314,7 @@ class NoLog(Log):
         """Return no records."""
         return iter(())
 
-    def append(self, kind: int, *parts: bytes) -> None:
+    def append(self, kind: int, *parts: bytes | bytearray) -> None:
         """See `Log.append`."""
 
     def sync(self) -> None:

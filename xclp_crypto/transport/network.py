@@ -203,30 +203,31 @@ class _Inbox:
     """Messages of one sender that the role has not taken."""
 
     def __init__(self, taken: int) -> None:
-        self.complete: deque[tuple[bytes, int]] = deque()
+        self.complete: deque[tuple[bytearray, int]] = deque()
         self.received = taken
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._begun: bytearray | None = None
+        self._filled = 0
 
-    def clear(self, taken: int) -> None:
+    def clear(self) -> None:
+        """Begin with the first message."""
         self.complete.clear()
-        self._parts, self._size, self.received = [], 0, taken
+        self.received, self._begun = 0, None
 
     def add(self, number: int, depth: int, size: int, offset: int, piece: memoryview) -> None:
         """Take a piece; one that was there already, or that comes after a gap, is left out."""
         if number != self.received:
             return
-        if offset == 0:
-            self._parts, self._size = [], 0
-        if offset != self._size or offset + len(piece) > size:
+        if offset == 0:  # in one place from the start, so that it is in memory once
+            self._begun, self._filled = bytearray(size), 0
+        message, end = self._begun, offset + len(piece)
+        if message is None or offset != self._filled or end > size or size != len(message):
             return
-        self._parts.append(bytes(piece))
-        self._size += len(piece)
-        if self._size == size:
-            payload = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-            self._parts, self._size = [], 0
+        message[offset:end] = piece
+        self._filled = end
+        if end == size:
+            self._begun = None
             self.received += 1
-            self.complete.append((payload, depth))
+            self.complete.append((message, depth))
 
 
 class _Connection:
@@ -657,7 +658,7 @@ class _Server(_Party):
                     f"{name} has already taken part in this session with another start of its "
                     "role; start it with its log, or begin a new session"
                 )
-            self.inboxes[name].clear(0)
+            self.inboxes[name].clear()
         if client.connection is not None:  # it came back before this end noticed that it had gone
             client.connection.close()
             await _cancel(client.tasks)  # or they would take pieces out of its outbox

@@ -215,7 +215,7 @@ class DurableRole(Driver):
         while self._ready:
             self.advance()
 
-    def feed(self, sender: str, payload: bytes, depth: int = 0) -> None:
+    def feed(self, sender: str, payload: bytes | bytearray, depth: int = 0) -> None:
         """Give the role a message; it is kept if the role does not wait for it yet.
 
         Messages of one sender come in their order, each once.
@@ -278,7 +278,7 @@ class DurableRole(Driver):
         self._close()
         self._log.close()
 
-    def _take(self, sender: str, payload: bytes, depth: int) -> None:
+    def _take(self, sender: str, payload: bytes | bytearray, depth: int) -> None:
         self.fed[sender] += 1
         self._put(sender, self.name, payload, depth)
 

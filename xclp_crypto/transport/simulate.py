@@ -160,7 +160,7 @@ class _Party:
 
         self.io = DriverIO(name, self.view if record else None, report)
         self.coroutine = role(self.io)
-        self.inbox: dict[str, deque[tuple[bytes, int]]] = {}
+        self.inbox: dict[str, deque[tuple[bytes | bytearray, int]]] = {}
         self.waiting: Receive | None = None
         self.missing: dict[str, None] = {}
         self.cut_off: Operation | None = None
@@ -169,7 +169,7 @@ class _Party:
         self.depth = 0
         self.operations = 0
 
-    def take(self, sender: str) -> tuple[bytes, int]:
+    def take(self, sender: str) -> tuple[bytes | bytearray, int]:
         """Return the next message of `sender`, which is there."""
         queue = self.inbox[sender]
         message = queue.popleft()
@@ -374,7 +374,7 @@ class Driver:
         """Hand a message to a party that does not run here; for drivers that know some."""
         raise ParameterError(f"{receiver} does not run here")
 
-    def _put(self, sender: str, receiver_name: str, payload: bytes, depth: int) -> None:
+    def _put(self, sender: str, receiver_name: str, payload: bytes | bytearray, depth: int) -> None:
         """Give a message to a party, which goes on if it waited for nothing else."""
         party = self._parties[receiver_name]
         wait = party.waiting
@@ -426,7 +426,7 @@ class Driver:
             return error
 
     def _decode(
-        self, party: _Party, wait: Receive, sender: str, payload: bytes, depth: int
+        self, party: _Party, wait: Receive, sender: str, payload: bytes | bytearray, depth: int
     ) -> Message:
         party.depth = max(party.depth, depth)
         started = perf_counter()
@@ -438,7 +438,12 @@ class Driver:
             self._count(party.step, "wire", party, started)
 
     def _hand_over(
-        self, party: _Party, wait: ReceiveEach, sender: str, payload: bytes, depth: int
+        self,
+        party: _Party,
+        wait: ReceiveEach,
+        sender: str,
+        payload: bytes | bytearray,
+        depth: int,
     ) -> XclpError | None:
         """Decode a message and let the receiver have it; return the error that this raised."""
         try:
