@@ -88,7 +88,10 @@ def test_every_message_arrives_once_and_in_order_whatever_breaks(data):
         outbox.put(Outgoing("b", number, payload, 1, False))
     outbox.resume(0)
     for step in range(1000):
-        what = data.draw(st.sampled_from(["send", "carry", "take", "break"])) if step < 60 else ""
+        actions = ["send", "carry", "take", "lose", "break"]
+        what = data.draw(st.sampled_from(actions)) if step < 60 else "break" if step == 60 else ""
+        if what == "lose" and wire:  # a relay whose receiver is away
+            wire.popleft()
         if what == "break":  # some of what is on the way arrives after all
             for _ in range(data.draw(st.integers(0, len(wire)))):
                 inbox.add(*wire.popleft())
