@@ -244,6 +244,8 @@ class _Connection:
     async def send(self, kind: int, *parts: bytes | memoryview) -> None:
         """Send a frame, and wait until the connection takes more."""
         async with self._turn:
+            if self._writer.is_closing():  # asyncio fails in other ways when TLS is gone
+                raise ConnectionResetError("the connection is closed")
             self._writer.write(_HEAD.pack(sum(map(len, parts)), kind))
             for part in parts:
                 self._writer.write(part)
