@@ -1,4 +1,4 @@
-"""The command line: ``xclp demo``, ``run``, ``plan``, ``experiment``, ``tables`` and ``bench``.
+"""The command line: ``xclp`` and one of ``demo run plan experiment ssl tables bench``.
 
 Those of several machines are in `xclp_lp.network_cli`.
 
@@ -430,6 +430,65 @@ def experiment(
 
 
 @app.command()
+def ssl(
+    config: Annotated[
+        Path, typer.Argument(help="A TOML file; examples/ssl has some, docs/federated-ssl.md more.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(help="Folder for the result file NAME.json and the files of runs, NAME/."),
+    ],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the runs that are in the folder.")
+    ] = False,
+    path: Annotated[
+        str | None, typer.Option(help="Where the data set's files are, if not where it looks.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Instead of the file's methods. May be repeated.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Run the seeds 0, 1, … so many.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the result; that of the file by default.")
+    ] = None,
+) -> None:
+    """Train networks on clients of which few have labels: the paper's Algorithm 2 and others.
+
+    Writes, for every method and seed, the metrics of each round (CSV) and a checkpoint from which
+    --resume goes on, and at the end one JSON file as `xclp experiment` does, for `xclp tables`.
+    Needs PyTorch (the extra "ssl"), and uses a GPU where there is one.
+    """
+    # Imported here because everything else works without PyTorch, which takes seconds to load.
+    from xclp_lp.ssl.run import run_study
+    from xclp_lp.ssl.study import read_study
+
+    given: dict[str, Any] = {}
+    if path is not None:
+        given["data"] = {"path": path}
+    if method:
+        given["methods"] = method
+    if seeds is not None:
+        given["seeds"] = list(range(seeds))
+    study = read_study(config, given)
+    file = out / f"{name or config.stem}.json"
+    _require_writable(file, "--out")
+    folder = file.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    with console.status("reading the data") as status:
+
+        def report(seed: int, method: str, done: int, total: int) -> None:
+            status.update(f"seed {seed}, {method}: round {done + 1} of {total}")
+            if done == 0 and not console.is_terminal:
+                _print_lines([f"seed {seed}, {method}: {count(total, 'round')} …"])
+
+        result = run_study(study, folder, resume=resume, report=report)
+    _write_json(file, result)
+    _print_lines([f"{study.dataset}: {result['data']['source']}"])
+    console.print(markdown(result), markup=False, emoji=False, highlight=False, soft_wrap=True)
+    console.print(f"written to {file}", markup=False, emoji=False)
+
+
+@app.command()
 def tables(
     folder: Annotated[Path, typer.Argument(help="Folder with result files of experiments.")],
     into: Annotated[
@@ -437,7 +496,7 @@ def tables(
         typer.Option(help="A Markdown file whose text after the line <!-- tables --> is replaced."),
     ] = None,
 ) -> None:
-    """Print tables of all results of `xclp experiment` in a folder, as Markdown."""
+    """Print tables of all results of `xclp experiment` and `xclp ssl` in a folder, as Markdown."""
     text = sections(folder)
     if into is None:
         console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)

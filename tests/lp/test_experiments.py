@@ -436,13 +436,13 @@ def test_groups_do_not_meet_but_train_together(
 
 
 def test_balanced_accuracy_is_the_mean_over_classes() -> None:
-    metrics = run_module._metrics(
+    metrics = run_module.metrics_of(
         [np.array([0, 0, 0, 1, -1])],
         [np.array([0, 0, 0, 1, 1])],
         [np.array([True, True, False, True, True])],
     )
     assert metrics == {"accuracy": 0.75, "balanced_accuracy": 0.75}
-    metrics = run_module._metrics(
+    metrics = run_module.metrics_of(
         [np.array([0, 0, 0, 0])], [np.array([0, 0, 0, 1])], [np.ones(4, bool)]
     )
     assert metrics == {"accuracy": 0.75, "balanced_accuracy": 0.5}

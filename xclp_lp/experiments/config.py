@@ -53,12 +53,12 @@ class Experiment:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
-        _known("form", self.form, FORMS)
-        _known("dataset", self.dataset, LOADERS)
-        _known("extractor", self.extractor, EXTRACTORS)
-        _known("metric", self.metric, METRICS)
+        known_name("form", self.form, FORMS)
+        known_name("dataset", self.dataset, LOADERS)
+        known_name("extractor", self.extractor, EXTRACTORS)
+        known_name("metric", self.metric, METRICS)
         for method in self.methods:
-            _known("method", method, METHODS)
+            known_name("method", method, METHODS)
         if not self.methods or not self.seeds:
             raise ParameterError("an experiment needs at least one method and one seed")
         for seed in self.seeds:
@@ -66,7 +66,7 @@ class Experiment:
                 raise ParameterError(f"seeds must be integers >= 0, got {seed!r}")
         allowed = [f.name for f in fields(Choices) if f.name != "seed"]
         for name in self.parameters:
-            _known("parameter", name, allowed)
+            known_name("parameter", name, allowed)
         if not self.values:
             object.__setattr__(self, "values", FORMS[self.form].values)
 
@@ -86,6 +86,39 @@ def read_experiment(path: Path | None, given: Mapping[str, Any]) -> Experiment:
     Raises:
         ParameterError: the file cannot be read, or something in it is wrong.
     """
+    return Experiment(
+        **read_table(
+            path,
+            given,
+            Experiment,
+            ("data", "parameters"),
+            ("values", "methods", "seeds"),
+            ("form", "dataset"),
+        )
+    )
+
+
+def read_table(
+    path: Path | None,
+    given: Mapping[str, Any],
+    kind: type[Any],
+    tables: Collection[str],
+    lists: Collection[str],
+    needed: Collection[str],
+) -> dict[str, Any]:
+    """Read the fields of a dataclass from a TOML file, and from what a command line says besides.
+
+    Args:
+        path: the file; None for none.
+        given: fields; they come before those of the file, tables key by key.
+        kind: the dataclass.
+        tables: fields that are tables, as no other is.
+        lists: fields that are lists; they become tuples.
+        needed: fields that must be there.
+
+    Raises:
+        ParameterError: the file cannot be read, a field is unknown, missing or of another kind.
+    """
     content: dict[str, Any] = {}
     if path is not None:
         try:
@@ -95,26 +128,28 @@ def read_experiment(path: Path | None, given: Mapping[str, Any]) -> Experiment:
     for name, value in given.items():
         table = isinstance(value, Mapping) and isinstance(content.get(name), Mapping)
         content[name] = {**content[name], **value} if table else value
-    known = {f.name: f for f in fields(Experiment)}
+    known = [f.name for f in fields(kind)]
     for name, value in content.items():
-        _known("field", name, known)
-        if name in ("values", "methods", "seeds"):
+        known_name("field", name, known)
+        if name in lists:
             if not isinstance(value, list | tuple):
                 raise ParameterError(f"{name} must be a list, got {value!r}")
             content[name] = tuple(value)
-        elif (name in ("data", "parameters")) != isinstance(value, Mapping):
-            raise ParameterError(f"{name} must {_kind(name)}, got {value!r}")
-    for name in ("form", "dataset"):
+        elif (name in tables) != isinstance(value, Mapping):
+            wanted = "be a table" if name in tables else "not be a table"
+            raise ParameterError(f"{name} must {wanted}, got {value!r}")
+    for name in needed:
         if name not in content:
-            raise ParameterError(f"an experiment needs a {name}")
-    return Experiment(**content)
+            raise ParameterError(f"the {kind.__name__.lower()} needs a {name}")
+    return content
 
 
-def _kind(name: str) -> str:
-    return "be a table" if name in ("data", "parameters") else "not be a table"
+def known_name(what: str, name: Any, known: Collection[str]) -> None:
+    """Refuse a name that is not known.
 
-
-def _known(what: str, name: Any, known: Collection[str]) -> None:
+    Raises:
+        ParameterError: lists those that are, and says which is meant perhaps.
+    """
     if name not in known:
         raise ParameterError(
             f"there is no {what} {name!r}; choose from {', '.join(known)}"

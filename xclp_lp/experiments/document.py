@@ -10,6 +10,7 @@ from typing import Any
 
 from xclp_crypto.errors import DataError
 from xclp_lp.experiments.forms import FORMS
+from xclp_lp.wording import count
 
 MARK = "<!-- tables -->\n"
 """The line of a document after which its tables are."""
@@ -23,6 +24,24 @@ METHOD_NAMES = {
     "fedavg-mlp": "FedAvg, MLP",
 }
 """What the tables call the methods."""
+
+SSL_FORM = "federated-ssl"
+"""The form in the results of `xclp ssl`; its names are made of these parts."""
+STRATEGY_NAMES = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "fedmatch": "FedMatch",
+    "fedsiam": "FedSiam",
+    "fedsem+": "FedSem+",
+}
+LABELLER_NAMES = {
+    "per-client": "per-client LP",
+    "network": "network",
+    "network-once": "network, once",
+    "xclp": "XCLP",
+    "pooled": "LP on pooled features",
+}
 
 
 def read_result(file: Path) -> dict[str, Any]:
@@ -73,6 +92,8 @@ def cell(mean: float, std: float) -> str:
 
 def markdown(result: Mapping[str, Any]) -> str:
     """Return the table of a result: settings in rows, methods in columns, in percent."""
+    if result["experiment"]["form"] == SSL_FORM:
+        return _ssl_markdown(result)
     table = grid(result)
     names = list(table.rows[0][0]) if table.rows else []
     head = [*names, *(METHOD_NAMES.get(m, m) for m in table.methods)]
@@ -88,9 +109,67 @@ def markdown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _ssl_markdown(result: Mapping[str, Any]) -> str:
+    """Return the table of a study of federated training: methods in rows."""
+    metric = result["experiment"]["metric"]
+    # What pools features is a ceiling, not a method to be compared.
+    fair = [e[metric]["mean"] for e in result["table"] if not e["method"].endswith("+pooled")]
+    lines = ["| method | accuracy | pseudo-labels right | seconds |", "|---|---|---|---|"]
+    for entry in result["table"]:
+        method, value = entry["method"], entry[metric]
+        runs = [r for r in result["runs"] if r["method"] == method]
+        shown = f"{100 * value['mean']:.1f} ± {100 * value['std']:.1f}"
+        if value["mean"] == max(fair, default=None):
+            shown = f"**{shown}**"
+        right = [r["pseudo_accuracy"] for r in runs if r["pseudo_accuracy"] is not None]
+        labels = f"{100 * sum(right) / len(right):.1f}" if right else "–"
+        seconds = sum(r["seconds"] for r in runs) / len(runs)
+        lines.append(f"| {_ssl_name(method)} | {shown} | {labels} | {seconds:.0f} |")
+    return "\n".join(lines)
+
+
+def _ssl_name(method: str) -> str:
+    """Return what the tables call a method of federated training."""
+    if method in STRATEGY_NAMES:
+        labels = ", labelled only" if method in ("fedavg", "fedprox", "scaffold") else ""
+        return STRATEGY_NAMES[method] + labels
+    strategy, _, labeller = method.partition("+")
+    names = STRATEGY_NAMES.get(strategy, strategy), LABELLER_NAMES.get(labeller, labeller)
+    return " + ".join(names)
+
+
+def _ssl_section(name: str, result: Mapping[str, Any]) -> str:
+    """Return a heading, what was run, and the table of a study of federated training."""
+    experiment, data = result["experiment"], result["data"]
+    partition, training = experiment["partition"], experiment["training"]
+    kind = partition.get("kind", "iid")
+    each = f", {partition.get('classes_per_client', 2)} classes per client" * (kind == "classes")
+    words = [
+        f"{experiment['dataset']}, partition {kind}{each}",
+        f"{count(data['clients'], 'client')}, {data['clients_with_labels']} with labels",
+        f"{data['labels']:,} of {data['client_rows']:,} rows labelled",
+        f"{len(data['classes'])} classes",
+        f"network {experiment['network']}, augmentation {experiment['augmentation']}",
+        ", ".join(f"{k} = {v}" for k, v in training.items()),
+        ", ".join(f"{k} = {v}" for k, v in experiment["parameters"].items()),
+        f"seeds {', '.join(map(str, experiment['seeds']))}",
+    ]
+    own = [f"{m}: {json.dumps(o)}" for m, o in experiment["options"].items()]
+    metric = experiment["metric"].replace("_", " ")
+    return (
+        f"### {name}\n\nFederated training; {'; '.join(w for w in [*words, *own] if w)}. "
+        f"{metric.capitalize()} in % on {data['test_rows']:,} test rows of the network that is "
+        f"best on {data['validation_rows']:,} validation rows, mean ± standard deviation over the "
+        "seeds; pseudo-labels of the last round; seconds per run.\n\n"
+        f"{_ssl_markdown(result)}\n"
+    )
+
+
 def section(name: str, result: dict[str, Any]) -> str:
     """Return a heading, what was run, and the table of a result."""
     experiment, data = result["experiment"], result["data"]
+    if experiment["form"] == SSL_FORM:
+        return _ssl_section(name, result)
     parameters = {"n_bits": 4096, "k": 3, "alpha": 0.99} | experiment["parameters"]
     words = [
         f"{data['clients']} clients, {data['rows']:,} rows, {data['features']} features",

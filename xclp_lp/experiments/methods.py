@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +68,7 @@ class Answer:
 
     Attributes:
         labels: per client, shape (n_j,), class indices or −1.
-        confidence: per client, shape (n_j,), float64, for a run of the protocol.
+        confidence: per client, shape (n_j,), float64, ω in [0, 1]; None where a method has none.
         probability: per client, shape (n_j,), float64, of the label, for a run of the protocol.
         record: of a run of the protocol.
     """
@@ -112,14 +113,17 @@ def run_per_client(task: Task, choices: Choices) -> Answer:
         alpha=choices.alpha,
         gamma=choices.gamma,
     )
-    return Answer([p.labels for p in predictions])
+    return Answer([p.labels for p in predictions], confidence=[p.confidence for p in predictions])
 
 
 def run_pooled(task: Task, choices: Choices) -> Answer:
     """Propagate labels over the pooled vectors with exact cosines: the ceiling."""
     graph = cosine_graph(np.concatenate(task.features), choices.k, gamma=choices.gamma)
     Y = np.concatenate(_weighted(task.codes, choices, task.n_classes))
-    return Answer(_by_client(predict(propagate(graph, Y, choices.alpha)).labels, task))
+    prediction = predict(propagate(graph, Y, choices.alpha))
+    return Answer(
+        _by_client(prediction.labels, task), confidence=_by_client(prediction.confidence, task)
+    )
 
 
 def run_label_spreading(task: Task, choices: Choices) -> Answer:
@@ -173,8 +177,8 @@ def _weighted(
     return [y * weights for y in onehot]
 
 
-def _by_client(labels: NDArray[np.int64], task: Task) -> list[NDArray[np.int64]]:
-    return np.split(labels, np.cumsum([len(y) for y in task.codes])[:-1])
+def _by_client(rows: NDArray[Any], task: Task) -> list[NDArray[Any]]:
+    return np.split(rows, np.cumsum([len(y) for y in task.codes])[:-1])
 
 
 METHODS: dict[str, Callable[[Task, Choices], Answer]] = {

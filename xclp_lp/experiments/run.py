@@ -136,7 +136,7 @@ def _run_trial(
                 "seed": seed,
                 "setting": trial.setting,
                 "method": method,
-                **_metrics(answer.labels, truth, scored),
+                **metrics_of(answer.labels, truth, scored),
                 "rows": int(sum(map(len, codes))),
                 "labelled": int(sum((c != UNLABELLED).sum() for c in codes)),
                 "scored": int(sum(s.sum() for s in scored)),
@@ -206,7 +206,7 @@ def _run_groups(
     )
 
 
-def _metrics(
+def metrics_of(
     labels: list[NDArray[np.int64]],
     truth: list[NDArray[np.int64]],
     scored: list[NDArray[np.bool_]],
