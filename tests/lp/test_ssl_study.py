@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -321,6 +323,16 @@ def test_a_trainer_gets_only_the_labels_of_the_split(tmp_path: Path) -> None:
         short = run_module.Rows(rows.train[:9], rows.codes[:9], rows.owners[:9], rows.test,
                                 rows.test_codes, rows.about)  # fmt: skip
         trainer_of(study, short, split, "fedavg+xclp", 0)
+
+
+def test_the_code_in_the_documentation_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs" / "federated-ssl.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "code.py").write_text(code)
+    runpy.run_path(str(tmp_path / "code.py"))
+    assert capsys.readouterr().out.count("RoundMetrics(turn=") == 3
 
 
 # Results and the command line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,11 @@ from torch import Tensor
 
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_lp.labels import UNLABELLED
-from xclp_lp.ssl.client import ClientData, Training
+from xclp_lp.ssl.client import ClientData, PseudoLabels, Training
 from xclp_lp.ssl.labellers import NoLabels, PseudoLabeller, class_probabilities
 from xclp_lp.ssl.networks import Network
 from xclp_lp.ssl.seeds import derived, generator
-from xclp_lp.ssl.strategies import FedAvg, State, Work, snapshot
+from xclp_lp.ssl.strategies import FedAvg, State, Update, Work, snapshot
 
 
 @dataclass(frozen=True)
@@ -121,25 +121,7 @@ class FederatedTrainer:
                 )
         self.model.load_state_dict(strategy.server_update(theta, updates))
 
-        right, count, mass, right_mass, rows = 0, 0, 0.0, 0.0, 0
-        for j in P:
-            lacking = self.clients[j].unlabelled
-            given = lacking[pseudo[j].labels[lacking] != UNLABELLED]
-            rows, count = rows + len(lacking), count + len(given)
-            if self.truth is not None:
-                hit = pseudo[j].labels[given] == self.truth[j][given]
-                right += int(hit.sum())
-                mass += float(pseudo[j].weights[given].sum())
-                right_mass += float(pseudo[j].weights[given][hit].sum())
-        metrics = RoundMetrics(
-            turn=self.turn,
-            initial=initial,
-            clients=len(P),
-            loss=float(np.mean([u.loss for u in updates.values()])),
-            pseudo_rows=count / rows if rows else math.nan,
-            pseudo_accuracy=right / count if count and self.truth is not None else math.nan,
-            pseudo_weighted=right_mass / mass if mass else math.nan,
-        )
+        metrics = self._measured(initial, pseudo, updates)
         self.turn += 1
         return metrics
 
@@ -161,6 +143,31 @@ class FederatedTrainer:
             *rng.permutation(self._lack_labels)[:lack_count].tolist(),
         ]
         return sorted(map(int, chosen))
+
+    def _measured(
+        self, initial: bool, pseudo: Mapping[int, PseudoLabels], updates: Mapping[int, Update]
+    ) -> RoundMetrics:
+        """Return the metrics of the round."""
+        rows, given, right, mass, right_mass = 0, 0, 0, 0.0, 0.0
+        for j in updates:
+            lacking = self.clients[j].unlabelled
+            labels, weights = pseudo[j].labels[lacking], pseudo[j].weights[lacking]
+            hit = np.zeros(len(lacking), dtype=np.bool_)
+            if self.truth is not None:
+                hit = labels == self.truth[j][lacking]
+            rows, given = rows + len(lacking), given + int((labels != UNLABELLED).sum())
+            right, mass = right + int(hit.sum()), mass + float(weights.sum())
+            right_mass += float(weights[hit].sum())
+        known = self.truth is not None
+        return RoundMetrics(
+            turn=self.turn,
+            initial=initial,
+            clients=len(updates),
+            loss=float(np.mean([u.loss for u in updates.values()])),
+            pseudo_rows=given / rows if rows else math.nan,
+            pseudo_accuracy=right / given if known and given else math.nan,
+            pseudo_weighted=right_mass / mass if known and mass else math.nan,
+        )
 
     def state(self) -> dict[str, Any]:
         """Return all that the coming rounds depend on, as tensors, numbers and dictionaries."""
