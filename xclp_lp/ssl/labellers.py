@@ -46,7 +46,7 @@ class PseudoLabeller(ABC):
 
     Attributes:
         memory: what it remembers from round to round, for checkpoints.
-        labels_only: whether it gives no labels, so that clients without labels have nothing to do.
+        labels_only: whether a client without labels gets none, so that it has nothing to do.
     """
 
     labels_only = False
@@ -120,6 +120,7 @@ class PropagatedLabels(PseudoLabeller):
 
     def __init__(self, method: str, n_classes: int, choices: Choices) -> None:
         super().__init__()
+        self.labels_only = method == "per-client"
         self.method = method
         self.n_classes = n_classes
         self.choices = choices
