@@ -546,16 +546,16 @@ def plan(
             _say("each run draws other groups; set random_state to plan those that it will have")
         params, work, groups = planned.params, planned.forecast, planned.groups
     else:
-        if round(labelled * rows) == 0:
-            raise ParameterError(
-                f"--labelled {labelled:g} of {count(rows, 'row')} is no label: nothing can spread"
-            )
         params = Parameters(classes=tuple(range(classes)), n_bits=bits, k=k, hamming=hamming)
         names = client_names(clients, None)
         shape = Shape(
             dict.fromkeys(names, rows), dict.fromkeys(names, round(labelled * rows)), features
         )
         require_room(params, shape)
+        if not any(shape.labelled.values()):
+            raise ParameterError(
+                f"--labelled {labelled:g} of {count(rows, 'row')} is no label: nothing can spread"
+            )
         work = partial(forecast, params, [shape])
     with console.status("measuring this machine"):
         found = work()
@@ -764,12 +764,12 @@ def _require_writable(file: Path | None, option: str = "--json") -> None:
         return
     if file.is_dir():
         raise ParameterError(f"{option} must be the name of a file; {file} is a folder")
-    if option == "--json" and file.suffix.lower() != ".json":  # so that no input is overwritten
-        raise ParameterError(f"{option} must end in .json, got {file}")
     if not file.parent.is_dir():
         raise ParameterError(f"{option} {file}: there is no folder {file.parent}")
     if reason := why_not_writable(file.parent):
         raise ParameterError(f"{option} {file}: {reason}")
+    if option == "--json" and file.suffix.lower() != ".json":  # so that no input is overwritten
+        raise ParameterError(f"{option} must end in .json, got {file}")
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

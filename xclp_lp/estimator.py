@@ -613,16 +613,11 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
     available = available_memory()
     n = sum(sizes.values())
     least = 2 * n * n + n * n_bits
-    if least > available:  # at once: to count messages of so many rows would take long
-        raise ParameterError(
-            f"{count(n, 'row')} with {count(n_bits, 'bit')} need {least / 1e9:,.1f} GB for their "
-            f"distances and this machine has {available / 1e9:,.1f} GB; use fewer rows, or split "
-            "the clients into groups"
-        )
 
     def needed(backend: str | HammingBackend) -> int:
-        own = get_backend(backend).estimate(sizes, n_bits).simulation_bytes
-        return max(least, own)
+        if least > available:  # at once: to count the messages of so many rows would take long
+            return least
+        return max(least, get_backend(backend).estimate(sizes, n_bits).simulation_bytes)
 
     if needed(hamming) > available:
         smaller = [b for b in ("rlwe", "masked") if needed(b) <= available]
