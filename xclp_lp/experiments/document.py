@@ -94,12 +94,14 @@ def markdown(result: Mapping[str, Any]) -> str:
     """Return the table of a result: settings in rows, methods in columns, in percent."""
     if result["experiment"]["form"] == SSL_FORM:
         return _ssl_markdown(result)
-    table = grid(result)
+    table, several = grid(result), len(result["experiment"]["seeds"]) > 1
     names = list(table.rows[0][0]) if table.rows else []
     head = [*names, *(METHOD_NAMES.get(m, m) for m in table.methods)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for setting, cells in table.rows:
-        shown = {m: cell(*value) for m, value in cells.items()}
+        shown = {
+            m: cell(*value) if several else f"{100 * value[0]:.1f}" for m, value in cells.items()
+        }
         fair = [m for m in cells if m not in ("pooled", "label-spreading")]
         if fair:  # the best that pools nothing, as in the paper
             best = max(fair, key=lambda m: cells[m][0])
@@ -171,17 +173,19 @@ def section(name: str, result: dict[str, Any]) -> str:
     if experiment["form"] == SSL_FORM:
         return _ssl_section(name, result)
     parameters = {"n_bits": 4096, "k": 3, "alpha": 0.99} | experiment["parameters"]
+    several = len(experiment["seeds"]) > 1
     words = [
         f"{data['clients']} clients, {data['rows']:,} rows, {data['features']} features",
         f"{len(data['classes'])} classes",
         f"features: {experiment['extractor']}",
         ", ".join(f"{k} = {v}" for k, v in parameters.items()),
-        f"seeds {', '.join(map(str, experiment['seeds']))}",
+        f"{'seeds' if several else 'seed'} {', '.join(map(str, experiment['seeds']))}",
     ]
     metric = experiment["metric"].replace("_", " ")
+    spread = ", mean ± standard deviation over the seeds" if several else ""
     return (
         f"### {name}\n\n{FORMS[experiment['form']].title}; {'; '.join(words)}. "
-        f"{metric.capitalize()} in %, mean ± standard deviation over the seeds.\n\n"
+        f"{metric.capitalize()} in %{spread}.\n\n"
         f"{markdown(result)}\n"
     )
 

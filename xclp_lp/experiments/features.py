@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,38 +15,39 @@ from xclp_lp.experiments.fedavg import linear_embedding
 Matrices = tuple[NDArray[np.float64], ...]
 
 
-def identity(
-    features: Sequence[NDArray[np.float64]],
-    codes: Sequence[NDArray[np.int64]],
-    n_classes: int,
-    seed: int,
-) -> Matrices:
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What an extractor may use.
+
+    Attributes:
+        features: per client, shape (n_j, d).
+        codes: per client, shape (n_j,), class indices; −1 for rows without a label.
+        n_classes: C.
+        seed: of all that is random.
+        dataset: its name, which says whether features are pixels; see `xclp_lp.data.pictures`.
+    """
+
+    features: Sequence[NDArray[np.float64]]
+    codes: Sequence[NDArray[np.int64]]
+    n_classes: int
+    seed: int
+    dataset: str = ""
+
+
+def identity(given: Given) -> Matrices:
     """Return the features as they are."""
-    del codes, n_classes, seed
-    return tuple(features)
+    return tuple(given.features)
 
 
-def by_client(
-    features: Sequence[NDArray[np.float64]],
-    codes: Sequence[NDArray[np.int64]],
-    n_classes: int,
-    seed: int,
-) -> Matrices:
+def by_client(given: Given) -> Matrices:
     """Standardise each feature over each client's own rows, which needs nothing from others."""
-    del codes, n_classes, seed
-    return tuple(_scaled(x, x.mean(axis=0), x.var(axis=0)) if len(x) else x for x in features)
+    return tuple(_scaled(x, x.mean(axis=0), x.var(axis=0)) if len(x) else x for x in given.features)
 
 
-def agreed(
-    features: Sequence[NDArray[np.float64]],
-    codes: Sequence[NDArray[np.int64]],
-    n_classes: int,
-    seed: int,
-) -> Matrices:
+def agreed(given: Given) -> Matrices:
     """Standardise each feature over the rows of all clients, which nobody pools; see below."""
-    del codes, n_classes, seed
-    mean, variance = agreed_moments(features)
-    return tuple(_scaled(x, mean, variance) for x in features)
+    mean, variance = agreed_moments(given.features)
+    return tuple(_scaled(x, mean, variance) for x in given.features)
 
 
 def agreed_moments(
@@ -80,15 +82,10 @@ def agreed_moments(
     return mean, np.maximum(squares / n, 0.0)
 
 
-def embedded(
-    features: Sequence[NDArray[np.float64]],
-    codes: Sequence[NDArray[np.int64]],
-    n_classes: int,
-    seed: int,
-) -> Matrices:
+def embedded(given: Given) -> Matrices:
     """Apply the first layer of a linear network trained with FederatedAveraging on the labels."""
-    first = linear_embedding(features, codes, n_classes, seed=seed)
-    return tuple(x @ first for x in features)
+    first = linear_embedding(given.features, given.codes, given.n_classes, seed=given.seed)
+    return tuple(x @ first for x in given.features)
 
 
 def _scaled(
@@ -100,14 +97,36 @@ def _scaled(
     return np.where(constant, 0.0, (x - mean) / np.sqrt(np.where(constant, 1.0, variance)))
 
 
-Extractor = Callable[
-    [Sequence[NDArray[np.float64]], Sequence[NDArray[np.int64]], int, int], Matrices
-]
+def efficientnet(given: Given) -> Matrices:
+    """See `xclp_lp.experiments.networks.pretrained`."""
+    from xclp_lp.experiments.networks import pretrained  # loads PyTorch
+
+    return pretrained(given)
+
+
+def tuned_efficientnet(given: Given) -> Matrices:
+    """See `xclp_lp.experiments.networks.fine_tuned`."""
+    from xclp_lp.experiments.networks import fine_tuned  # loads PyTorch
+
+    return fine_tuned(given)
+
+
+def network_features(given: Given) -> Matrices:
+    """See `xclp_lp.experiments.networks.trained`."""
+    from xclp_lp.experiments.networks import trained  # loads PyTorch
+
+    return trained(given)
+
+
+Extractor = Callable[[Given], Matrices]
 
 EXTRACTORS: dict[str, Extractor] = {
     "identity": identity,
     "by-client": by_client,
     "agreed": agreed,
     "linear": embedded,
+    "network": network_features,
+    "efficientnet": efficientnet,
+    "efficientnet-tuned": tuned_efficientnet,
 }
-"""Every extractor by name: takes features, class indices (−1: none), C and seed."""
+"""Every extractor by name."""

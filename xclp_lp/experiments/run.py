@@ -16,7 +16,7 @@ from xclp_crypto import __version__
 from xclp_crypto.errors import ParameterError
 from xclp_lp.data import Federation, load
 from xclp_lp.experiments.config import METRICS, Experiment
-from xclp_lp.experiments.features import EXTRACTORS
+from xclp_lp.experiments.features import EXTRACTORS, Given
 from xclp_lp.experiments.forms import FORMS, Trial, rows_to_score
 from xclp_lp.experiments.methods import METHODS, TRAINED, Answer, Choices, Task
 from xclp_lp.labels import UNLABELLED, encode
@@ -121,7 +121,8 @@ def _run_trial(
         scored.append(test[kept])
     if not any(s.any() for s in scored):
         raise ParameterError(f"no row is left to be scored at {trial.setting}")
-    vectors = EXTRACTORS[experiment.extractor](features, codes, len(classes), seed)
+    given = Given(features, codes, len(classes), seed, experiment.dataset)
+    vectors = EXTRACTORS[experiment.extractor](given)
     task = Task(tuple(vectors), tuple(codes), len(classes), federation.names)
     runs = []
     answers: dict[str, Answer] = {}

@@ -22,6 +22,7 @@ from torch import Tensor
 from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.data import load
+from xclp_lp.data.pictures import PICTURES
 from xclp_lp.experiments.forms import rows_to_score
 from xclp_lp.experiments.run import metrics_of, table_of
 from xclp_lp.labels import UNLABELLED, encode
@@ -32,43 +33,6 @@ from xclp_lp.ssl.partition import Split, split_rows
 from xclp_lp.ssl.seeds import derived
 from xclp_lp.ssl.study import Study
 from xclp_lp.ssl.trainer import FederatedTrainer, predicted_classes
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """How a data set's features are the pixels of square pictures.
-
-    Attributes:
-        channels: 1 for grey, 3 for colours.
-        channels_last: pixel by pixel instead of channel by channel.
-        low: of a pixel.
-        high: of a pixel.
-    """
-
-    channels: int
-    channels_last: bool = False
-    low: float = 0.0
-    high: float = 1.0
-
-    def inputs(self, features: NDArray[np.float32]) -> Tensor:
-        """Return the pictures, (n, channels, side, side), pixels in [−1, 1]."""
-        side = math.isqrt(features.shape[1] // self.channels)
-        x = torch.from_numpy(features)
-        if self.channels_last:
-            x = x.reshape(-1, side, side, self.channels).permute(0, 3, 1, 2)
-        x = x.reshape(-1, self.channels, side, side)
-        return 2 * (x - self.low) / (self.high - self.low) - 1
-
-
-PICTURES = {
-    "cifar-10": Pictures(3),
-    "cifar-100": Pictures(3),
-    "digits": Pictures(1, low=-8.0, high=8.0),
-    "fashion": Pictures(1),
-    "femnist": Pictures(1),
-    "mini-imagenet": Pictures(3, channels_last=True),
-}
-"""Data sets of pictures; the features of others are inputs as they are."""
 
 Report = Callable[[int, str, int, int], None]
 """Takes the seed, the method, how many rounds are done, and how many there are."""
@@ -109,7 +73,7 @@ def read_rows(study: Study, device: torch.device, seed: int) -> Rows:
     )
     owners = np.repeat(np.arange(len(federation.names)), [len(y) for y in federation.labels])
     if study.dataset in PICTURES:
-        inputs = PICTURES[study.dataset].inputs(features)
+        inputs = torch.from_numpy(PICTURES[study.dataset].pixels(features))
     elif study.augmentation in PICTURES_ONLY:
         raise ParameterError(
             f"the augmentation {study.augmentation!r} is for pictures, and {study.dataset!r} has "

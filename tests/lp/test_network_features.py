@@ -1,0 +1,139 @@
+"""Features of networks: what they depend on, what training adds, and who is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.data import load
+from xclp_lp.data.pictures import Pictures
+from xclp_lp.experiments import networks
+from xclp_lp.experiments.features import EXTRACTORS, Given
+from xclp_lp.ssl.client import Training
+
+SHORT = Training(rounds=3, sampled=1.0, epochs=1, steps=2, rate=0.1, full_rate=None)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def digits(rows: int = 40, clients: int = 2, labelled: int = 20) -> Given:
+    federation = load("digits", n_clients=clients).thinned(rows)
+    codes = [
+        np.where(np.arange(len(y)) < labelled, y, -1).astype(np.int64) for y in federation.labels
+    ]
+    return Given(federation.features, codes, 10, 3, "digits")
+
+
+def measurements() -> Given:
+    rng = np.random.default_rng(0)
+    codes = [np.tile([0, 1, -1], 5).astype(np.int64) for _ in range(3)]
+    x = [rng.standard_normal((15, 4)) + 3 * (c[:, None] == 1) for c in codes]
+    return Given(x, codes, 2, 0, "watch")
+
+
+def within_class(features: NDArray[np.float64], classes: NDArray[Any]) -> float:
+    """Mean cosine within classes minus that over all pairs."""
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    cosines, same = unit @ unit.T, classes[:, None] == classes
+    return float(cosines[same].mean() - cosines.mean())
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_pixels_are_where_they_belong(last: bool) -> None:
+    picture = np.arange(27.0).reshape(3, 3, 3) / 26  # channels, height, width
+    row = (picture.transpose(1, 2, 0) if last else picture).reshape(1, -1)
+    pixels = Pictures(3, channels_last=last).pixels(row)
+    np.testing.assert_allclose(pixels[0], 2 * picture - 1, atol=1e-6)
+    assert pixels.dtype == np.float32
+    grey = Pictures(1, low=-8, high=8).pixels(np.array([[-8.0, 8.0, 0.0, 4.0]]))
+    assert grey.ravel().tolist() == [-1, 1, 0, 0.5]
+
+
+def test_a_trained_network_brings_classes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks, "FROM_SCRATCH", replace(networks.FROM_SCRATCH, rounds=8))
+    given = digits(200, labelled=150)
+    after = np.concatenate(networks.trained(given))
+    classes = np.concatenate(load("digits", n_clients=2).thinned(200).labels)
+    assert after.shape == (400, 512)
+    assert within_class(after, classes) > 1.5 * within_class(
+        np.concatenate(given.features), classes
+    )
+
+
+@pytest.mark.parametrize("name", ["network", "efficientnet-tuned"])
+def test_training_depends_on_the_labels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks, "FROM_SCRATCH", SHORT)
+    monkeypatch.setattr(networks, "FINE_TUNING", SHORT)
+    monkeypatch.setattr(networks, "SIDE", 32)
+    given = digits(6, labelled=3)
+    first = EXTRACTORS[name](given)
+    for one, other in zip(first, EXTRACTORS[name](given), strict=True):
+        assert one.tolist() == other.tolist()
+    other_labels = [np.where(c == -1, -1, (c + 1) % 10) for c in given.codes]
+    changed = EXTRACTORS[name](Given(given.features, other_labels, 10, 3, "digits"))
+    assert np.abs(changed[0] - first[0]).max() > 1e-4
+
+
+def test_the_pretrained_network_looks_at_one_picture_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(networks, "SIDE", 32)
+    given = digits(5)
+    together = networks.pretrained(given)
+    assert [x.shape for x in together] == [(5, networks.FEATURES)] * 2
+    alone = networks.pretrained(
+        Given([given.features[0][2:3]], [given.codes[0][2:3]], 10, 99, "digits")
+    )
+    np.testing.assert_allclose(alone[0][0], together[0][2], atol=1e-4)
+    assert np.abs(together[0][0] - together[0][1]).max() > 0.1
+
+
+def test_measurements_have_a_network_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks, "FROM_SCRATCH", SHORT)
+    given = measurements()
+    found = networks.trained(given)
+    assert [x.shape for x in found] == [(15, 128)] * 3
+    for scale in (2.0, 0.25):  # lengths do not matter, as to hashes
+        scaled = Given([x * scale for x in given.features], given.codes, 2, 0, "watch")
+        np.testing.assert_allclose(networks.trained(scaled)[0], found[0], atol=1e-4)
+    for name in ("efficientnet", "efficientnet-tuned"):
+        with pytest.raises(ParameterError, match="takes pictures, and 'watch' has none; its like"):
+            EXTRACTORS[name](given)
+
+
+def test_a_client_without_rows_gets_features_without_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(networks, "FROM_SCRATCH", SHORT)
+    given = measurements()
+    features, codes = ([*v, v[0][:0]] for v in (given.features, given.codes))
+    assert networks.trained(Given(features, codes, 2, 0))[3].shape == (0, 128)
+
+
+def test_nothing_can_be_trained_without_labels() -> None:
+    given = measurements()
+    without = [np.full(15, -1, dtype=np.int64)] * 3
+    with pytest.raises(DataError, match="no client has a labelled row"):
+        networks.trained(Given(given.features, without, 2, 0, "watch"))
+
+
+def test_the_pretrained_network_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        return None if name.startswith("efficientnet") else find_spec(name)
+
+    monkeypatch.setattr(networks, "find_spec", missing)
+    with pytest.raises(ParameterError, match=r"pip install 'xclp\[pictures\]'"):
+        networks.pretrained(digits(3))

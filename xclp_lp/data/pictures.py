@@ -1,0 +1,50 @@
+"""How the rows of data sets are pictures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """How a data set's features are the pixels of square pictures.
+
+    Attributes:
+        channels: 1 for grey, 3 for colours.
+        channels_last: pixel by pixel instead of channel by channel.
+        low: of a pixel.
+        high: of a pixel.
+    """
+
+    channels: int
+    channels_last: bool = False
+    low: float = 0.0
+    high: float = 1.0
+
+    def pixels(self, features: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Return the pictures, (n, channels, side, side), pixels in [−1, 1].
+
+        Args:
+            features: (n, channels·side²).
+        """
+        side = math.isqrt(features.shape[1] // self.channels)
+        x = features.astype(np.float32)
+        if self.channels_last:
+            x = x.reshape(-1, side, side, self.channels).transpose(0, 3, 1, 2)
+        x = x.reshape(-1, self.channels, side, side)
+        return np.ascontiguousarray(2 * (x - self.low) / (self.high - self.low) - 1)
+
+
+PICTURES = {
+    "cifar-10": Pictures(3),
+    "cifar-100": Pictures(3),
+    "digits": Pictures(1, low=-8.0, high=8.0),
+    "fashion": Pictures(1),
+    "femnist": Pictures(1),
+    "mini-imagenet": Pictures(3, channels_last=True),
+}
+"""Data sets of pictures by name; the features of others are measurements."""
