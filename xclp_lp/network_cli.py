@@ -156,11 +156,11 @@ def certs(
     ] = None,
     days: Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")] = 365,
 ) -> None:
-    """Make a test authority: certificates and keys for a server and its clients.
+    """Make a test authority: certificates and identity keys for a server and its clients.
 
-    Give each client authority.pem, NAME.pem and NAME.key, and nobody else NAME.key. The
-    authority's own key is not kept, so a further client needs a new set. By default the server is
-    localhost.
+    Give each client authority.pem, identities.toml, NAME.pem, NAME.key and NAME.identity, and
+    nobody else NAME.key and NAME.identity. The authority's own key is not kept, so a further client
+    needs a new set. By default the server is localhost.
     """
     console = Console()
     files = make_authority(
@@ -213,7 +213,7 @@ def serve(
         )
 
     async def role(io: Any, rng: Any) -> Graph:
-        return await server_role(io, loaded.params, loaded.clients, rng)
+        return await server_role(io, loaded.params, loaded.clients, rng, loaded.identities)
 
     agreement = loaded.agreement()
     with _logging(log, console), StepReporter(console).showing() as progress:
@@ -277,7 +277,9 @@ def join(
     table, data = loaded.load()
 
     async def role(io: Any, rng: Any) -> Any:
-        return await client_role(io, data, loaded.params, loaded.clients, rng, loaded.seed)
+        return await client_role(
+            io, data, loaded.params, loaded.clients, rng, loaded.seed, loaded.identities
+        )
 
     with _logging(log, console), StepReporter(console).showing() as progress:
         durable = _started(

@@ -4,6 +4,8 @@
 
     clients = ["north", "south"]       # the same in all files, in this order
     columns = ["x0", "x1"]             # optional, the same in all: names of the features
+    identities = "identities.toml"     # optional, the same in all: NAME = "xclp-ed25519:…" of each
+    identity = "server.identity"       # with identities: this party's own key, 64 hex digits
 
     [parameters]                       # the same in all files; classes are needed
     classes = ["cat", "dog"]           # the others are those of a federation file
@@ -43,9 +45,11 @@ from typing import Any
 import numpy as np
 
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import DataError, ParameterError, StorageError
+from xclp_crypto.errors import DataError, DecodeError, ParameterError, StorageError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
+from xclp_crypto.primitives.identity import Identity, IdentityKey
+from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.tls import tls_context
@@ -70,7 +74,15 @@ from xclp_lp.session import ClientData, Parameters
 from xclp_lp.tables import integers_if_all
 from xclp_lp.wording import did_you_mean
 
-COMMON_FIELDS = ("clients", "columns", "parameters", "tls", "limits")
+COMMON_FIELDS = (
+    "clients",
+    "columns",
+    "identities",
+    "identity",
+    "parameters",
+    "tls",
+    "limits",
+)
 TLS_FIELDS = ("authority", "certificate", "key")
 OWN_PARAMETERS = ("reset_labelled", "relative_confidence")
 """What a client does with its own result; others need not do the same."""
@@ -91,6 +103,7 @@ class NetworkFile:
         tls: certificates.
         limits: how long is waited.
         address: where the server listens, or is reached: host and port.
+        identities: this party's own identity key and those that it pins, if the files name any.
     """
 
     path: Path
@@ -101,14 +114,19 @@ class NetworkFile:
     tls: SSLContext
     limits: Limits
     address: tuple[str, int]
+    identities: Identities | None
 
     def agreement(self) -> Agreement:
         """Return what all programs compare before anything else."""
         seed = None if self.seed is None else hashlib.sha256(self.seed).digest()
+        pinned = None
+        if self.identities is not None:
+            pinned = tuple(self.identities.of(p).to_text() for p in (*self.clients, SERVER))
         return Agreement(
             **self.params.agreement().fields,
             clients=self.clients,
             columns=self.columns,
+            identities=pinned,
             random_state=seed,
         )
 
@@ -230,7 +248,8 @@ def load_server_file(path: Path) -> NetworkFile:
     require_known(content, (*COMMON_FIELDS, "server"), f"{path}")
     section = section_of(content, "server", f"{path}")
     require_known(section, ("listen",), f"{path}, [server]")
-    return NetworkFile(**_common(content, path, section, "listen", server=True))
+    common = _common(content, path, section, "listen")
+    return NetworkFile(**common, identities=_identities(content, path, SERVER, common["clients"]))
 
 
 def load_client_file(path: Path) -> ClientFile:
@@ -247,7 +266,7 @@ def load_client_file(path: Path) -> ClientFile:
     where = f"{path}, [client]"
     data_fields = tuple(f for f in CLIENT_FIELDS if f != "group")
     require_known(section, ("name", "server", "output", *data_fields), where)
-    common = _common(content, path, section, "server", server=False)
+    common = _common(content, path, section, "server")
     name, output = _text(section, "name", where), section.get("output", "results")
     if name not in common["clients"]:
         raise ParameterError(
@@ -260,6 +279,7 @@ def load_client_file(path: Path) -> ClientFile:
     parameters = section_of(content, "parameters", f"{path}")
     return ClientFile(
         **common,
+        identities=_identities(content, path, name, common["clients"]),
         name=name,
         output=path.parent / output,
         section={k: v for k, v in section.items() if k in data_fields},
@@ -272,10 +292,9 @@ def _common(
     path: Path,
     section: Mapping[str, Any],
     address: str,
-    *,
-    server: bool,
 ) -> dict[str, Any]:
-    """Read what all files have in common; `section` has the address of the server."""
+    """Read what all files have in common; field `address` of `section` is the server's address."""
+    server = address == "listen"
     names = content.get("clients")
     if names is None or not _is_names(names):
         raise ParameterError(f"{path}: clients must be a list of all clients' names, got {names!r}")
@@ -340,6 +359,44 @@ def _tls(section: Mapping[str, Any], path: Path, *, server: bool) -> SSLContext:
     require_known(dict(section), TLS_FIELDS, where)
     files = [path.parent / _text(section, field, where) for field in TLS_FIELDS]
     return tls_context(*files, server=server)
+
+
+def _identities(
+    content: Mapping[str, Any], path: Path, me: str, clients: Sequence[str]
+) -> Identities | None:
+    """Read the own identity key and those that are pinned, if the file names both.
+
+    Raises:
+        ParameterError: it names one of the two, or they cannot be used or do not belong together.
+    """
+    if "identities" not in content and "identity" not in content:
+        return None
+    for field, other in (("identities", "identity"), ("identity", "identities")):
+        if field not in content:
+            raise ParameterError(
+                f"{path}: {other} needs {field} too; identities names the file of everybody's "
+                "public identities, and identity that of the own key"
+            )
+    pins = path.parent / _text(content, "identities", f"{path}")
+    key = path.parent / _text(content, "identity", f"{path}")
+    pinned = {}
+    for name, text in read_toml(pins).items():
+        try:
+            pinned[name] = Identity.from_text(text)
+        except DecodeError as error:
+            raise ParameterError(f"{pins}: {name}: {error}") from None
+    try:
+        seed = bytes.fromhex(key.read_text(encoding="utf-8"))
+        found = Identities(IdentityKey(seed), pinned)
+    except OSError as error:
+        raise ParameterError(f"{key} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise ParameterError(f"{key} holds no identity key, which has 64 hex digits") from None
+    try:
+        found.bind(Agreement(), me, clients)
+    except ParameterError as error:
+        raise ParameterError(f"{pins} and {key}: {error}") from None
+    return found
 
 
 def _limits(section: Mapping[str, Any], path: Path) -> Limits:

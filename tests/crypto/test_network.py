@@ -2,7 +2,9 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections import deque
+from concurrent.futures import wait
 from dataclasses import dataclass
 
 import network_runs as runs
@@ -10,7 +12,7 @@ import protocol_runs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from network_runs import SERVER, Federation
+from network_runs import SERVER, Federation, Patient
 
 from xclp_crypto.errors import (
     AddressInUse,
@@ -31,8 +33,9 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.testing import run
 from xclp_crypto.transport import network
 from xclp_crypto.transport.network import Limits, _Inbox, _Outbox
-from xclp_crypto.transport.replay import Outgoing
-from xclp_crypto.wire import Message
+from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.replay import DurableRole, Outgoing
+from xclp_crypto.wire import Message, encode
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,6 +66,13 @@ def tls(tmp_path_factory):
 def strangers(tmp_path_factory):
     """Certificates of another authority, and of another host."""
     return runs.authority(tmp_path_factory.mktemp("tls") / "certs", ["a", "b"], ["example.org"])
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = runs.Clock()
+    monkeypatch.setattr(network, "monotonic", clock)
+    return clock
 
 
 def seedless(make):
@@ -163,14 +173,17 @@ def exchange(sizes):
 
 
 def test_large_messages_pass_in_pieces(tls, monkeypatch):
-    limits = Limits(join=5, grace=4, deadline=20, window=100_000)
+    limits = Patient(window=100_000)
     found = runs.run(exchange([0, 1, 1_000_000, 300_000, 5]), tls, limits=limits)
     assert set(found.values()) == {"done"}, found
 
 
-def test_a_message_that_is_too_long_is_refused_before_it_is_read(tls):
-    limits = Limits(join=5, grace=1, deadline=20, max_message=1000)
-    found = runs.run(exchange([2000]), tls, limits=limits)
+def test_a_message_that_is_too_long_is_refused_before_it_is_read(tls, clock):
+    federation = Federation(exchange([2000]), tls, limits=Patient(max_message=1000)).serve()
+    clients = [federation.join(name) for name in "ab"]
+    wait(clients)
+    clock.jump()
+    found = federation.results()
     assert all(isinstance(error, XclpError) for error in found.values())
     assert any("2002 bytes, and at most 1000 are taken" in str(e) for e in found.values())
 
@@ -251,59 +264,97 @@ def gathering(at_least=1):
     return {"a": client, "b": client, SERVER: server}
 
 
-def test_a_client_that_never_comes_is_left_out(tls):
-    federation = Federation(gathering(), tls, limits=Limits(join=3, grace=1)).serve()
-    federation.join("a")
+def test_a_client_that_never_comes_is_left_out(tls, clock):
+    federation = Federation(gathering(), tls).serve()
+    assert federation.join("a").result() == "sent"
+    clock.jump()
     assert federation.results() == {SERVER: ["a"], "a": "sent"}
 
 
-def test_too_few_clients_end_the_session_for_all(tls):
-    federation = Federation(gathering(2), tls, limits=Limits(join=0.5, grace=1)).serve()
+def test_too_few_clients_end_the_session_for_all(tls, clock):
+    here = threading.Event()
+
+    async def client(io, rng):
+        await io.recv(Blob, SERVER, n=1)
+        here.set()
+        await io.send(SERVER, Blob(b"x"))
+        await io.recv(Blob, SERVER, n=1)
+
+    async def server(io, rng):
+        await io.send("a", Blob(b"x"))
+        await io.gather(Blob, ("a", "b"), 2, n=1)
+
+    limits = Patient(deadline=1e6)  # a computes nothing, so that it is not given up
+    federation = Federation({"a": client, "b": client, SERVER: server}, tls, limits=limits).serve()
     federation.join("a")
+    here.wait()
+    clock.ahead = 2 * limits.join
     found = federation.results()
     assert isinstance(found[SERVER], TooFewParties)
-    assert found["a"] == "sent" or "the server ended the session" in str(found["a"])
+    assert "the server ended the session" in str(found["a"])
 
 
-def test_a_client_that_computes_without_end_is_left_out(tls):
-    leave = threading.Event()
+def test_a_client_that_computes_without_end_is_left_out(tls, clock):
+    begun, leave = threading.Event(), threading.Event()
+
+    def computes():
+        begun.set()
+        leave.wait()
 
     async def stuck(io, rng):
-        await io.compute(leave.wait)
+        await io.recv(Blob, SERVER, n=1)
+        await io.compute(computes)
         return "late"
 
-    roles = gathering() | {"b": stuck}
-    federation = Federation(roles, tls, limits=Limits(join=5, grace=2, deadline=0.6)).serve()
-    federation.join("a")
+    async def server(io, rng):
+        await io.send("b", Blob(b"x"))
+        return sorted(await io.gather(Blob, ("a", "b"), 1, n=1))
+
+    roles = gathering() | {"b": stuck, SERVER: server}
+    federation = Federation(roles, tls).serve()
+    assert federation.join("a").result() == "sent"
     federation.join("b")
-    assert federation.futures[SERVER].result(30) == ["a"]
+    begun.wait()
+    while not federation.futures[SERVER].done():  # it waits twice: for a message, and for the end
+        clock.jump()
+        time.sleep(0.05)
+    assert federation.futures[SERVER].result() == ["a"]
     leave.set()
     assert federation.results()["b"] == "late"
 
 
 def test_a_client_that_is_silent_is_left_out(tls):
     """Its connection stays, and nothing comes: a machine that lost its power."""
-    federation = Federation(gathering(), tls, limits=Limits(join=5, grace=0.6)).serve()
+    federation = Federation(gathering(), tls, limits=Patient()).serve()
+    assert federation.join("a").result() == "sent"
+    object.__setattr__(federation.limits, "grace", 1.0)  # the clock of a socket does not jump
     with (
         socket.create_connection(("localhost", federation.port)) as plain,
         tls("b").wrap_socket(plain, server_hostname="localhost") as silent,
     ):
         silent.sendall(frame(network.HELLO, hello()))
         assert silent.recv(5)
-        federation.join("a")
         assert federation.results() == {SERVER: ["a"], "a": "sent"}
 
 
-def test_clients_hear_of_a_client_that_is_given_up(tls):
+def test_clients_hear_of_a_client_that_is_given_up(tls, clock):
+    here = threading.Event()
+
     async def waits(io, rng):
+        await io.recv(Blob, SERVER, n=1)
+        here.set()
         await io.recv(Blob, "b", n=1)
 
     async def server(io, rng):
+        await io.send("a", Blob(b"x"))
         return sorted(await io.gather(Blob, ("a",), 0, n=1))
 
     roles = {"a": waits, "b": waits, SERVER: server}
-    federation = Federation(roles, tls, limits=Limits(join=0.5, grace=2)).serve()
+    limits = Patient(deadline=1e6)
+    federation = Federation(roles, tls, limits=limits).serve()
     federation.join("a")
+    here.wait()
+    clock.ahead = 2 * limits.join
     found = federation.results()
     assert isinstance(found["a"], Stalled)
     assert "no Blob from b" in str(found["a"])
@@ -344,16 +395,43 @@ def speak(port, context, sent, words):
 
 
 def test_a_client_that_lost_its_log_is_refused(tls):
-    federation = Federation(gathering(2), tls, limits=Limits(join=60, grace=5)).serve()
-    assert federation.join("a").result(20) == "sent"
+    federation = Federation(gathering(2), tls).serve()
+    assert federation.join("a").result() == "sent"
     speak(federation.port, tls("a"), frame(network.HELLO, hello()), b"already taken part")
     federation.join("b")
     assert federation.results() == {SERVER: ["a", "b"], "a": "sent", "b": "sent"}
 
 
-def test_a_server_that_was_started_anew_is_another_session(tls):
+def test_a_rebuilt_server_waits_only_for_grace_for_a_client_that_had_come(clock):
+    """It may have ended, and removed its log, before the server was killed."""
+    role = DurableRole(SERVER, gathering()[SERVER], NoLog(), peers=("a", "b"))
+    role.run()
+    role.feed("a", encode(Blob(b"x")))
+    server = network._Server(role, ("a", "b"), runs.AGREEMENT, runs.LIMITS)
+    assert not server.expired("a")
+    clock.ahead = (runs.LIMITS.grace + runs.LIMITS.join) / 2
+    assert server.expired("a")
+    assert not server.expired("b")
+    server.close()
+    role.close()
+
+
+def test_a_refused_certificate_is_suspected_at_the_first_attempt(tls, strangers, serving, caplog):
+    context = strangers("a")
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    federation = Federation(
+        gathering() | {"a": waits_for_the_server}, tls, limits=Limits(grace=0.5)
+    )
+    with caplog.at_level("INFO"), pytest.raises(CertificateRefused, match="refuses this program's"):
+        federation.join("a", port=serving.port, tls=context).result()
+    federation.pool.shutdown()
+    said = [r.reason for r in caplog.records if r.getMessage() == "no connection"]
+    assert "it refuses this program's certificate" in said[0]
+
+
+def test_a_server_that_was_started_anew_is_another_session(tls, clock):
     roles = gathering(0) | {"a": waits_for_the_server}
-    federation = Federation(roles, tls, limits=Limits(join=1, grace=2)).serve()
+    federation = Federation(roles, tls).serve()
     role = federation.role("a")
     role.keep(b"another session!")
     with pytest.raises(LogError, match="another session than the one that the server runs"):
@@ -364,8 +442,9 @@ def test_a_server_that_was_started_anew_is_another_session(tls):
             runs.AGREEMENT,
             ("localhost", federation.port),
             tls("a"),
-            limits=Limits(grace=1),
+            limits=runs.LIMITS,
         )
+    clock.jump()
     assert federation.results() == {SERVER: []}
 
 
@@ -383,7 +462,7 @@ def hello(version=network.VERSION, agreement=runs.AGREEMENT, magic=network.MAGIC
 @pytest.fixture(scope="module")
 def serving(tls):
     """A server that runs for all of these tests; clients a and b never come."""
-    federation = Federation(gathering(0), tls, limits=Limits(join=60, grace=1)).serve()
+    federation = Federation(gathering(0), tls).serve()
     yield federation
     for name in "ab":
         federation.join(name)
@@ -392,7 +471,7 @@ def serving(tls):
 
 def check(serving, tls, *, host="localhost", port=None, agreement=runs.AGREEMENT):
     address = (host, port or serving.port)
-    return network.check(agreement, address, tls, limits=Limits(grace=2))
+    return network.check(agreement, address, tls, limits=runs.LIMITS)
 
 
 def test_a_client_that_fits_is_accepted(serving, tls):
@@ -410,19 +489,20 @@ def test_another_authority_is_refused_on_both_sides(serving, tls, strangers):
         check(serving, context)
 
 
-def test_a_client_cannot_play_the_server(tls):
-    roles, limits = gathering(), Limits(join=0.5, grace=1)
-    federation = Federation(roles, lambda name: tls("b", server=True), limits=limits).serve()
+def test_a_client_cannot_play_the_server(tls, clock):
+    federation = Federation(gathering(), lambda name: tls("b", server=True)).serve()
     with pytest.raises(CertificateRefused, match="unsuitable certificate purpose"):
         check(federation, tls("a"))
+    clock.jump()
     assert isinstance(federation.results()[SERVER], TooFewParties)
 
 
-def test_a_server_of_another_name_is_refused(serving, tls, tmp_path):
+def test_a_server_of_another_name_is_refused(clock, tmp_path):
     other = runs.authority(tmp_path / "certs", ["a", "b"], ["example.org"])
-    federation = Federation(gathering(), other, limits=Limits(join=0.3, grace=1)).serve()
+    federation = Federation(gathering(), other).serve()
     with pytest.raises(WrongServer, match=r"no certificate for 'localhost'; check the address"):
         check(federation, other("a"))
+    clock.jump()
     assert isinstance(federation.results()[SERVER], TooFewParties)
 
 
@@ -447,7 +527,7 @@ def test_nobody_there(tls):
         check(None, tls("a"), port=port, host="nowhere.invalid")
     federation = Federation({"a": waits_for_the_server}, tls, limits=Limits(grace=0.3))
     with pytest.raises(Unreachable, match=r"no connection to the server for 0.3 seconds"):
-        federation.join("a", port=port).result(10)
+        federation.join("a", port=port).result()
     federation.pool.shutdown()
 
 
@@ -523,13 +603,14 @@ def test_limits(name, value):
         Limits(**{name: value})
 
 
-def test_a_client_cannot_speak_in_anothers_name(tls):
+def test_a_client_cannot_speak_in_anothers_name(tls, clock):
     """It is cut off; nobody else notices."""
-    federation = Federation(gathering(0), tls, limits=Limits(join=2, grace=1)).serve()
+    federation = Federation(gathering(0), tls).serve()
     data = struct.pack(">HHQIQQ", 1, 2, 0, 1, 1, 0) + b"x"
     sent = frame(network.HELLO, hello()) + frame(network.DATA, data)
     speak(federation.port, tls("a"), sent, b"in the name of another client")
-    federation.join("b")
+    assert federation.join("b").result() == "sent"
+    clock.jump()
     assert federation.results() == {SERVER: ["b"], "b": "sent"}
 
 

@@ -14,12 +14,15 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import session_runs as sessions
 
+from xclp_crypto.transport import network
+from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp import cli
@@ -28,7 +31,15 @@ from xclp_lp.session import ClientData, Parameters
 
 SERVER = "server"
 CLASSES = ["barn owl", "grey heron", "house wren"]
-LIMITS = {"join": 30.0, "grace": 4.0, "deadline": 30.0}
+LIMITS = {"join": 600.0, "grace": 60.0, "deadline": 600.0}
+"""Longer than a busy machine takes to start a process again; `Federation.hurry` ends waits."""
+
+BEAT = 0.5
+"""Seconds between signs of life, so that what happens is noticed at once whatever the grace."""
+
+HANGS = 300.0
+"""Seconds after which a process that has not ended never will."""
+
 KEY = "ab" * 32
 
 _context = multiprocessing.get_context("forkserver")
@@ -62,11 +73,13 @@ class Death:
         DurableRole.advance = dying  # type: ignore[method-assign]
 
 
-def _main(arguments: list[str], output: str, death: Death | None) -> None:
+def _main(arguments: list[str], output: str, death: Death | None, ahead: Any) -> None:
     with open(output, "a", encoding="utf-8") as file:  # noqa: PTH123
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     sys.argv = ["xclp", *arguments]
+    Limits.beat = BEAT  # type: ignore[assignment, method-assign]
+    network.monotonic = lambda: time.monotonic() + ahead.value  # type: ignore[attr-defined]
     if death is not None:
         death.watch()
     cli.main()
@@ -85,13 +98,16 @@ class Federation:
         limits: Mapping[str, float] = LIMITS,
         seed: int = 0,
         certificates: Path | None = None,
+        identities: bool = False,
         **parameters: Any,
     ) -> None:
         self.folder = folder
         self.clients = [f"hospital-{i}" for i in range(clients)]
         self.parameters = {"n_bits": 64, "k": 2, "hamming": "masked"} | parameters
         self.certificates = certificates or folder / "certs"
+        self.identities = identities
         self.processes: dict[str, Any] = {}
+        self.ahead = _context.Value("d", 0.0)
         self.port = 0
         if certificates is None:
             make_authority(self.certificates, self.clients, ["localhost"])
@@ -120,7 +136,11 @@ class Federation:
 
     def write(self, party: str, *section: str) -> None:
         parameters = {"classes": CLASSES, "random_state": 0} | self.parameters
-        lines = [f"clients = {json.dumps(self.clients)}", "[parameters]"]
+        lines = [f"clients = {json.dumps(self.clients)}"]
+        if self.identities:
+            lines += [f'identities = "{self.certificates}/identities.toml"']
+            lines += [f'identity = "{self.certificates}/{party}.identity"']
+        lines += ["[parameters]"]
         lines += [f"{k} = {json.dumps(v)}" for k, v in parameters.items()]
         lines += ["[tls]", f'authority = "{self.certificates}/authority.pem"']
         lines += [f'{f} = "{self.certificates}/{party}.{s}"' for f, s in TLS.items()]
@@ -177,7 +197,8 @@ class Federation:
         arguments += ["--state", str(self.state(party))]
         arguments += ["--key-file", str(self.folder / "log.key"), *options]
         process = _context.Process(
-            target=_main, args=(arguments, str(self.folder / f"{party}.out"), death)
+            target=_main,
+            args=(arguments, str(self.folder / f"{party}.out"), death, self.ahead),
         )
         process.start()
         self.processes[party] = process
@@ -203,18 +224,24 @@ class Federation:
         lines = file.read_text().splitlines() if file.exists() else []
         return [json.loads(line) for line in lines]
 
-    def wait_for(self, party: str, event: str) -> dict[str, Any]:
+    def wait_for(self, party: str, event: str, **values: Any) -> dict[str, Any]:
+        wanted = {"event": event, **values}
         while True:
+            alive = self.processes[party].is_alive()
             for found in self.events(party):
-                if found["event"] == event:
+                if wanted.items() <= found.items():
                     return found
-            assert self.processes[party].is_alive(), self.output(party)
+            assert alive, self.output(party)
             time.sleep(0.01)
+
+    def hurry(self, seconds: float) -> None:
+        """Let everybody's clock jump: who is away now has been away for longer."""
+        self.ahead.value += seconds
 
     def output(self, party: str) -> str:
         return (self.folder / f"{party}.out").read_text()
 
-    def exit_code(self, party: str, timeout: float = 60) -> int:
+    def exit_code(self, party: str, timeout: float = HANGS) -> int:
         process = self.processes[party]
         process.join(timeout)
         if process.exitcode is None:
@@ -223,7 +250,7 @@ class Federation:
             raise AssertionError(f"{party} does not end:\n{self.output(party)}")
         return int(process.exitcode)
 
-    def finish(self, timeout: float = 60) -> dict[str, int]:
+    def finish(self, timeout: float = HANGS) -> dict[str, int]:
         """Wait for all processes and return their exit codes."""
         return {party: self.exit_code(party, timeout) for party in self.processes}
 
@@ -238,14 +265,18 @@ class Federation:
 TLS = {"certificate": "pem", "key": "key"}
 
 
-def random_kills(folder: Path, certificates: Path, seed: int) -> str:
+def random_kills(folder: Path, certificates: Path, seed: int, grace: float = 60.0) -> str:
     """Run one federation under a random schedule of kills and restarts; say how it ended.
 
-    Any party may be killed, up to three times, and is started again with its log after a moment,
-    most of the time. Whoever has labels must have those of the simulation.
+    Any party may be killed, up to twice, and is started again at once with its log; one client may
+    stay dead, and `grace` seconds pass then. Whoever has labels must have those of the simulation.
+    Whoever has none was given up, or too few were left; and only who was killed is given up.
     """
     chance = random.Random(seed)
-    federation = Federation(folder, clients=3, rows=4, certificates=certificates, seed=seed)
+    limits = LIMITS | {"grace": grace}
+    federation = Federation(
+        folder, clients=3, rows=4, certificates=certificates, seed=seed, limits=limits
+    )
     parties = [SERVER, *federation.clients]
     deaths = {party: chance.choice([0, 0, 1, 1, 2]) for party in parties}
     stays_dead = chance.choice(federation.clients) if chance.random() < 0.3 else None
@@ -261,30 +292,37 @@ def random_kills(folder: Path, certificates: Path, seed: int) -> str:
         federation.serve(death=death(SERVER))
     for party in federation.clients:
         federation.start(party, death=death(party))
-    restarts = 0
+    killed: set[str] = set()
     running = set(parties)
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANGS
     while running:
         assert time.monotonic() < end, f"seed {seed}: {running} do not end"
         time.sleep(0.01)
         for party in list(running):
             code = federation.processes[party].exitcode
+            if code == -signal.SIGKILL:
+                killed.add(party)
             if code == -signal.SIGKILL and party != stays_dead:
                 deaths[party] = max(deaths[party] - 1, 0)
-                restarts += 1
-                start = federation.serve if party == SERVER else None
-                if start is None:
-                    federation.start(party, death=death(party))
-                else:
-                    start(death=death(party))
+                again = federation.serve if party == SERVER else partial(federation.start, party)
+                again(death=death(party))
             elif code is not None:
                 running.discard(party)
     for party in parties:
         said = federation.output(party)
         assert "Traceback" not in said, said
         assert federation.processes[party].exitcode in (0, 1, 3, -signal.SIGKILL), said
-    found = {c: federation.labels(c) for c in federation.clients}
+    labels = {c: federation.labels(c) for c in federation.clients}
+    found = {c: ls for c, ls in labels.items() if ls is not None}
+    federation.explain(found)
+    gone = {e["client"] for e in federation.events(SERVER) if e["event"] == "gone"}
+    assert gone <= killed, f"{gone - killed} were given up and never killed"
+    gone |= {stays_dead} & killed  # the session may end before the server says so
+    if federation.processes[SERVER].exitcode == 0:
+        assert set(labels) <= set(found) | gone, f"{set(labels) - set(found)} have no labels"
+    else:
+        assert len(labels) - len(gone) < 2, federation.output(SERVER)
     return (
-        f"{federation.explain({c: ls for c, ls in found.items() if ls is not None})} of "
-        f"{len(found)} have labels, {'some' if restarts else 'no'} restarts"
+        f"{len(found)} of {len(labels)} have labels, {len(gone)} given up, "
+        f"{'somebody' if killed else 'nobody'} killed"
     )

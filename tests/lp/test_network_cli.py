@@ -4,15 +4,20 @@ import json
 import stat
 import sys
 import threading
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from network_processes import CLASSES, SERVER, Federation
 
-from xclp_crypto.errors import DataError, ParameterError, StorageError
+from xclp_crypto import wire
+from xclp_crypto.errors import DataError, ParameterError, ProtocolError, StorageError
+from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.setup import SERVER as SERVER_NAME
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.network import _Outbox
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp import cli
@@ -32,6 +37,14 @@ def federation(tmp_path, certificates):
     return Federation(tmp_path, clients=2, certificates=certificates)
 
 
+@pytest.fixture
+def ahead(monkeypatch):
+    """How far the clock of the network is ahead; a list of one number of seconds."""
+    ahead = [0.0]
+    monkeypatch.setattr(network, "monotonic", lambda: time.monotonic() + ahead[0])
+    return ahead
+
+
 def xclp(monkeypatch, capsys, *arguments):
     """Run the command line; return the exit code and what it printed."""
     monkeypatch.setattr(sys, "argv", ["xclp", *map(str, arguments)])
@@ -44,13 +57,13 @@ def xclp(monkeypatch, capsys, *arguments):
     return code, printed.out + printed.err
 
 
-def start(federation, **limits):
+def start(federation):
     """The server of the files, in a thread of this process."""
     loaded = load_server_file(federation.file(SERVER))
     ready = threading.Event()
 
     async def role(io, rng):
-        return await server_role(io, loaded.params, loaded.clients, rng)
+        return await server_role(io, loaded.params, loaded.clients, rng, loaded.identities)
 
     durable = DurableRole(SERVER_NAME, role, NoLog(), peers=loaded.clients)
 
@@ -70,7 +83,7 @@ def start(federation, **limits):
                 loaded.agreement(),
                 loaded.address,
                 loaded.tls,
-                limits=network.Limits(**limits),
+                limits=loaded.limits,
                 listening=listening,
             )
         except Exception as error:
@@ -86,12 +99,12 @@ def test_certs_makes_files_that_only_their_owner_reads(tmp_path, monkeypatch, ca
     code, said = xclp(
         monkeypatch, capsys, "certs", tmp_path / "c", "--clients", "north, south", "--host", "h.org"
     )
-    assert (code, "7 files written" in said) == (0, True)
+    assert (code, "11 files written" in said) == (0, True)
     files = {f.name: stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / "c").iterdir()}
-    assert set(files) == {"authority.pem"} | {
-        f"{n}.{s}" for n in ("server", "north", "south") for s in ("pem", "key")
+    assert set(files) == {"authority.pem", "identities.toml"} | {
+        f"{n}.{s}" for n in ("server", "north", "south") for s in ("pem", "key", "identity")
     }
-    assert {files[f] for f in files if f.endswith(".key")} == {0o600}
+    assert {files[f] for f in files if f.endswith((".key", ".identity"))} == {0o600}
     code, said = xclp(monkeypatch, capsys, "certs", tmp_path / "c", "--clients", "north,south")
     assert (code, "is there already; choose another folder" in said) == (2, True)
     code, said = xclp(monkeypatch, capsys, "certs", tmp_path / "d", "--clients", "server,a")
@@ -100,8 +113,8 @@ def test_certs_makes_files_that_only_their_owner_reads(tmp_path, monkeypatch, ca
     assert (code, "cannot be the name" in said) == (2, True)
 
 
-def test_a_dry_run_compares_parameters_and_reads_no_data(federation, monkeypatch, capsys):
-    thread, failed = start(federation, join=4, grace=2)
+def test_a_dry_run_compares_parameters_and_reads_no_data(federation, ahead, monkeypatch, capsys):
+    thread, failed = start(federation)
     for name in federation.clients:
         (federation.folder / f"{name}.npy").unlink()
     file = federation.file("hospital-0")
@@ -116,13 +129,14 @@ def test_a_dry_run_compares_parameters_and_reads_no_data(federation, monkeypatch
     code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
     assert "must agree on classes (here ('eagle owl', " in said
     assert "gamma (here 2.0)" in said
+    ahead[0] = 700  # more than `join`
     thread.join()
     assert "0 of the parties answered" in str(failed[0])
 
 
 def test_data_of_another_shape_end_the_session_for_all(federation, monkeypatch, capsys):
     np.save(federation.folder / "hospital-1.npy", np.ones((8, 3)))
-    thread, failed = start(federation, join=20, grace=5)
+    thread, failed = start(federation)
     loaded = load_client_file(federation.file("hospital-1"))
     other = threading.Thread(target=lambda: federation.start("hospital-1"))
     other.start()
@@ -134,6 +148,80 @@ def test_data_of_another_shape_end_the_session_for_all(federation, monkeypatch, 
     other.join()
     assert isinstance(failed[0], DataError)
     assert not loaded.output.exists()
+
+
+def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch, capsys):
+    federation = Federation(tmp_path, clients=2, certificates=certificates, identities=True)
+    thread, failed = start(federation)
+    put = _Outbox.put
+
+    def swapping(outbox, message):
+        """Give hospital-0 another key of hospital-1 than the one that hospital-1 sent."""
+        if message.to == "hospital-0" and message.number == 0:
+            at = (
+                wire.TAG_BYTES + 16 + 32 + 1 + 32 + 32
+            )  # nonce, key, who is present, a client's key
+            payload = message.payload[: at - 32] + bytes([9] * 32) + message.payload[at:]
+            message = replace(message, payload=payload)
+        put(outbox, message)
+
+    # Only server and hospital-0 are in this process, and hospital-0 sends itself nothing.
+    monkeypatch.setattr(_Outbox, "put", swapping)
+    federation.start("hospital-1")
+    code, said = xclp(monkeypatch, capsys, "join", federation.file("hospital-0"))
+    assert code == 1
+    assert "server did not follow the protocol" in said
+    assert "not signed by the identity that is pinned for hospital-1" in said
+    assert federation.labels("hospital-0") is None
+    assert federation.exit_code("hospital-1") == 1
+    thread.join()
+    assert isinstance(failed[0], ProtocolError)
+
+
+def test_other_identities_are_noticed_before_a_session(tmp_path, certificates, monkeypatch, capsys):
+    federation = Federation(tmp_path, clients=2, certificates=certificates, identities=True)
+    thread, failed = start(federation)
+    file = federation.file("hospital-0")
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert (code, "accepts this certificate and these parameters" in said) == (0, True)
+    pins = (certificates / "identities.toml").read_text()
+    server = next(line for line in pins.splitlines() if line.startswith('"server"'))
+    other = IdentityKey(bytes(range(32))).public.to_text()
+    (tmp_path / "other.toml").write_text(pins.replace(server, f'server = "{other}"'))
+    federation.edit("hospital-0", f"{certificates}/identities.toml", f"{tmp_path}/other.toml")
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert (code, "all parties must agree on identities (here" in said) == (2, True)
+    federation.edit("hospital-0", "identities =", "# identities =")
+    federation.edit("hospital-0", "identity =", "# identity =")
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert (code, "all parties must agree on identities (here None)" in said) == (2, True)
+    ahead[0] = 700  # more than `join`
+    thread.join()
+    assert "0 of the parties answered" in str(failed[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("identities =", "# identities =", "identity needs identities too"),
+        ("identity =", "# identity =", "identities needs identity too"),
+        ("server.identity", "none.identity", "none.identity cannot be read: No such file"),
+        ("server.identity", "server.key", "server.key holds no identity key, which has 64 hex"),
+        ("server.identity", "hospital-0.identity", "the own key of server is .*, but .* is pinned"),
+        ("identities.toml", "none.toml", "there is no file .*none.toml"),
+        ("certs/identities.toml", "certs/short.toml", "no identity is pinned for 'hospital-1'"),
+        ("certs/identities.toml", "certs/wrong.toml", "server: the text of an identity is xclp-ed"),
+    ],
+)
+def test_mistakes_in_identities(tmp_path, old, new, words):
+    federation = Federation(tmp_path, clients=2, identities=True)
+    pins = (tmp_path / "certs" / "identities.toml").read_text().splitlines()
+    short = [line for line in pins if "hospital-1" not in line]
+    (tmp_path / "certs" / "short.toml").write_text("\n".join(short))
+    (tmp_path / "certs" / "wrong.toml").write_text("server = 5")
+    federation.edit(SERVER, old, new)
+    with pytest.raises(ParameterError, match=words):
+        load_server_file(federation.file(SERVER))
 
 
 def test_nobody_answers(federation, monkeypatch, capsys):

@@ -5,7 +5,7 @@ import socket
 import threading
 
 import pytest
-from network_processes import CLASSES, SERVER, Death, Federation, random_kills
+from network_processes import CLASSES, LIMITS, SERVER, Death, Federation, random_kills
 
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.session import BEFORE_GRAPH
@@ -97,6 +97,9 @@ def test_one_killed_during_the_hamming_step_is_left_out(tmp_path, certificates):
     for name in federation.clients:
         last = name == federation.clients[-1]
         federation.start(name, death=Death(3, "hamming") if last else None)
+    assert federation.exit_code("hospital-3") == -9
+    federation.wait_for(SERVER, "disconnected", client="hospital-3")
+    federation.hurry(LIMITS["grace"])
     codes = federation.finish()
     assert list(codes.values()) == [0, 0, 0, 0, -9]
     steps = [e["step"] for e in federation.events("hospital-3") if e["event"] == "step"]
@@ -127,7 +130,7 @@ def test_one_killed_and_started_again_during_the_row_sums_gets_its_labels(
 
 
 def test_a_server_that_is_killed_and_started_again_goes_on(tmp_path, certificates):
-    federation = Federation(tmp_path, certificates=certificates)
+    federation = Federation(tmp_path, certificates=certificates, identities=True)
     federation.serve(death=Death(2, "row sums"))
     for name in federation.clients:
         federation.start(name)

@@ -25,7 +25,7 @@ killed and rebuilt from its log, lose nothing: whoever comes back says what it h
 rest. A sender has at most `Limits.window` bytes on the way to one receiver, or one message.
 
 *Deadlines*, on the server's clock: a client is given up that is not connected for `grace` seconds;
-that has not come `join` seconds after the start; or that computes for `deadline` seconds without
+of which nothing has come `join` seconds after the start; or that computes for `deadline` seconds without
 any progress. A wait of a role ends when all that it lacks are given up, and then goes on without
 them or fails, as the role says. Clients hear of it and do the same. Who comes back within the
 session gets its messages all the same.
@@ -563,7 +563,8 @@ class _Server(_Party):
         super().__init__(role, (*clients, role.name), limits, one_connection=False)
         self.agreement = agreement
         now = monotonic()
-        self.clients = {name: _Client(now) for name in clients}
+        # Who has sent something to a server that was rebuilt had come, and may have ended since.
+        self.clients = {name: _Client(now, came=role.fed[name] > 0) for name in clients}
         self.last_data = now
         self.handlers: set[asyncio.Task[None]] = set()
 

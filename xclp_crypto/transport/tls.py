@@ -2,7 +2,7 @@
 
 The common name of a client's certificate is the client's name; the server's certificate carries
 the host names under which clients reach it. `make_authority` makes such certificates for tests and
-small federations; larger ones have an authority of their own.
+small federations, and identity keys beside them; larger ones have an authority of their own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import errno
 import ipaddress
+import json
 import logging
 import os
 import socket
@@ -33,6 +34,8 @@ from xclp_crypto.errors import (
     VersionMismatch,
     WrongServer,
 )
+from xclp_crypto.primitives.identity import IdentityKey
+from xclp_crypto.rng import SystemRng
 
 _logger = logging.getLogger(__name__)
 _HOST_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -150,10 +153,11 @@ def common_name(certificate: dict[str, Any]) -> str:
 def make_authority(
     folder: Path, clients: Sequence[str], hosts: Sequence[str], *, days: int = 365
 ) -> list[Path]:
-    """Make an authority and certificates of a server and its clients.
+    """Make an authority, and certificates and identity keys of a server and its clients.
 
-    Writes ``authority.pem``, ``server.pem``, ``server.key``, and ``NAME.pem`` and ``NAME.key`` for
-    each client. The authority's own key is thrown away, so nobody can make more.
+    Writes ``authority.pem``; ``NAME.pem``, ``NAME.key`` and ``NAME.identity`` (an `IdentityKey` as
+    64 hexadecimal digits) for the server and each client; and ``identities.toml``, with the public
+    `Identity` of each. The authority's own key is thrown away, so nobody can make more.
 
     Args:
         folder: where to write; made if it is not there.
@@ -220,7 +224,11 @@ def make_authority(
         (x509.BasicConstraints(ca=True, path_length=0), True),
         (usage(sign=True), True),
     )
+    identities = {}
     for name in ("server", *clients):
+        identity = IdentityKey.generate(SystemRng())
+        identities[name] = identity.public.to_text()
+        files[f"{name}.identity"] = f"{identity.export_private().hex()}\n".encode()
         key = ec.generate_private_key(ec.SECP256R1())
         purpose = ExtendedKeyUsageOID.CLIENT_AUTH
         extensions: list[tuple[Any, bool]] = []
@@ -240,13 +248,18 @@ def make_authority(
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
+    # Names are printable, so the strings of JSON are strings of TOML.
+    files["identities.toml"] = "".join(
+        f"{json.dumps(name, ensure_ascii=False)} = {json.dumps(text)}\n"
+        for name, text in identities.items()
+    ).encode()
     for name in files:
         if (folder / name).exists():
             raise ParameterError(f"{folder / name} is there already; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            mode = 0o600 if name.endswith(".key") else 0o644
+            mode = 0o600 if name.endswith((".key", ".identity")) else 0o644
             descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
