@@ -32,8 +32,8 @@ from xclp_crypto.errors import (
 from xclp_crypto.params import Agreement
 from xclp_crypto.testing import run
 from xclp_crypto.transport import network
-from xclp_crypto.transport.network import Limits, _Inbox, _Outbox
 from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.network import Limits, _Inbox, _Outbox
 from xclp_crypto.transport.replay import DurableRole, Outgoing
 from xclp_crypto.wire import Message, encode
 
@@ -462,7 +462,7 @@ def hello(version=network.VERSION, agreement=runs.AGREEMENT, magic=network.MAGIC
 @pytest.fixture(scope="module")
 def serving(tls):
     """A server that runs for all of these tests; clients a and b never come."""
-    federation = Federation(gathering(0), tls).serve()
+    federation = Federation(gathering(0), tls, limits=Patient(join=1e9)).serve()
     yield federation
     for name in "ab":
         federation.join(name)
