@@ -26,9 +26,9 @@ rest. A sender has at most `Limits.window` bytes on the way to one receiver, or 
 
 *Deadlines*, on the server's clock: a client is given up that is not connected for `grace` seconds;
 of which nothing has come `join` seconds after the start; or that computes for `deadline` seconds
-without any progress. A wait of a role ends when all that it lacks are given up, and then goes on without
-them or fails, as the role says. Clients hear of it and do the same. Who comes back within the
-session gets its messages all the same.
+without any progress. A wait of a role ends when all that it lacks are given up, and then goes on
+without them or fails, as the role says. Clients hear of it and do the same. Who comes back within
+the session gets its messages all the same.
 """
 
 from __future__ import annotations
