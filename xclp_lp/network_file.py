@@ -153,36 +153,11 @@ class ClientFile(NetworkFile):
         Raises:
             DataError: a file is missing or cannot be used, or has a label that is no class.
         """
-        like = None if self.columns is None else ("the agreement", self.columns)
-        loaded = load_client(self.name, self.section, self.path, like, "client")
-        classes = self.params.classes
-        own = [loaded.labels]
-        if any(isinstance(c, int) for c in classes):
-            own = integers_if_all(own)
-        values, labelled = labels.marked_values(own[0], self.name)
-        if labelled.any():
-            labels.class_values([(values, labelled)], classes, [self.name])
-        try:
-            vectors = checked_vectors(loaded.features)
-        except DataError as error:
-            raise DataError(f"client {self.name!r}: {error}") from None
-        if self.columns is not None and vectors.shape[1] != len(self.columns):
-            raise DataError(
-                f"client {self.name!r} has {vectors.shape[1]} features, and "
-                f"{len(self.columns)} columns are agreed on"
-            )
-        return loaded, ClientData(vectors, labels.encode(values, labelled, classes))
+        return load_data(self.name, self.section, self.path, self.params, self.columns)
 
     def binding(self, data: ClientData) -> bytes:
         """Return what a log of this client is bound to: the agreement and its data."""
-        return label(
-            "client binding",
-            self.agreement().encode(),
-            str(data.vectors.dtype),
-            *data.vectors.shape,
-            np.ascontiguousarray(data.vectors).tobytes(),
-            data.codes.tobytes(),
-        )
+        return client_binding(self.agreement(), data)
 
     def require_writable(self) -> None:
         """Refuse a place for the results that cannot take them, before anything is computed.
@@ -209,30 +184,108 @@ class ClientFile(NetworkFile):
         Raises:
             StorageError: they cannot be written.
         """
-        if self.own.get("relative_confidence"):
-            prediction = relative_confidence(prediction)
-        if self.own.get("reset_labelled"):
-            prediction = reset_labelled(prediction, data.codes)
-        classes = self.params.classes
-        try:
-            self.output.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".xclp-", dir=self.output) as scratch:
-                table = Path(scratch) / f"{self.name}.csv"
-                write_table(
-                    table,
-                    loaded.ids,
-                    np.array(classes),
-                    labels.decode(prediction.labels, classes),
-                    prediction.confidence,
-                    prediction.distribution,
-                )
-                costs = Path(scratch) / f"{self.name}-cost.json"
-                costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
-                return [file.replace(self.output / file.name) for file in (table, costs)]
-        except OSError as error:
-            raise StorageError(
-                f"results cannot be written to {self.output}: {error.strerror}"
-            ) from None
+        return write_result(
+            self.output, self.name, loaded, data, prediction, cost, self.params.classes, self.own
+        )
+
+
+def load_data(
+    name: str,
+    section: Mapping[str, Any],
+    path: Path,
+    params: Parameters,
+    columns: tuple[str, ...] | None = None,
+) -> tuple[LoadedClient, ClientData]:
+    """Read a client's data.
+
+    Args:
+        name: of the client.
+        section: names its files and what is in them, as a section [client] does.
+        path: to which they are relative, and which errors name.
+        params: the agreement.
+        columns: names of the features, if they are agreed on.
+
+    Raises:
+        DataError: a file is missing or cannot be used, or has a label that is no class.
+    """
+    like = None if columns is None else ("the agreement", columns)
+    loaded = load_client(name, section, path, like, "client")
+    own = [loaded.labels]
+    if any(isinstance(c, int) for c in params.classes):
+        own = integers_if_all(own)
+    values, labelled = labels.marked_values(own[0], name)
+    if labelled.any():
+        labels.class_values([(values, labelled)], params.classes, [name])
+    try:
+        vectors = checked_vectors(loaded.features)
+    except DataError as error:
+        raise DataError(f"client {name!r}: {error}") from None
+    if columns is not None and vectors.shape[1] != len(columns):
+        raise DataError(
+            f"client {name!r} has {vectors.shape[1]} features, and {len(columns)} columns are "
+            "agreed on"
+        )
+    return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
+
+
+def client_binding(agreement: Agreement, data: ClientData) -> bytes:
+    """Return what a log of a client is bound to: the agreement and its data."""
+    return label(
+        "client binding",
+        agreement.encode(),
+        str(data.vectors.dtype),
+        *data.vectors.shape,
+        np.ascontiguousarray(data.vectors).tobytes(),
+        data.codes.tobytes(),
+    )
+
+
+def write_result(
+    output: Path,
+    name: str,
+    loaded: LoadedClient,
+    data: ClientData,
+    prediction: Prediction,
+    cost: Cost,
+    classes: tuple[Any, ...],
+    own: Mapping[str, bool],
+) -> list[Path]:
+    """Write ``NAME.csv`` and ``NAME-cost.json``; each is complete or not there.
+
+    Args:
+        output: folder for them; it is made if it is missing.
+        name: of the client.
+        loaded: its data, as in its files.
+        data: the same, as its role takes it.
+        prediction: what its role returned.
+        cost: what it cost.
+        classes: labels by class index.
+        own: what the client does with its result.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    if own.get("relative_confidence"):
+        prediction = relative_confidence(prediction)
+    if own.get("reset_labelled"):
+        prediction = reset_labelled(prediction, data.codes)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=output) as scratch:
+            table = Path(scratch) / f"{name}.csv"
+            write_table(
+                table,
+                loaded.ids,
+                np.array(classes),
+                labels.decode(prediction.labels, classes),
+                prediction.confidence,
+                prediction.distribution,
+            )
+            costs = Path(scratch) / f"{name}-cost.json"
+            costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
+            return [file.replace(output / file.name) for file in (table, costs)]
+    except OSError as error:
+        raise StorageError(f"results cannot be written to {output}: {error.strerror}") from None
 
 
 def load_server_file(path: Path) -> NetworkFile:
@@ -303,7 +356,7 @@ def _common(
     columns = content.get("columns")
     if columns is not None and not _is_names(columns):
         raise ParameterError(f"{path}: columns must be a list of names, got {columns!r}")
-    params, seed = _parameters(section_of(dict(content), "parameters", f"{path}"), path)
+    params, seed = parameters_of(section_of(dict(content), "parameters", f"{path}"), path)
     params.require_accountant()
     params.require_resolution(len(clients))
     return {
@@ -336,7 +389,12 @@ def _text(section: Mapping[str, Any], field: str, where: str) -> str:
     return value
 
 
-def _parameters(section: dict[str, Any], path: Path) -> tuple[Parameters, bytes | None]:
+def parameters_of(section: dict[str, Any], path: Path) -> tuple[Parameters, bytes | None]:
+    """Return the parameters that a section gives, and the seed of the projection if it is fixed.
+
+    Raises:
+        ParameterError: one is unknown, missing or of a wrong type; calls the file `path`.
+    """
     where = f"{path}, [parameters]"
     require_known(section, NETWORK_PARAMETERS, where)
     if "classes" not in section:

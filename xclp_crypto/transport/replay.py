@@ -188,6 +188,11 @@ class DurableRole(Driver):
         return self._party.ended
 
     @property
+    def failure(self) -> XclpError | None:
+        """Return what the role failed with, or None."""
+        return self._errors.get(self.name)
+
+    @property
     def step(self) -> str:
         """Return the step that the role is in."""
         return self._party.step
@@ -267,8 +272,8 @@ class DurableRole(Driver):
             XclpError: what it failed with.
             ParameterError: it has not ended.
         """
-        if self.name in self._errors:
-            raise self._errors[self.name]
+        if self.failure is not None:
+            raise self.failure
         if not self.ended:
             raise ParameterError(f"{self.name} has not ended; it is in step {self.step!r}")
         return self._results[self.name]

@@ -1,0 +1,521 @@
+"""Parties that only answer: for engines in which a server asks, and clients are started anew.
+
+::
+
+    server                                                       client, started for each question
+    Relay: its role, and what waits for whom
+    Ask: messages for the client, how many of its own   ───────▶ rebuild the role from its log,
+         have arrived, who is given up                           give it the messages, run it
+                                        ◀─────────────── Answer: what it sends, what it has taken
+
+A question may be lost, asked twice, or answered late: messages have numbers by sender and receiver,
+so each is taken once, and what was not taken is sent again. Messages between clients go through the
+relay, sealed by `SealedIO`.
+
+*Secrets*: a role that is rebuilt from an older log would use the randomness again that it has used
+before, for other messages. So nothing may leave before the log is kept. `answer` does that in two
+ways. Where the log is a file, it is on the disk before the answer is given. Where the log only
+lives in what an engine keeps for the client *after* it has sent the answer (``deferred``), an
+answer has only what an earlier question made, and says by `Answer.more` that it should be asked
+again.
+
+*Deadlines*, on the relay's clock: a client is given up that has not come `join` seconds after the
+start, or that has not answered for `deadline` seconds. What such a client sends later is taken all
+the same. A wait ends when all that it lacks are given up, or when nobody at all can go on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final
+
+from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError
+from xclp_crypto.transport.replay import DurableRole
+
+VERSION: Final = 1
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A message of one party to another.
+
+    Attributes:
+        sender: who sends it.
+        receiver: whom it is for.
+        number: of the messages of `sender` to `receiver`, from 0.
+        depth: see `Outgoing.depth`.
+        payload: the encoded message.
+    """
+
+    sender: str
+    receiver: str
+    number: int
+    depth: int
+    payload: bytes | bytearray = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to a client.
+
+    Attributes:
+        items: messages for it, of each sender in their order.
+        taken: by receiver, how many of its messages have arrived at the relay.
+        gone: parties of which no more will come.
+        end: whether the session is over, so that the client may forget everything.
+    """
+
+    items: tuple[Item, ...] = ()
+    taken: Mapping[str, int] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a client answers.
+
+    Attributes:
+        name: of the client.
+        instance: see `DurableRole.instance`; empty if its role did not start.
+        items: messages of it.
+        fed: by sender, how many messages its role was given.
+        kept: the same, as far as its log is kept for good.
+        missing: of whom it waits for a message.
+        more: whether it has more to send, or to keep, and should be asked again.
+        ended: whether its role has ended.
+        error: what it failed with; empty if it did not.
+    """
+
+    name: str
+    instance: bytes = b""
+    items: tuple[Item, ...] = ()
+    fed: Mapping[str, int] = field(default_factory=dict)
+    kept: Mapping[str, int] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
+    more: bool = False
+    ended: bool = False
+    error: str = ""
+
+
+def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
+    """Give a role what it is asked with, and return what it has to say.
+
+    Args:
+        role: of the client, new or rebuilt.
+        ask: the question; items that the role has are left out.
+        deferred: whether the log is kept only after the answer has left.
+
+    Raises:
+        DecodeError: a message is from nobody of this session.
+        XclpError: the log cannot be written.
+    """
+    kept = dict(role.fed)
+    leaving: list[Item] = []
+    held = False
+
+    def collect() -> None:
+        nonlocal held
+        for sent in role.outgoing():
+            if sent.number < ask.taken.get(sent.to, 0):
+                continue
+            if deferred and not sent.before:
+                held = True
+                continue
+            leaving.append(Item(role.name, sent.to, sent.number, sent.depth, sent.payload))
+
+    def run() -> None:
+        while role.ready:
+            role.advance()
+            collect()
+
+    collect()
+    run()
+    whole = True
+    for item in ask.items:
+        if item.sender not in role.fed:
+            raise DecodeError(f"a message is from {item.sender!r}, who is nobody here")
+        if role.ended or item.number < role.fed[item.sender]:
+            continue
+        if item.number > role.fed[item.sender]:
+            whole = False  # an older log than the one that took what came before
+            break
+        role.feed(item.sender, item.payload, item.depth)
+        run()
+    while whole and (wait := role.waiting) is not None and set(wait.missing) <= set(ask.gone):
+        _logger.warning("given up: %s waits for %s", role.name, ", ".join(wait.missing))
+        role.give_up()
+        run()
+    wait = role.waiting
+    return Answer(
+        name=role.name,
+        instance=role.instance,
+        items=tuple(leaving),
+        fed=dict(role.fed),
+        kept=kept if deferred else dict(role.fed),
+        missing=() if wait is None else wait.missing,
+        more=held,
+        ended=role.ended and not held,
+        error="" if held or role.failure is None else str(role.failure),
+    )
+
+
+@dataclass
+class _Client:
+    """What the relay knows of one client."""
+
+    queue: deque[Item] = field(default_factory=deque)
+    taken: dict[str, int] = field(default_factory=dict)
+    fed: dict[str, int] = field(default_factory=dict)
+    instance: bytes = b""
+    missing: tuple[str, ...] = ()
+    came: bool = False
+    more: bool = False
+    gap: bool = False
+    ended: bool = False
+    failed: bool = False
+    since: float | None = None  # when the oldest question without an answer was asked
+    again: float = 0.0  # when to ask again
+    gone: bool = False
+
+
+class Relay:
+    """The server's role, and what waits for whom; asks nobody itself.
+
+    ::
+
+        while not relay.done:
+            for name, ask in relay.due(): …      # ask these clients, without waiting for them
+            relay.take(answer)                   # for each answer that has come
+            relay.turn()
+
+    Args:
+        role: of the server.
+        clients: names of all clients.
+        join: seconds after the start in which clients may come.
+        deadline: seconds in which a client must answer.
+        retry: seconds after which a client that has not answered is asked again.
+        max_message: bytes of a message at most.
+        clock: seconds of a clock that only goes forward.
+    """
+
+    def __init__(
+        self,
+        role: DurableRole,
+        clients: Sequence[str],
+        *,
+        join: float,
+        deadline: float,
+        retry: float,
+        max_message: int,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        for what, value in {"join": join, "deadline": deadline, "retry": retry}.items():
+            if not value > 0:
+                raise ParameterError(f"{what} must be a positive number of seconds, got {value!r}")
+        self.role = role
+        self.clients = {name: _Client() for name in clients}
+        self._join, self._deadline, self._retry = join, deadline, retry
+        self._max_message = max_message
+        self._clock = clock
+        self._start = clock()
+        self._over = False
+        self._run()
+
+    @property
+    def done(self) -> bool:
+        """Return whether the server's role has ended, and all clients have or are given up."""
+        if not self.role.ended:
+            return False
+        if self.role.failure is not None:
+            return True
+        return all(c.ended or self._expired(c) for c in self.clients.values())
+
+    def instance_of(self, name: str) -> bytes:
+        """Return the instance of the role that a client has shown; empty before."""
+        return self.clients[name].instance
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        """Return the clients that have come and have not failed."""
+        return tuple(n for n, c in self.clients.items() if c.came and not c.failed)
+
+    def take(self, got: Answer) -> None:
+        """Take an answer; one that comes twice, or late, changes nothing that should not be.
+
+        Raises:
+            ParameterError: it is of no client of this session.
+        """
+        client = self.clients.get(got.name)
+        if client is None:
+            raise ParameterError(
+                f"a node calls itself {got.name!r}, which is none of the clients "
+                f"{', '.join(self.clients)}; correct its name, or the list of clients"
+            )
+        client.came, client.since = True, None
+        if client.failed:
+            return
+        if not got.error and client.instance and got.instance != client.instance:
+            self._fail(got.name, "has lost its log: it is another start of its role")
+            return
+        if got.error:
+            self._fail(got.name, got.error)
+            return
+        client.instance = got.instance
+        try:
+            self._take_items(got, client)
+        except FaultyPeer as error:
+            self._fail(got.name, str(error))
+            return
+        client.fed, client.missing = dict(got.fed), got.missing
+        client.more = got.more or client.gap
+        client.ended = client.ended or got.ended
+        while client.queue and self._kept(client.queue[0], got):
+            client.queue.popleft()
+        if got.ended:
+            client.queue.clear()
+
+    def _kept(self, item: Item, got: Answer) -> bool:
+        return item.number < got.kept.get(item.sender, 0)
+
+    def _take_items(self, got: Answer, client: _Client) -> None:
+        client.gap = False
+        for item in got.items:
+            if item.sender != got.name:
+                raise FaultyPeer(got.name, "sends in the name of another party")
+            if len(item.payload) > self._max_message:
+                raise FaultyPeer(
+                    got.name,
+                    f"sends a message of {len(item.payload)} bytes, and at most "
+                    f"{self._max_message} are taken",
+                )
+            if item.receiver != self.role.name and item.receiver not in self.clients:
+                raise FaultyPeer(got.name, f"sends to {item.receiver!r}, who is nobody here")
+            taken = client.taken.get(item.receiver, 0)
+            if item.number != taken:  # it came before, or an answer before this one did not
+                client.gap = client.gap or item.number > taken
+                continue
+            client.taken[item.receiver] = item.number + 1
+            if item.receiver != self.role.name:
+                self._put(item)
+            elif not self.role.ended:
+                self.role.feed(item.sender, item.payload, item.depth)
+                self._run()
+
+    def _fail(self, name: str, why: str) -> None:
+        _logger.warning("%s takes no further part: %s", name, why)
+        self.clients[name].failed = True
+        self.clients[name].queue.clear()
+
+    def lost(self, name: str, pause: float) -> None:
+        """Hear that a question did not reach a client, or that its answer is lost."""
+        client = self.clients[name]
+        if client.since is not None:
+            client.again = min(client.again, self._clock() + pause)
+
+    def turn(self) -> None:
+        """Let the server's role go on, without those that are given up where it must."""
+        self._run()
+        for name, client in self.clients.items():
+            gone = not client.ended and self._expired(client)
+            if gone and not client.gone and not client.failed:
+                _logger.warning("%s is given up: it does not answer", name)
+            client.gone = gone
+        wait = self.role.waiting
+        if wait is None:
+            self._over = self._over or self._still()
+            return
+        hopeless = all(self._silent(self.clients[name]) for name in wait.missing)
+        if hopeless or self._still():
+            _logger.warning("given up in %s: %s", wait.step, ", ".join(wait.missing))
+            self.role.give_up()
+            self._run()
+
+    def due(self) -> list[tuple[str, Ask]]:
+        """Return the questions that are to be asked now; they count as asked."""
+        now = self._clock()
+        asks = []
+        for name, client in self.clients.items():
+            if client.failed or not self._wants(name, client):
+                continue
+            if client.since is not None and now < client.again:
+                continue
+            if client.since is None:
+                client.since = now
+            client.again = now + self._retry
+            items = tuple(i for i in client.queue if i.number >= client.fed.get(i.sender, 0))
+            asks.append((name, Ask(items, dict(client.taken), self._gone_for(name))))
+        return asks
+
+    def _wants(self, name: str, client: _Client) -> bool:
+        """Return whether there is something to ask a client."""
+        if not client.came or client.ended:
+            return False
+        return (
+            client.since is not None
+            or client.more
+            or any(i.number >= client.fed.get(i.sender, 0) for i in client.queue)
+            or (bool(client.missing) and set(client.missing) <= set(self._gone_for(name)))
+        )
+
+    def _gone_for(self, name: str) -> tuple[str, ...]:
+        """Return of whom nothing more will come for this client."""
+        others = [(n, c) for n, c in self.clients.items() if n != name]
+        gone = [n for n, c in others if self._over or self._silent(c)]
+        return (*gone, self.role.name) if self.role.ended else tuple(gone)
+
+    def _silent(self, client: _Client) -> bool:
+        return client.ended or self._expired(client)
+
+    def _expired(self, client: _Client) -> bool:
+        if client.failed:
+            return True
+        if not client.came:
+            return self._clock() - self._start > self._join
+        return client.since is not None and self._clock() - client.since > self._deadline
+
+    def _still(self) -> bool:
+        """Return whether everybody waits for somebody else."""
+        return not any(
+            not self._silent(c) and (not c.came or self._wants(name, c))
+            for name, c in self.clients.items()
+        )
+
+    def _run(self) -> None:
+        while self.role.ready:
+            self.role.advance()
+            for sent in self.role.outgoing():
+                self._put(Item(self.role.name, sent.to, sent.number, sent.depth, sent.payload))
+
+    def _put(self, item: Item) -> None:
+        if len(item.payload) > self._max_message:
+            raise ParameterError(
+                f"a message of {len(item.payload)} bytes to {item.receiver} is longer than the "
+                f"{self._max_message} that may be sent; raise max_message"
+            )
+        if not self.clients[item.receiver].failed:
+            self.clients[item.receiver].queue.append(item)
+
+
+def header_of(message: Ask | Answer) -> str:
+    """Return everything but the payloads as text."""
+    fields: dict[str, Any] = {"version": VERSION}
+    for name in message.__slots__:
+        value = getattr(message, name)
+        if name == "items":
+            value = [[i.sender, i.receiver, i.number, i.depth, len(i.payload)] for i in value]
+        fields[name] = value.hex() if isinstance(value, bytes) else value
+    return json.dumps(fields)
+
+
+def sizes_of(header: str, max_message: int) -> list[int]:
+    """Return the sizes of the payloads that a header announces.
+
+    Raises:
+        DecodeError: it is no header of this version, or announces too much.
+    """
+    sizes = [size for *_, size in _checked(header)["items"]]
+    for size in sizes:
+        if size > max_message:
+            raise DecodeError(f"a message has {size} bytes, and at most {max_message} are taken")
+    return sizes
+
+
+def ask_from(header: str, payloads: Iterable[bytes | bytearray]) -> Ask:
+    """Decode a question.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    f = _checked(header)
+    return Ask(_items(f, payloads), _counts(f, "taken"), _names(f, "gone"), _flag(f, "end"))
+
+
+def answer_from(header: str, payloads: Iterable[bytes | bytearray]) -> Answer:
+    """Decode an answer.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    f = _checked(header)
+    name, instance, error = (f.get(key) for key in ("name", "instance", "error"))
+    if not (isinstance(name, str) and isinstance(instance, str) and isinstance(error, str)):
+        raise DecodeError("an answer has no name")
+    try:
+        start = bytes.fromhex(instance)
+    except ValueError:
+        raise DecodeError("an answer names no start of its role") from None
+    return Answer(
+        name=name,
+        instance=start,
+        items=_items(f, payloads),
+        fed=_counts(f, "fed"),
+        kept=_counts(f, "kept"),
+        missing=_names(f, "missing"),
+        more=_flag(f, "more"),
+        ended=_flag(f, "ended"),
+        error="".join(c if c.isprintable() else " " for c in error),
+    )
+
+
+def _checked(header: str) -> dict[str, Any]:
+    """Decode a header as far as both kinds have it in common."""
+    try:
+        fields = json.loads(header)
+    except (ValueError, RecursionError):
+        raise DecodeError("a header is no JSON") from None
+    if not isinstance(fields, dict) or fields.get("version") != VERSION:
+        raise DecodeError(
+            "the other side speaks another version; install the same version of xclp everywhere"
+        )
+    items = fields.get("items")
+    for item in items if isinstance(items, list) else [None]:
+        if (
+            not isinstance(item, list)
+            or len(item) != 5
+            or not all(isinstance(v, str) for v in item[:2])
+            or not all(_is_count(v) for v in item[2:])
+        ):
+            raise DecodeError("a header lists no messages")
+    return fields
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+
+
+def _items(fields: Mapping[str, Any], payloads: Iterable[bytes | bytearray]) -> tuple[Item, ...]:
+    return tuple(
+        Item(sender, receiver, number, depth, payload)
+        for (sender, receiver, number, depth, _), payload in zip(
+            fields["items"], payloads, strict=True
+        )
+    )
+
+
+def _counts(fields: Mapping[str, Any], key: str) -> dict[str, int]:
+    counts = fields.get(key)
+    if not isinstance(counts, dict) or not all(map(_is_count, counts.values())):
+        raise DecodeError(f"a header has no counts in {key}")
+    return counts
+
+
+def _names(fields: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    names = fields.get(key)
+    if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+        raise DecodeError(f"a header has no names in {key}")
+    return tuple(names)
+
+
+def _flag(fields: Mapping[str, Any], key: str) -> bool:
+    flag = fields.get(key)
+    if not isinstance(flag, bool):
+        raise DecodeError(f"a header does not say {key}")
+    return flag

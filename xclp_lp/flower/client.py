@@ -1,0 +1,250 @@
+"""The ClientApp: answers one question, with a role that is rebuilt from its log each time.
+
+Flower starts a process for each message, and keeps a *context* for the node between them, in the
+memory of the SuperNode; it is never sent to the SuperLink. The log of the role is
+
+- a file on the node, if its configuration has ``state`` and ``key_file``: then the node may be
+  killed and started again at any time; or
+- in the context, encrypted under a key that is in the context, too; then it is lost with the
+  SuperNode's program. Flower takes the context over only after it has taken the answer, so nothing
+  leaves until the next question; see `xclp_crypto.transport.supersteps`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from flwr.app import ConfigRecord, Context, Message
+from flwr.clientapp import ClientApp
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.errors import ParameterError, StorageError, XclpError
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.role import RoleIO
+from xclp_crypto.transport.log import Log, LogKey
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.supersteps import Answer, Ask, answer
+from xclp_lp import labels
+from xclp_lp.federation_file import LoadedClient
+from xclp_lp.flower.records import pack, unpack_ask
+from xclp_lp.flower.settings import NODE, NodeSettings, RunSettings
+from xclp_lp.lsh import checked_vectors
+from xclp_lp.network_file import client_binding, load_data, write_result
+from xclp_lp.propagation import Prediction
+from xclp_lp.session import ClientData, Parameters, client_role
+
+CONTEXT: Final = "xclp"
+"""Name of the record in the context."""
+
+Simulated = Callable[[str], tuple[Any, Any]]
+"""Takes a client's name and returns its features (n_j, d) and labels (n_j,)."""
+
+_logger = logging.getLogger("flwr")
+
+
+def client_app(simulated: Simulated | None = None) -> ClientApp:
+    """Return the ClientApp; its configurations are those of `RunSettings` and `NodeSettings`.
+
+    Args:
+        simulated: data of a node that Flower's simulation engine makes, and that so has none.
+    """
+    app = ClientApp()
+
+    def query(message: Message, context: Context) -> Message:
+        return Message(pack(_answer(message, context, simulated)), reply_to=message)
+
+    app.query()(query)
+    return app
+
+
+def _answer(message: Message, context: Context, simulated: Simulated | None) -> Answer:
+    """Answer a question; what goes wrong here is an answer as well, no error of Flower's."""
+    name = str(context.node_config.get("name", ""))
+    try:
+        run = RunSettings.of(context.run_config)
+        node = NodeSettings.of(context.node_config, run)
+        name = node.name
+        ask = unpack_ask(message.content, run.max_message)
+        place = _place(context, node)
+        if ask.end:
+            place.forget()
+            return Answer(name, ended=True)
+        return _Client(run, node, place, simulated).answer(ask)
+    except XclpError as error:
+        _logger.error("%s: %s", name, error)
+        return Answer(name, error=str(error))
+
+
+class _Client:
+    """A client's role for the time of one question."""
+
+    def __init__(
+        self, run: RunSettings, node: NodeSettings, place: _Place, simulated: Simulated | None
+    ) -> None:
+        self._run, self._node, self._place = run, node, place
+        self._loaded, self._data = _load(run.params, node, simulated)
+
+    def answer(self, ask: Ask) -> Answer:
+        """Rebuild the role, give it what came, and keep its log."""
+        run, node, data = self._run, self._node, self._data
+
+        async def role(io: RoleIO, rng: Rng) -> Prediction:
+            return await client_role(io, data, run.params, run.clients, rng, run.seed)
+
+        log = self._place.open()
+        durable = DurableRole(
+            node.name,
+            role,
+            log,
+            peers=[p for p in (*run.clients, SERVER) if p != node.name],
+            binding=label("flower run", self._place.run, client_binding(run.agreement(), data)),
+        )
+        with closing(durable):
+            got = answer(durable, ask, deferred=self._place.deferred)
+            if durable.ended and durable.failure is None:
+                self._write(durable)
+            self._place.keep(log)
+        return got
+
+    def _write(self, durable: DurableRole) -> None:
+        """Write the result."""
+        prediction: Prediction = durable.result()
+        if self._node.output is None:
+            found = labels.decode(prediction.labels, self._run.params.classes)
+            _logger.info("%s has %d labels", self._node.name, len(found))
+            return
+        for file in write_result(
+            self._node.output,
+            self._node.name,
+            self._loaded,
+            self._data,
+            prediction,
+            durable.cost,
+            self._run.params.classes,
+            self._run.own,
+        ):
+            _logger.info("%s: %s is written", self._node.name, file)
+
+
+def _load(
+    params: Parameters, node: NodeSettings, simulated: Simulated | None
+) -> tuple[LoadedClient, ClientData]:
+    """Read the client's data.
+
+    Raises:
+        ParameterError: the node is simulated, and the app has no data for such nodes.
+        DataError: the data cannot be used.
+    """
+    if node.section is not None:
+        return load_data(node.name, node.section, NODE, params)
+    if simulated is None:
+        raise ParameterError(
+            f"{node.name} is a simulated node, and this app has no data for such: give "
+            "client_app(simulated) a function that returns them"
+        )
+    features, given = simulated(node.name)
+    values, labelled = labels.marked_values(given, node.name)
+    if labelled.any():
+        labels.class_values([(values, labelled)], params.classes, [node.name])
+    vectors = checked_vectors(features)
+    loaded = LoadedClient(node.name, vectors, given, list(range(len(vectors))))
+    return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
+
+
+def _place(context: Context, node: NodeSettings) -> _Place:
+    if node.state is None or node.key_file is None:
+        return _InContext(context)
+    return _File(context.run_id, node.state, node.key_file, node.name)
+
+
+class _Place(ABC):
+    """Where the log of one run is.
+
+    Args:
+        run: number of the run.
+        deferred: whether the log is kept only after the answer has left.
+    """
+
+    def __init__(self, run: int, *, deferred: bool) -> None:
+        self.run = run
+        self.deferred = deferred
+
+    @abstractmethod
+    def open(self) -> Log:
+        """Open the log, or make an empty one."""
+
+    @abstractmethod
+    def keep(self, log: Log) -> None:
+        """Keep what the log has."""
+
+    @abstractmethod
+    def forget(self) -> None:
+        """Remove the log."""
+
+
+class _InContext(_Place):
+    """In Flower's context of the node."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context.run_id, deferred=True)
+        self._state = context.state
+        self._key = self._kept("key") or SystemRng().bytes(32)
+
+    def _kept(self, field: str) -> bytes:
+        """Return what is kept of this run; the context outlives runs."""
+        record = self._state.config_records.get(CONTEXT)
+        if record is None or record["run"] != str(self.run):
+            return b""
+        value = record[field]
+        return value if isinstance(value, bytes) else b""
+
+    def open(self) -> Log:
+        """See `_Place.open`."""
+        return Log.from_bytes(self._kept("log"), LogKey(self._key))
+
+    def keep(self, log: Log) -> None:
+        """See `_Place.keep`."""
+        self._state[CONTEXT] = ConfigRecord(
+            {"run": str(self.run), "key": self._key, "log": log.to_bytes()}
+        )
+
+    def forget(self) -> None:
+        """See `_Place.forget`."""
+        if CONTEXT in self._state:
+            del self._state[CONTEXT]
+
+
+class _File(_Place):
+    """In a file of the node."""
+
+    def __init__(self, run: int, folder: Path, key_file: Path, name: str) -> None:
+        super().__init__(run, deferred=False)
+        self._key_file = key_file
+        self._path = folder / f"{name}-{run:016x}.log"
+
+    def open(self) -> Log:
+        """See `_Place.open`."""
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            text = self._key_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StorageError(f"{NODE}: state or key_file cannot be used: {error}") from None
+        try:
+            key = LogKey.from_text(text)
+        except ParameterError as error:
+            raise ParameterError(f"{self._key_file}: {error}") from None
+        return Log.open(self._path, key)
+
+    def keep(self, log: Log) -> None:
+        """See `_Place.keep`."""
+        log.sync()
+
+    def forget(self) -> None:
+        """See `_Place.forget`."""
+        self._path.unlink(missing_ok=True)

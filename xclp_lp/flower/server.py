@@ -1,0 +1,195 @@
+"""The ServerApp: runs the server's role, and hands messages on between the nodes.
+
+It asks every node that it sees who it is. Then each client is asked whenever there is something for
+it: messages of the server or of other clients, or that others are given up. See
+`xclp_crypto.transport.supersteps`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any, Final
+
+from flwr.app import Context, Message, MessageType
+from flwr.serverapp import Grid, ServerApp
+
+from xclp_crypto.errors import DecodeError, ParameterError
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import Rng
+from xclp_crypto.role import RoleIO
+from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.supersteps import Answer, Ask, Relay
+from xclp_lp.flower.records import bytes_of, pack, unpack_answer
+from xclp_lp.flower.settings import RunSettings
+from xclp_lp.report import departure_lines, size
+from xclp_lp.session import Graph, server_role
+
+POLL_SECONDS: Final = 0.2
+"""Between two looks for answers."""
+
+PAUSE_SECONDS: Final = 3.0
+"""Before a node is asked again that could not be reached, or whose app crashed."""
+
+_logger = logging.getLogger("flwr")  # whose lines Flower shows to whoever started the run
+
+
+def server_app() -> ServerApp:
+    """Return the ServerApp; its run's configuration is that of `RunSettings`."""
+    app = ServerApp()
+    app.main()(_main)
+    return app
+
+
+def _main(grid: Grid, context: Context) -> None:
+    run(grid, RunSettings.of(context.run_config))
+
+
+def run(grid: Grid, settings: RunSettings) -> Graph:
+    """Run a session with the nodes of a grid.
+
+    Raises:
+        XclpError: the server's role failed.
+    """
+
+    async def role(io: RoleIO, rng: Rng) -> Graph:
+        return await server_role(io, settings.params, settings.clients, rng)
+
+    durable = DurableRole(
+        SERVER,
+        role,
+        NoLog(),
+        peers=settings.clients,
+        progress=lambda now: _logger.info("%s: %s", now.step, now.activity),
+    )
+    relay = Relay(
+        durable,
+        settings.clients,
+        join=settings.join,
+        deadline=settings.deadline,
+        retry=settings.retry,
+        max_message=settings.max_message,
+    )
+    nodes = _Nodes(grid, relay, settings)
+    while not relay.done:
+        nodes.look()
+        nodes.pull()
+        relay.turn()
+        for name, ask in relay.due():
+            nodes.ask(name, ask)
+        time.sleep(POLL_SECONDS)
+    nodes.end()
+    durable.close()
+    graph: Graph = durable.result()
+    for line in departure_lines(graph.departures):
+        _logger.warning("%s", line)
+    _logger.info(
+        "labels of %s were counted; %s to the clients and %s from them, of which %s are the "
+        "server's own messages",
+        ", ".join(graph.contributors),
+        size(nodes.pushed),
+        size(nodes.pulled),
+        size(durable.cost.sent_by(SERVER)),
+    )
+    return graph
+
+
+class _Nodes:
+    """The nodes of a grid: which client each is, and what it was asked."""
+
+    def __init__(self, grid: Grid, relay: Relay, settings: RunSettings) -> None:
+        self._grid = grid
+        self._relay = relay
+        self._max_message = settings.max_message
+        self._deadline = settings.deadline
+        self._retry = settings.retry
+        self._online: set[int] = set()
+        self._greeted: dict[int, float] = {}
+        self._names: dict[int, str] = {}
+        self._refused: set[int] = set()
+        self._asked: dict[str, int] = {}
+        self.pushed = self.pulled = 0
+
+    def look(self) -> None:
+        """Ask nodes who they are that have not said so."""
+        self._online = set(self._grid.get_node_ids())
+        now = time.monotonic()
+        for node in self._online - self._names.keys() - self._refused:
+            if now >= self._greeted.get(node, now):
+                self._greeted[node] = now + self._retry
+                self._push(node, Ask())
+
+    def ask(self, name: str, ask: Ask) -> None:
+        """Ask a client, if its node is there."""
+        node = next((n for n, other in self._names.items() if other == name), None)
+        if node is None or node not in self._online or not self._push(node, ask):
+            self._relay.lost(name, PAUSE_SECONDS)
+
+    def _push(self, node: int, ask: Ask) -> bool:
+        content = pack(ask)
+        self.pushed += bytes_of(content)
+        question = Message(content, dst_node_id=node, message_type=MessageType.QUERY)
+        pushed = [i for i in self._grid.push_messages([question]) if i]
+        self._asked.update(dict.fromkeys(pushed, node))
+        return bool(pushed)
+
+    def pull(self) -> None:
+        """Take the answers that have come, one at a time, as they may be large."""
+        for question, node in list(self._asked.items()):
+            for reply in self._grid.pull_messages([question]):
+                del self._asked[question]
+                self._take(node, reply)
+
+    def _take(self, node: int, reply: Message) -> None:
+        name = self._names.get(node)
+        if reply.has_error():
+            if name is not None:
+                self._relay.lost(name, PAUSE_SECONDS)
+            if name is None:
+                self._greeted[node] = time.monotonic() + PAUSE_SECONDS
+            return
+        if node in self._refused:
+            return
+        self.pulled += bytes_of(reply.content)
+        try:
+            answer = unpack_answer(reply.content, self._max_message)
+            del reply
+            if name is None:
+                self._name(node, answer)
+            elif answer.name != name:
+                raise ParameterError(f"it called itself {name!r} before, and {answer.name!r} now")
+            self._relay.take(answer)
+        except (DecodeError, ParameterError) as error:
+            _logger.warning("node %d is refused: %s", node, error)
+            self._refused.add(node)
+            if name is not None:
+                del self._names[node]
+
+    def _name(self, node: int, answer: Answer) -> None:
+        """Note which client a node is.
+
+        Raises:
+            ParameterError: another node is that client, and this one has not its log.
+        """
+        before = [n for n, other in self._names.items() if other == answer.name]
+        if answer.name in self._relay.clients and before:
+            instance = self._relay.instance_of(answer.name)
+            if not instance or instance != answer.instance:
+                raise ParameterError(f"another node is {answer.name!r} already")
+            del self._names[before[0]]
+        self._names[node] = answer.name
+
+    def end(self) -> None:
+        """Tell the nodes that the session is over, so that they forget what was secret."""
+        self._asked.clear()
+        self.look()
+        for node in self._online & self._names.keys():
+            self._push(node, Ask(end=True))
+        until = time.monotonic() + self._retry
+        while self._asked and time.monotonic() < until:
+            for question in list(self._asked):
+                replies: list[Any] = list(self._grid.pull_messages([question]))
+                if replies:
+                    del self._asked[question]
+            time.sleep(POLL_SECONDS)
