@@ -108,6 +108,7 @@ class DurableRole(Driver):
         fed: by party, how many of its messages this role was given.
         note: what `keep` kept; empty before.
         instance: 16 public bytes that rebuilding keeps and another start of the role does not.
+        fresh: whether the log was empty.
 
     Raises:
         LogError: the log does not open, or is that of another role or binding.
@@ -139,6 +140,7 @@ class DurableRole(Driver):
         self._held = 0
         bound = hashlib.sha256(label("log binding", name, binding)).digest()
         start = self._replayed(_START)
+        self.fresh = start is None
         if start is None:
             start = bound + rng_or_system(rng).bytes(SEED_BYTES)
             log.append(_START, start)

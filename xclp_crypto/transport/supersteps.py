@@ -84,7 +84,8 @@ class Answer:
 
     Attributes:
         name: of the client.
-        instance: see `DurableRole.instance`; empty if its role did not start.
+        instance: see `DurableRole.instance`; empty if its log is not kept yet, so that its role may
+            start again.
         items: messages of it.
         fed: by sender, how many messages its role was given.
         kept: the same, as far as its log is kept for good.
@@ -156,7 +157,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
     wait = role.waiting
     return Answer(
         name=role.name,
-        instance=role.instance,
+        instance=b"" if deferred and role.fresh else role.instance,
         items=tuple(leaving),
         fed=dict(role.fed),
         kept=kept if deferred else dict(role.fed),
