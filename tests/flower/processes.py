@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -59,23 +60,17 @@ class Forwarder:
             except OSError:
                 return
             for source, sink, name in ((near, far, "up"), (far, near, "down")):
-                threading.Thread(
-                    target=self._pump, args=(source, sink, name), daemon=True
-                ).start()
+                threading.Thread(target=self._pump, args=(source, sink, name), daemon=True).start()
 
     def _pump(self, source, sink, name):
-        try:
+        with suppress(OSError):
             while data := source.recv(1 << 16):
                 sink.sendall(data)
                 with self._lock:
                     setattr(self, name, getattr(self, name) + len(data))
-        except OSError:
-            pass
         for end in (source, sink):
-            try:
+            with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def close(self):
         self._listener.close()
@@ -96,7 +91,9 @@ class Federation:
         for name in self.clients:
             y = rng.integers(0, 3, rows)
             self.Xs.append(centres[y] + rng.standard_normal((rows, features)))
-            self.ys.append([CLASSES[c] if i < max(2, rows // 10) else None for i, c in enumerate(y)])
+            self.ys.append(
+                [CLASSES[c] if i < max(2, rows // 10) else None for i, c in enumerate(y)]
+            )
             np.save(folder / f"{name}.npy", self.Xs[-1])
             labels = "\n".join(["bird", *(label or "" for label in self.ys[-1])]) + "\n"
             (folder / f"{name}-labels.csv").write_text(labels)
@@ -132,7 +129,7 @@ class Federation:
     def start(self, name, *command):
         """Start a program in a group of its own, its output in NAME.out."""
         with (self.folder / f"{name}.out").open("a") as output:
-            self.processes[name] = subprocess.Popen(
+            self.processes[name] = subprocess.Popen(  # noqa: S603 - programs of this file
                 [BIN / command[0], *command[1:]],
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -145,10 +142,8 @@ class Federation:
     def kill(self, name):
         """Kill a program and all that it has started."""
         process = self.processes.pop(name)
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         process.wait()
 
     def output(self, name):
@@ -168,7 +163,7 @@ class Federation:
         raise AssertionError(f"{name} does not say {pattern!r}:\n{self.output(name)}")
 
     def flwr(self, *arguments):
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - programs of this file
             [BIN / "flwr", *arguments],
             env=self.environment,
             cwd=self.folder,

@@ -1,4 +1,4 @@
-"""The session of Algorithm 1 with clients that only answer, whose questions and answers get lost."""
+"""Algorithm 1 with clients that only answer, whose questions and answers get lost."""
 
 import random
 import sys
@@ -54,9 +54,7 @@ class Node:
         params, invited = sessions.SMALL, tuple(DATA)
 
         async def role(io, rng):
-            return await client_role(
-                io, DATA[self.name], params, invited, rng, sessions.SEED
-            )
+            return await client_role(io, DATA[self.name], params, invited, rng, sessions.SEED)
 
         durable = DurableRole(self.name, role, log, peers=peers, rng=rng)
         got = answer(durable, ask, deferred=self.deferred)

@@ -23,7 +23,7 @@ from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, Relay
 from xclp_lp.flower.records import bytes_of, pack, unpack_answer
 from xclp_lp.flower.settings import RunSettings
-from xclp_lp.report import departure_lines, size
+from xclp_lp.report import departure_lines
 from xclp_lp.session import Graph, server_role
 
 POLL_SECONDS: Final = 0.2
@@ -72,10 +72,14 @@ def run(grid: Grid, settings: RunSettings) -> Graph:
         max_message=settings.max_message,
     )
     nodes = _Nodes(grid, relay, settings)
+    step = ""
     while not relay.done:
         nodes.look()
         nodes.pull()
         relay.turn()
+        if durable.step != step and not durable.ended:
+            step = durable.step
+            _logger.info("step %s: waiting for clients", step)
         for name, ask in relay.due():
             nodes.ask(name, ask)
         time.sleep(POLL_SECONDS)
@@ -85,13 +89,12 @@ def run(grid: Grid, settings: RunSettings) -> Graph:
     for line in departure_lines(graph.departures):
         _logger.warning("%s", line)
     _logger.info(
-        "labels of %s were counted; %s to the clients and %s from them, of which %s are the "
-        "server's own messages",
-        ", ".join(graph.contributors),
-        size(nodes.pushed),
-        size(nodes.pulled),
-        size(durable.cost.sent_by(SERVER)),
+        "%d bytes to the nodes, %d from them; the server's own messages have %d",
+        nodes.pushed,
+        nodes.pulled,
+        durable.cost.sent_by(SERVER),
     )
+    _logger.info("labels of %s were counted", ", ".join(graph.contributors))
     return graph
 
 
