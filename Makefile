@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser faults restarts lint docs dependencies package bench peers data clean
+.PHONY: demo test browser faults restarts flower lint docs dependencies package bench peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -31,6 +31,10 @@ faults: $(VENV)/.test-installed
 
 restarts: $(VENV)/.test-installed
 	$(BIN)/python -m tests.faults.restarts --schedules 100
+
+# Real SuperLinks and SuperNodes on this machine, minutes each.
+flower: $(VENV)/.test-installed $(VENV)/.flower-installed
+	$(BIN)/python -m pytest -W "ignore:'click.utils:DeprecationWarning" tests/flower/pieces.py tests/flower/federations.py
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

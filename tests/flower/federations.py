@@ -19,7 +19,7 @@ def simulated(federation, clients, **settings):
     keep = [i for i, name in enumerate(federation.clients) if name in clients]
     model = CrossClientLabelPropagation(classes=CLASSES, **settings)
     model.fit([federation.Xs[i] for i in keep], [federation.ys[i] for i in keep])
-    return dict(zip(clients, (list(labels) for labels in model.labels_), strict=True))
+    return dict(zip(clients, (list(labels) for labels in model.transduction_), strict=True))
 
 
 def labels_of(federation, name):

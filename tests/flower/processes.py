@@ -59,8 +59,14 @@ class Forwarder:
                 far = socket.create_connection(("127.0.0.1", self.to))
             except OSError:
                 return
-            for source, sink, name in ((near, far, "up"), (far, near, "down")):
-                threading.Thread(target=self._pump, args=(source, sink, name), daemon=True).start()
+            threading.Thread(target=self._serve, args=(near, far), daemon=True).start()
+
+    def _serve(self, near, far):
+        with near, far:
+            back = threading.Thread(target=self._pump, args=(far, near, "down"), daemon=True)
+            back.start()
+            self._pump(near, far, "up")
+            back.join()
 
     def _pump(self, source, sink, name):
         with suppress(OSError):

@@ -1,0 +1,84 @@
+"""Messages in Flower's records: in pieces, and in memory about twice."""
+
+import tracemalloc
+
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+from xclp_crypto.errors import DecodeError
+from xclp_crypto.transport.supersteps import Answer, Ask, Item
+from xclp_lp.flower.records import (
+    HEADER,
+    PAYLOADS,
+    PIECE_BYTES,
+    bytes_of,
+    pack,
+    unpack_answer,
+    unpack_ask,
+)
+
+MAX = 1 << 30
+
+
+def over_flower(content):
+    """The same content after Flower took it apart and put it together."""
+    contents = {key: obj.deflate() for key, obj in get_all_nested_objects(content).items()}
+    return inflate_object_from_contents(content.object_id, contents)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [[], [0], [1, 0, 2], [PIECE_BYTES], [PIECE_BYTES - 1, 2, 3 * PIECE_BYTES + 5], [7] * 50],
+)
+def test_what_is_packed_is_unpacked(sizes):
+    items = tuple(
+        Item("a", "b", i, i + 1, (bytes(range(256)) * (size // 256 + 1))[:size])
+        for i, size in enumerate(sizes)
+    )
+    ask = Ask(items, {"b": 3}, ("c",), end=True)
+    assert unpack_ask(over_flower(pack(ask)), MAX) == ask
+    answer = Answer("a", b"i" * 16, items, {"b": 1}, {"b": 0}, ("b",), more=True, ended=False)
+    content = over_flower(pack(answer))
+    assert sum(sizes) < bytes_of(content) < sum(sizes) + 300 + 40 * len(sizes)
+    assert unpack_answer(content, MAX) == answer
+
+
+def test_a_message_of_200_megabytes_is_in_memory_twice():
+    size = 200_000_000
+    tracemalloc.start()
+    content = pack(Ask((Item("a", "b", 0, 1, bytes(size)),)))
+    packed = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    ask = unpack_ask(content, MAX)
+    unpacked = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert max(packed, unpacked) < 2.1 * size
+    assert len(ask.items[0].payload) == size
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({HEADER: ConfigRecord({"header": "{}"})}),
+        RecordDict({HEADER: ConfigRecord({"other": 1}), PAYLOADS: ArrayRecord()}),
+        RecordDict({HEADER: ConfigRecord({"header": "{}"}), PAYLOADS: ArrayRecord()}),
+    ],
+)
+def test_what_is_no_message_of_the_app_is_refused(content):
+    with pytest.raises(DecodeError):
+        unpack_ask(content, MAX)
+
+
+def test_pieces_that_are_missing_are_noticed():
+    content = pack(Ask((Item("a", "b", 0, 1, bytes(PIECE_BYTES + 1)),)))
+    del content.array_records[PAYLOADS]["1"]
+    with pytest.raises(DecodeError, match="announces 4194305 bytes and has 4194304"):
+        unpack_ask(content, MAX)
+
+
+def test_messages_that_are_too_long_are_refused():
+    with pytest.raises(DecodeError, match="at most 9"):
+        unpack_ask(pack(Ask((Item("a", "b", 0, 1, bytes(10)),))), 9)

@@ -1,0 +1,110 @@
+"""Configurations of Flower runs and nodes."""
+
+from pathlib import Path
+
+import pytest
+
+from xclp_crypto.errors import ParameterError
+from xclp_lp.flower.settings import LIMITS, NodeSettings, RunSettings
+
+RUN = {"clients": "north, south,east", "classes": "cat,dog"}
+NODE = {"name": "north", "features": "north.csv", "output": "results"}
+
+
+def test_the_least_that_a_run_says():
+    run = RunSettings.of(RUN)
+    assert run.clients == ("north", "south", "east")
+    assert run.params.classes == ("cat", "dog")
+    assert {name: getattr(run, name) for name in LIMITS} == LIMITS
+    assert run.seed is None
+    assert run.simulation_output is None
+
+
+def test_parameters_are_those_of_a_federation_file():
+    run = RunSettings.of(
+        RUN
+        | {"classes": "0,1,2", "n_bits": 64, "k": 3, "alpha": 0.5, "random_state": 1}
+        | {"privacy.epsilon": 2.0, "reset_labelled": True, "deadline": 5}
+    )
+    assert run.params.classes == (0, 1, 2)
+    assert (run.params.n_bits, run.params.k, run.params.alpha) == (64, 3, 0.5)
+    assert run.params.privacy.epsilon == 2.0
+    assert run.own == {"reset_labelled": True, "relative_confidence": False}
+    assert run.deadline == 5.0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"clients": ""}, "clients must be the names"),
+        ({"clients": 3}, "clients must be the names"),
+        ({"clients": "north,north"}, "north"),
+        ({"clients": "north,so/uth"}, "so/uth"),
+        ({"classes": ""}, "classes"),
+        ({"n_bit": 64}, "n_bit.*n_bits"),
+        ({"alpha": 2.0}, "alpha must be strictly"),
+        ({"deadline": 0}, "deadline must be a positive number"),
+        ({"join": True}, "join must be a positive number"),
+        ({"retry": "soon"}, "retry must be a positive number"),
+        ({"privacy.epsilons": 1.0}, "epsilons"),
+        ({"simulation_output": 1}, "simulation_output must be text"),
+    ],
+)
+def test_runs_that_are_refused(given, message):
+    with pytest.raises(ParameterError, match=message):
+        RunSettings.of(RUN | given)
+
+
+def test_classes_are_needed():
+    with pytest.raises(ParameterError, match="classes is missing"):
+        RunSettings.of({"clients": "a,b"})
+
+
+def test_a_node_says_where_its_data_are():
+    node = NodeSettings.of(
+        NODE
+        | {"feature_columns": "x, y", "label_column": "animal", "partition-id": 2}
+        | {"state": "logs", "key_file": "log.key"},
+        RunSettings.of(RUN),
+    )
+    assert node.name == "north"
+    assert node.section == {
+        "features": "north.csv",
+        "feature_columns": ["x", "y"],
+        "label_column": "animal",
+    }
+    assert (node.output, node.state, node.key_file) == (
+        Path("results"),
+        Path("logs"),
+        Path("log.key"),
+    )
+
+
+def test_a_simulated_node_has_no_data():
+    node = NodeSettings.of(
+        {"partition-id": 2, "num-partitions": 3},
+        RunSettings.of(RUN | {"simulation_output": "found"}),
+    )
+    assert (node.name, node.section, node.output) == ("east", None, Path("found"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"name": "nort"}, "'nort' is none of the clients.*north"),
+        ({"name": ""}, "name is missing"),
+        ({"output": ""}, "output is missing"),
+        ({"features": 3}, "features must be text"),
+        ({"feature": "x"}, "feature"),
+        ({"state": "logs"}, "state and key_file belong together"),
+        ({"key_file": "log.key"}, "state and key_file belong together"),
+    ],
+)
+def test_nodes_that_are_refused(given, message):
+    with pytest.raises(ParameterError, match=message):
+        NodeSettings.of(NODE | given, RunSettings.of(RUN))
+
+
+def test_more_simulated_nodes_than_clients_are_refused():
+    with pytest.raises(ParameterError, match="there are 3 clients"):
+        NodeSettings.of({"partition-id": 3, "num-partitions": 4}, RunSettings.of(RUN))
