@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 
 from processes import CLASSES, Federation
 
@@ -63,8 +62,7 @@ def test_one_node_is_killed_in_the_hamming_step_and_one_restarted_in_the_row_sum
         federation.kill("hospital-3")
         federation.wait_for("run", "step row sums", 900)
         federation.kill("hospital-1")
-        time.sleep(2)
-        federation.start_node("hospital-1")
+        federation.restart_node("hospital-1")
         federation.wait_for("run", DONE, 900)
         rest = federation.clients[:3]
         expected = simulated(federation, rest, **SETTINGS)
