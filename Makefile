@@ -46,7 +46,7 @@ lint: $(VENV)/.dev-installed
 docs: $(VENV)/.docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-dependencies: $(VENV)/.dev-installed $(VENV)/.docs-installed
+dependencies: $(VENV)/.dev-installed $(VENV)/.docs-installed $(VENV)/.flower-installed
 	$(BIN)/python docs/dependencies.py
 
 # Both archives, the wheel installed without extras into a new environment, and what importing takes.

@@ -2,7 +2,7 @@
 
     python docs/dependencies.py
 
-Run it in an environment with all extras (``pip install -e '.[dev,docs]'``).
+Run it in an environment with all extras (``pip install -e '.[dev,docs,flower]'``).
 """
 
 import re
