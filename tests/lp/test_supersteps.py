@@ -87,13 +87,14 @@ class Engine:
             DurableRole(SERVER, role, NoLog(), peers=peers, rng=SeededRng(seed)),
             peers,
             clock=lambda: self.now,
-            **{"join": 50, "deadline": 100, "retry": 5, "max_message": MAX} | limits,
+            **{"join": 50, "deadline": 2000 if lossy else 100, "retry": 5, "max_message": MAX}
+            | limits,
         )
 
     def lost(self):
         return self.lossy and self.chance.random() < 0.2
 
-    def run(self, turns=3000, each=lambda engine: None):
+    def run(self, turns=10_000, each=lambda engine: None):
         for _ in range(turns):
             if self.relay.done:
                 return self

@@ -184,6 +184,7 @@ class _Client:
     failed: bool = False
     since: float | None = None  # when the oldest question without an answer was asked
     again: float = 0.0  # when to ask again
+    tries: int = 0
     gone: bool = False
 
 
@@ -202,7 +203,8 @@ class Relay:
         clients: names of all clients.
         join: seconds after the start in which clients may come.
         deadline: seconds in which a client must answer.
-        retry: seconds after which a client that has not answered is asked again.
+        retry: seconds after which a client that has not answered is asked again; each time twice as
+            many, as it may only be slow.
         max_message: bytes of a message at most.
         clock: seconds of a clock that only goes forward.
     """
@@ -349,8 +351,9 @@ class Relay:
             if client.since is not None and now < client.again:
                 continue
             if client.since is None:
-                client.since = now
-            client.again = now + self._retry
+                client.since, client.tries = now, 0
+            client.again = now + self._retry * 2**client.tries
+            client.tries += 1
             items = tuple(i for i in client.queue if i.number >= client.fed.get(i.sender, 0))
             asks.append((name, Ask(items, dict(client.taken), self._gone_for(name))))
         return asks

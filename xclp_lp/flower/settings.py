@@ -46,7 +46,7 @@ NODE: Final = Path("the node's configuration")
 LIMITS: Final[Mapping[str, float]] = {
     "join": 600,
     "deadline": 600,
-    "retry": 60,
+    "retry": 120,
     "max_message": 1 << 30,
 }
 """Seconds in which clients must come, in which one must answer, and after which it is asked again;
