@@ -405,7 +405,7 @@ def experiment(
     if seeds is not None:
         given["seeds"] = list(range(seeds))
     wanted = read_experiment(config, given)
-    file = out / f"{name or f'{wanted.dataset}-{wanted.form}'}.json"
+    file = out / f"{_name_of_file(name) or f'{wanted.dataset}-{wanted.form}'}.json"
     _require_writable(file, "--out")
     _require_report(report_file, png)
     details: list[Details] = []
@@ -470,7 +470,7 @@ def ssl(
     if seeds is not None:
         given["seeds"] = list(range(seeds))
     study = read_study(config, given)
-    file = out / f"{name or config.stem}.json"
+    file = out / f"{_name_of_file(name) or config.stem}.json"
     _require_writable(file, "--out")
     folder = file.with_suffix("")
     folder.mkdir(exist_ok=True)
@@ -758,6 +758,12 @@ def _who_sees(hamming: str) -> str:
     return "the server bits" if hamming == "plain" else "the server distances"
 
 
+def _name_of_file(name: str | None) -> str | None:
+    if name is not None and (Path(name).name != name or not name):
+        raise ParameterError(f"--name must be a name without folders, got {name!r}")
+    return name
+
+
 def _require_writable(file: Path | None, option: str = "--json") -> None:
     """Refuse a file that cannot be written; None stands for no file."""
     if file is None:
@@ -820,7 +826,8 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 def _say(message: object) -> None:
     """Print one line, whatever the libraries underneath put into their messages."""
-    errors.print("xclp:", " ".join(str(message).splitlines()))
+    line = " ".join(str(message).splitlines())
+    errors.print("xclp:", "".join(c if c.isprintable() else "\ufffd" for c in line))
 
 
 def _with_notes(error: Exception) -> str:

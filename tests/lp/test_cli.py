@@ -1069,7 +1069,8 @@ def test_an_experiment_writes_a_report(
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     table = json.loads((tmp_path / "digits-labels.json").read_text())["table"]
     for entry in table:
-        assert f"{100 * entry['accuracy']['mean']:.1f} ± 0.0" in page
+        assert f">{100 * entry['accuracy']['mean']:.1f}<" in page
+        assert "±" not in page
     assert (tmp_path / "p" / "accuracy.png").is_file()
 
 
@@ -1131,3 +1132,24 @@ def test_a_report_without_its_packages_says_what_to_install(
     assert one_line(err) == f"reports need {package}; install with: pip install 'xclp[report]'"
     assert not Path("results").exists()
     assert xclp("run", "federation.toml")[0] == 0
+
+
+def test_messages_do_not_command_the_terminal(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    file = tmp_path / "f.toml"
+    file.write_text('[clients."\\u001b[31mred\\u0007"]\nfeatures = "a.csv"\n')
+    code, out, err = xclp("run", str(file))
+    assert code == 2
+    assert "red" in err
+    assert not {"\x1b", "\x07"} & set(out + err)
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", "."])
+def test_a_result_stays_in_its_folder(
+    xclp: Callable[..., tuple[int, str, str]], tmp_path: Path, name: str
+) -> None:
+    code, _, err = xclp(
+        *("experiment", "labels", "--dataset", "digits", "--out", str(tmp_path), "--name", name)
+    )
+    assert (code, "--name must be a name without folders" in one_line(err)) == (2, True)

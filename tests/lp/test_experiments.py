@@ -334,6 +334,12 @@ def test_a_file_and_a_command_line_make_one_experiment(tmp_path: Path) -> None:
         ('form = "size"\ndataset = "hapt"\nextractor = "cnn"', "no extractor 'cnn'"),
         ('form = "size"\ndataset = "hapt"\nmetric = "f1"', "no metric 'f1'"),
         ('form = "size"\ndataset = "hapt"\nseeds = [-1]', "seeds must be"),
+        ('form = "size"\ndataset = "hapt"\nseeds = [0, 1, 0]', "seeds names 0 twice"),
+        ('form = "size"\ndataset = "hapt"\nvalues = [0.1, 0.1]', "values names 0.1 twice"),
+        ('form = "size"\ndataset = "hapt"\nmethods = ["xclp", "xclp"]', "names 'xclp' twice"),
+        ('form = "size"\ndataset = "hapt"\ntest_share = "a"', "test_share must be strictly"),
+        ('form = "size"\ndataset = "hapt"\ngroup_size = 2.5', "group_size must be a whole"),
+        ('form = "size"\ndataset = "hapt"\nextractor = ["linear"]', "no extractor"),
         ('form = "size"\ndataset = "hapt"\nparameters = 3', "must be a table"),
         ('form = "size"\ndataset = "hapt"\n[metric]\nx = 1', "must not be a table"),
         ('form = "size"\ndataset = "hapt"\n[parameters]\nseed = 1', "no parameter 'seed'"),
@@ -565,3 +571,17 @@ def test_hapt_within_reach_of_its_numbers() -> None:
         assert found[count, "xclp"] >= least
         assert found[count, "xclp"] >= found[count, "per-client"] + 0.15
         assert abs(found[count, "xclp"] - found[count, "pooled"]) <= 0.03
+
+
+def test_what_cannot_be_run_is_refused_before_anything_is() -> None:
+    with pytest.raises(ParameterError, match="a client alone has no label"):
+        run_experiment(Experiment("leave-one-out", "digits", methods=("per-client",)))
+    with pytest.raises(ParameterError, match="no client has 5000 training rows"):
+        run_experiment(Experiment("labels", "digits", values=(5000,), methods=("xclp",)))
+    for wrong, message in (
+        ({"hamming": "rlw"}, "rlw"),
+        ({"k": 0}, "k must be"),
+        ({"alpha": 2.0}, "alpha"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            Choices(**wrong)

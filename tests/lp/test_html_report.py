@@ -341,6 +341,14 @@ def test_who_vanished_is_said() -> None:
     page = Page(report_runs.demonstration(names, drop={"b": "hamming"}).html())
     text = "".join(page.text)
     assert "b vanished before the end of the step 'hamming'" in text
+    whole = "".join(Page(report_runs.demonstration(names).html()).text)
+    (rows,), (fewer,) = (
+        re.findall(r"the distances were among (\d+) rows of \d clients", found)
+        for found in (whole, text)
+    )
+    assert "of 4 clients" in whole
+    assert "of 3 clients" in text
+    assert int(fewer) < int(rows)
     assert [row[0] for row in page.tables["Accuracy by client"][1:]] == ["a", "c", "d"]
 
 

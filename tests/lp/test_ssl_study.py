@@ -17,7 +17,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp import cli
 from xclp_lp.data import Federation
 from xclp_lp.data.pictures import PICTURES
@@ -349,7 +349,7 @@ def study_result() -> dict[str, Any]:
         for seed in (0, 1) for method, level in methods.items()
     ]  # fmt: skip
     return {
-        "experiment": {"form": "federated-ssl"} | Study(**SMALL).to_dict(),
+        "experiment": {"form": "federated-ssl"} | Study(**SMALL | {"seeds": (0, 1)}).to_dict(),
         "data": {"clients": 6, "clients_with_labels": 3, "labels": 60, "client_rows": 1270,
                  "classes": [0, 1], "test_rows": 100, "validation_rows": 30},
         "runs": runs,
@@ -430,3 +430,16 @@ def test_without_torch_only_this_command_is_missing(tmp_path: Path) -> None:
 def test_nothing_else_loads_torch() -> None:
     script = "import sys, xclp_lp, xclp_lp.cli, xclp_lp.demo; print('torch' in sys.modules)"
     assert python(script).stdout.strip() == "False"
+
+
+def test_a_checkpoint_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    study = Study(**SMALL | {"methods": ("fedavg",)})
+    run_study(study, tmp_path)
+    (checkpoint,) = tmp_path.glob("*.pt")
+    whole = checkpoint.read_bytes()
+    for result in tmp_path.glob("fedavg-*.json"):
+        result.unlink()
+    for content in (whole[: len(whole) // 2], b""):
+        checkpoint.write_bytes(content)
+        with pytest.raises(DataError, match=f"{checkpoint.name} cannot be read"):
+            run_study(study, tmp_path, resume=True)

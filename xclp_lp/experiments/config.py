@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -59,11 +59,11 @@ class Experiment:
         known_name("metric", self.metric, METRICS)
         for method in self.methods:
             known_name("method", method, METHODS)
-        if not self.methods or not self.seeds:
-            raise ParameterError("an experiment needs at least one method and one seed")
-        for seed in self.seeds:
-            if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-                raise ParameterError(f"seeds must be integers >= 0, got {seed!r}")
+        require_runs(self.methods, self.seeds)
+        require_once("values", self.values)
+        require_share(self.test_share)
+        if isinstance(self.group_size, bool) or not isinstance(self.group_size, int):
+            raise ParameterError(f"group_size must be a whole number, got {self.group_size!r}")
         allowed = [f.name for f in fields(Choices) if f.name != "seed"]
         for name in self.parameters:
             known_name("parameter", name, allowed)
@@ -73,6 +73,34 @@ class Experiment:
     def choices(self, seed: int) -> Choices:
         """Return the parameters of label propagation for one seed."""
         return Choices(**self.parameters, seed=seed)
+
+
+def require_runs(methods: Sequence[str], seeds: Sequence[Any]) -> None:
+    """Refuse runs that are none, or that would count twice.
+
+    Raises:
+        ParameterError: names what is missing, no seed, or there twice.
+    """
+    if not methods or not seeds:
+        raise ParameterError("at least one method and one seed are needed")
+    for seed in seeds:
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ParameterError(f"seeds must be integers >= 0, got {seed!r}")
+    require_once("methods", methods)
+    require_once("seeds", seeds)
+
+
+def require_once(what: str, values: Sequence[Any]) -> None:
+    """Refuse a list that names something twice: means and deviations would count it twice."""
+    for i, value in enumerate(values):
+        if value in values[:i]:
+            raise ParameterError(f"{what} names {value!r} twice")
+
+
+def require_share(share: Any) -> None:
+    """Refuse a share of test rows that is none."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise ParameterError(f"test_share must be strictly between 0 and 1, got {share!r}")
 
 
 def read_experiment(path: Path | None, given: Mapping[str, Any]) -> Experiment:
@@ -150,7 +178,7 @@ def known_name(what: str, name: Any, known: Collection[str]) -> None:
     Raises:
         ParameterError: lists those that are, and says which is meant perhaps.
     """
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise ParameterError(
             f"there is no {what} {name!r}; choose from {', '.join(known)}"
             f"{did_you_mean(str(name), known)}"

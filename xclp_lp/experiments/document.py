@@ -120,7 +120,8 @@ def _ssl_markdown(result: Mapping[str, Any]) -> str:
     for entry in result["table"]:
         method, value = entry["method"], entry[metric]
         runs = [r for r in result["runs"] if r["method"] == method]
-        shown = f"{100 * value['mean']:.1f} ± {100 * value['std']:.1f}"
+        several = len(result["experiment"]["seeds"]) > 1
+        shown = cell(value["mean"], value["std"]) if several else f"{100 * value['mean']:.1f}"
         if value["mean"] == max(fair, default=None):
             shown = f"**{shown}**"
         right = [r["pseudo_accuracy"] for r in runs if r["pseudo_accuracy"] is not None]

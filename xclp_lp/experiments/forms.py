@@ -54,7 +54,12 @@ def labels_form(
 ) -> Iterator[Trial]:
     """Give each client so many labels; its other training rows take part without."""
     del group_size
+    most = max(int((~own).sum()) for own in test)
     for count in values:
+        if _count(count) > most:
+            raise ParameterError(
+                f"no client has {count} training rows to label; the largest has {most}"
+            )
         labelled = label_count_mask(federation.labels, _count(count), seed, test)
         yield _trial({"labels per client": count}, _all(federation), labelled, test)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import balanced_weights, one_hot
 from xclp_lp.lsh import Projection
 from xclp_lp.propagation import per_client, predict, propagate
-from xclp_lp.session import ClassWeight, hash_rows
+from xclp_lp.session import ClassWeight, Parameters, hash_rows
 from xclp_lp.views import RunRecord
 
 
@@ -43,6 +43,11 @@ class Choices:
     class_weight: ClassWeight = None
     hamming: str = "plain"
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        # A session would refuse them too, but only after other methods have run.
+        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "seed"}
+        Parameters(classes=(0,), **own)
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,11 @@ def run_experiment(
     federation = load(experiment.dataset, **experiment.data)
     form = FORMS[experiment.form]
     methods = [m for m in experiment.methods if form.alone or m != "per-client"]
+    if not methods:
+        raise ParameterError(
+            f"in the form {experiment.form!r} a client alone has no label, so per-client is left "
+            "out; add another method"
+        )
     runs: list[dict[str, Any]] = []
     for seed in experiment.seeds:
         test = rows_to_score(federation, experiment.test_share, seed)

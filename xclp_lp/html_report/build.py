@@ -65,7 +65,8 @@ def demo_report(
         text=(
             f"Data: {source}.",
             "Most labels were hidden and then predicted in three ways. Accuracies are over the "
-            f"{count(len(scores.truth), 'row')} whose labels were hidden.",
+            f"{count(len(scores.truth), 'row')} of clients that stayed whose labels were hidden"
+            f"{', counted once for each seed' * (len(parameters.get('seeds', ())) > 1)}.",
         ),
         facts={names[m]: f"{scores.accuracy(m):.1%}" for m in names} | _cost_facts(record),
         sections=(
@@ -188,7 +189,13 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
 def _means(result: Mapping[str, Any]) -> dict[str, str]:
     """Return mean and standard deviation by method in the last row of the table."""
     cells = grid(result).rows[-1][1]
-    return {METHOD_NAMES[m]: cell(*value) for m, value in cells.items()}
+    return {METHOD_NAMES[m]: _cell(result, *value) for m, value in cells.items()}
+
+
+def _cell(result: Mapping[str, Any], mean: float, std: float) -> str:
+    """Write a mean, with its deviation where there are several seeds."""
+    several = len(result["experiment"]["seeds"]) > 1
+    return cell(mean, std) if several else f"{100 * mean:.1f}"
 
 
 def _row(details: Details) -> dict[str, Any]:
@@ -217,24 +224,26 @@ def _accuracy(result: Mapping[str, Any], metric: str) -> Section:
         )
         for i, (panel, lines) in enumerate(panels.items(), 1)
     ]
-    names = tuple(table.rows[0][0])
+    names, seeds = tuple(table.rows[0][0]), len(result["experiment"]["seeds"])
+    spread, deviation = "One seed, so nothing is said about luck. ", ", one seed"
+    if seeds > 1:
+        spread = "Mean over the seeds; error bars and ± are one standard deviation over them. "
+        deviation = f", mean ± standard deviation over {count(seeds, 'seed')}"
     return Section(
         f"{metric.capitalize()}",
         (
-            "Mean over the seeds; error bars and ± are one standard deviation over them. "
-            "Rows that no label reaches count as wrong. Methods named pooled put all data into "
-            "one place, which the others do not.",
+            f"{spread}Rows that no label reaches count as wrong. Methods named pooled put all data "
+            "into one place, which the others do not.",
         ),
         tuple(drawn),
         tables=(
             Table(
-                f"{metric.capitalize()} in %, mean ± standard deviation over "
-                f"{count(len(result['experiment']['seeds']), 'seed')}",
+                f"{metric.capitalize()} in %{deviation}",
                 (*names, *(METHOD_NAMES[m] for m in table.methods)),
                 tuple(
                     (
                         *(shown(v) for v in setting.values()),
-                        *(cell(*cells[m]) if m in cells else "–" for m in table.methods),
+                        *(_cell(result, *cells[m]) if m in cells else "–" for m in table.methods),
                     )
                     for setting, cells in table.rows
                 ),
@@ -610,7 +619,10 @@ def _costs(record: RunRecord) -> Section:
 
 def _who(record: RunRecord) -> Section:
     seen = views(record)
-    n, drawn = sum(record.rows.values()), pictures.RING
+    left = {gone.client for gone in record.departures if not gone.in_graph}
+    present = [c for c in record.rows if c not in left]
+    n, drawn = sum(record.rows[c] for c in present), pictures.RING
+    labelled = sum(record.labelled[c] for c in present)
     more = f" The {drawn} clients with most bytes are drawn." * (len(record.rows) > drawn)
     kinds: dict[tuple[str, str, str], list[int]] = {}
     for traffic, number in record.cost.bytes_sent.items():
@@ -624,7 +636,7 @@ def _who(record: RunRecord) -> Section:
         "Who talks to whom, and what each party saw",
         (
             f"In this run the distances were among {count(n, 'row')} of "
-            f"{count(len(record.rows), 'client')}, {sum(record.labelled.values()):,} of them "
+            f"{count(len(present), 'client')}, {labelled:,} of them "
             "labelled. The thicker a line, the more bytes, on a logarithmic scale; an empty "
             f"circle is a client whose labels were not counted.{more}",
         ),

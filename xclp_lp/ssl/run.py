@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -203,9 +204,15 @@ def _run(
     seconds = 0.0
     if checkpoint.exists():
         # Tensors, numbers and dictionaries only: nothing in the file is run.
-        saved = torch.load(checkpoint, weights_only=True, map_location=rows.train.device)
-        trainer.load_state(saved["trainer"])
-        best, lines, seconds = saved["best"], saved["lines"], saved["seconds"]
+        try:
+            saved = torch.load(checkpoint, weights_only=True, map_location=rows.train.device)
+            trainer.load_state(saved["trainer"])
+            best, lines, seconds = saved["best"], saved["lines"], saved["seconds"]
+        except (RuntimeError, EOFError, KeyError, TypeError, UnpicklingError) as error:
+            reason = str(error).partition("\n")[0]
+            raise DataError(
+                f"{checkpoint} cannot be read ({reason}); remove it to train anew"
+            ) from None
     validation = torch.from_numpy(split.validation)
     while trainer.turn < trainer.total_rounds:
         if report is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.data import LOADERS
-from xclp_lp.experiments.config import METRICS, known_name, read_table
+from xclp_lp.experiments.config import METRICS, known_name, read_table, require_runs, require_share
 from xclp_lp.experiments.methods import Choices
 from xclp_lp.ssl.augment import AUGMENTATIONS
 from xclp_lp.ssl.client import Training
@@ -91,11 +91,8 @@ class Study:
         known_name("network", self.network, NETWORKS)
         known_name("augmentation", self.augmentation, AUGMENTATIONS)
         known_name("metric", self.metric, METRICS)
-        if not self.methods or not self.seeds:
-            raise ParameterError("a study needs at least one method and one seed")
-        for seed in self.seeds:
-            if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-                raise ParameterError(f"seeds must be integers >= 0, got {seed!r}")
+        require_runs(self.methods, self.seeds)
+        require_share(self.test_share)
         if not isinstance(self.evaluate_every, int) or self.evaluate_every < 1:
             raise ParameterError(f"evaluate_every must be at least 1, got {self.evaluate_every!r}")
         if not isinstance(self.secure, bool):
