@@ -46,7 +46,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
@@ -101,6 +100,8 @@ class Ring:
             lab: label of the use.
             parameters: the parameter set.
         """
+        from scipy import fft  # a third of the time that importing the package took
+
         n, width = parameters.degree, parameters.limb_bits // 2
         shape = (2, 2 * parameters.limbs, n)
         # centred digits: the number is uniform modulo q all the same
@@ -117,11 +118,15 @@ class Ring:
         return self._combine([(0, self._transform(u)), (1, self._transform(rho))])
 
     def _transform(self, factors: NDArray[np.int8]) -> NDArray[np.complex128]:
+        from scipy import fft  # see from_label
+
         return np.asarray(
             fft.fft(_fold(factors, self.parameters.degree), axis=-1, overwrite_x=True)
         )
 
     def _combine(self, terms: list[tuple[int, NDArray[np.complex128]]]) -> Digits:
+        from scipy import fft  # see from_label
+
         p = self.parameters
         digits = []
         for k in range(self.digits.shape[1]):

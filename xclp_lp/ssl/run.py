@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -204,11 +204,13 @@ def _run(
     seconds = 0.0
     if checkpoint.exists():
         # Tensors, numbers and dictionaries only: nothing in the file is run.
+        if not is_zipfile(checkpoint):  # it was cut short
+            raise DataError(f"{checkpoint} cannot be read; remove it to train anew")
         try:
             saved = torch.load(checkpoint, weights_only=True, map_location=rows.train.device)
             trainer.load_state(saved["trainer"])
             best, lines, seconds = saved["best"], saved["lines"], saved["seconds"]
-        except (RuntimeError, EOFError, KeyError, TypeError, UnpicklingError) as error:
+        except (RuntimeError, KeyError, TypeError) as error:
             reason = str(error).partition("\n")[0]
             raise DataError(
                 f"{checkpoint} cannot be read ({reason}); remove it to train anew"
