@@ -619,11 +619,12 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
             return least
         return max(least, get_backend(backend).estimate(sizes, n_bits).simulation_bytes)
 
-    if needed(hamming) > available:
+    need = needed(hamming)
+    if need > available:
         smaller = [b for b in ("rlwe", "masked") if needed(b) <= available]
         raise ParameterError(
             f"{count(n, 'row')} with {count(n_bits, 'bit')} by {get_backend(hamming).name} need "
-            f"{needed(hamming) / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; use "
+            f"{need / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; use "
             + "".join(f"hamming = {b!r}, " for b in smaller)
             + "fewer rows, or split the clients into groups"
         )

@@ -37,6 +37,7 @@ import asyncio
 import logging
 import ssl
 import struct
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -292,7 +293,7 @@ _BROKEN = (OSError, EOFError, TimeoutError)
 """What a connection that broke raises; `ssl.SSLError` is an `OSError`."""
 
 
-class _Party:
+class _Party(ABC):
     """What server and client have in common: the role, its messages, and when to give up.
 
     Args:
@@ -331,13 +332,13 @@ class _Party:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, function, *arguments)
 
+    @abstractmethod
     def expired(self, peer: str) -> bool:
         """Return whether `peer` is given up."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def acknowledge(self, sender: str, count: int) -> None:
         """Tell `sender` that this role has taken `count` of its messages."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """End the thread of the role when it has nothing to do."""

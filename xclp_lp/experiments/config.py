@@ -11,7 +11,7 @@ from typing import Any
 from xclp_crypto.errors import ParameterError
 from xclp_lp.data import LOADERS
 from xclp_lp.experiments.features import EXTRACTORS
-from xclp_lp.experiments.forms import FORMS
+from xclp_lp.experiments.forms import FORMS, require_share
 from xclp_lp.experiments.methods import METHODS, Choices
 from xclp_lp.wording import did_you_mean
 
@@ -95,12 +95,6 @@ def require_once(what: str, values: Sequence[Any]) -> None:
     for i, value in enumerate(values):
         if value in values[:i]:
             raise ParameterError(f"{what} names {value!r} twice")
-
-
-def require_share(share: Any) -> None:
-    """Refuse a share of test rows that is none."""
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise ParameterError(f"test_share must be strictly between 0 and 1, got {share!r}")
 
 
 def read_experiment(path: Path | None, given: Mapping[str, Any]) -> Experiment:

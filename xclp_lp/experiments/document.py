@@ -85,23 +85,22 @@ def grid(result: Mapping[str, Any]) -> Grid:
     return Grid(methods, tuple(rows.values()))
 
 
-def cell(mean: float, std: float) -> str:
-    """Write mean and standard deviation in percent."""
-    return f"{100 * mean:.1f} ± {100 * std:.1f}"
+def cell(result: Mapping[str, Any], mean: float, std: float) -> str:
+    """Write a mean in percent, with its standard deviation where a result has several seeds."""
+    several = len(result["experiment"]["seeds"]) > 1
+    return f"{100 * mean:.1f} ± {100 * std:.1f}" if several else f"{100 * mean:.1f}"
 
 
 def markdown(result: Mapping[str, Any]) -> str:
     """Return the table of a result: settings in rows, methods in columns, in percent."""
     if result["experiment"]["form"] == SSL_FORM:
         return _ssl_markdown(result)
-    table, several = grid(result), len(result["experiment"]["seeds"]) > 1
+    table = grid(result)
     names = list(table.rows[0][0]) if table.rows else []
     head = [*names, *(METHOD_NAMES.get(m, m) for m in table.methods)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for setting, cells in table.rows:
-        shown = {
-            m: cell(*value) if several else f"{100 * value[0]:.1f}" for m, value in cells.items()
-        }
+        shown = {m: cell(result, *value) for m, value in cells.items()}
         fair = [m for m in cells if m not in ("pooled", "label-spreading")]
         if fair:  # the best that pools nothing, as in the paper
             best = max(fair, key=lambda m: cells[m][0])
@@ -120,8 +119,7 @@ def _ssl_markdown(result: Mapping[str, Any]) -> str:
     for entry in result["table"]:
         method, value = entry["method"], entry[metric]
         runs = [r for r in result["runs"] if r["method"] == method]
-        several = len(result["experiment"]["seeds"]) > 1
-        shown = cell(value["mean"], value["std"]) if several else f"{100 * value['mean']:.1f}"
+        shown = cell(result, value["mean"], value["std"])
         if value["mean"] == max(fair, default=None):
             shown = f"**{shown}**"
         right = [r["pseudo_accuracy"] for r in runs if r["pseudo_accuracy"] is not None]

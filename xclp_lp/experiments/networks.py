@@ -32,9 +32,9 @@ SIDE = 112
 trained with: a quarter of the time."""
 FEATURES = 1280
 """Features of EfficientNet-Lite0."""
-FROM_SCRATCH = Training(rounds=40, sampled=1.0, epochs=1, steps=20, rate=0.1, full_rate=None)
+FROM_SCRATCH = Training(rounds=40, sampled=1.0, steps=20, rate=0.1, full_rate=None)
 """FedAvg of a network with random weights."""
-FINE_TUNING = Training(rounds=10, sampled=1.0, epochs=1, steps=5, rate=0.01, full_rate=None)
+FINE_TUNING = Training(rounds=10, sampled=1.0, steps=5, rate=0.01, full_rate=None)
 """FedAvg of the pretrained network: few steps, which are slow without a GPU."""
 
 

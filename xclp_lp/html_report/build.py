@@ -189,13 +189,7 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
 def _means(result: Mapping[str, Any]) -> dict[str, str]:
     """Return mean and standard deviation by method in the last row of the table."""
     cells = grid(result).rows[-1][1]
-    return {METHOD_NAMES[m]: _cell(result, *value) for m, value in cells.items()}
-
-
-def _cell(result: Mapping[str, Any], mean: float, std: float) -> str:
-    """Write a mean, with its deviation where there are several seeds."""
-    several = len(result["experiment"]["seeds"]) > 1
-    return cell(mean, std) if several else f"{100 * mean:.1f}"
+    return {METHOD_NAMES[m]: cell(result, *value) for m, value in cells.items()}
 
 
 def _row(details: Details) -> dict[str, Any]:
@@ -243,7 +237,7 @@ def _accuracy(result: Mapping[str, Any], metric: str) -> Section:
                 tuple(
                     (
                         *(shown(v) for v in setting.values()),
-                        *(_cell(result, *cells[m]) if m in cells else "–" for m in table.methods),
+                        *(cell(result, *cells[m]) if m in cells else "–" for m in table.methods),
                     )
                     for setting, cells in table.rows
                 ),

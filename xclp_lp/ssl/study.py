@@ -9,7 +9,8 @@ from typing import Any
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.data import LOADERS
-from xclp_lp.experiments.config import METRICS, known_name, read_table, require_runs, require_share
+from xclp_lp.experiments.config import METRICS, known_name, read_table, require_runs
+from xclp_lp.experiments.forms import require_share
 from xclp_lp.experiments.methods import Choices
 from xclp_lp.ssl.augment import AUGMENTATIONS
 from xclp_lp.ssl.client import Training
