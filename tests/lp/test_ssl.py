@@ -108,7 +108,7 @@ def close(one: Mapping[str, Any], other: Mapping[str, Any], atol: float = 1e-6) 
     ("name", "shape", "d"),
     [
         ("mlp", (6,), 128),
-        ("small-cnn", (1, 28, 28), 512),
+        ("small-cnn", (1, 28, 28), 1568),
         ("cnn-13", (3, 32, 32), 128),
         ("resnet-18", (3, 40, 40), 512),
     ],

@@ -65,11 +65,12 @@ Augmentation = Callable[[Tensor], Tensor]
 
 AUGMENTATIONS: dict[str, Augmentation] = {
     "none": unchanged,
+    "flip": flipped,
     "translate-flip": lambda x: flipped(translated(x)),
     "rotate-flip": lambda x: flipped(rotated(x)),
     "noise": noisy,
 }
 """By name; the paper's are ``translate-flip`` for CIFAR and ``rotate-flip`` for Mini-ImageNet."""
 
-PICTURES_ONLY = ("translate-flip", "rotate-flip")
+PICTURES_ONLY = ("flip", "translate-flip", "rotate-flip")
 """Augmentations that need inputs with height and width."""
