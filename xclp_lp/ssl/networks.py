@@ -72,10 +72,10 @@ def mlp(shape: Shape, n_classes: int) -> Network:
 def small_cnn(shape: Shape, n_classes: int) -> Network:
     """Two convolutions and average pooling to 7×7, for runs without a GPU; 1,568 features.
 
-    Layers are normalised within each picture instead of within batches, which can be as small as one
-    label. Features come from convolutions alone, as in the larger networks, and keep where in the
-    picture something is: a hidden linear layer, or pooling to a few places, learns the few labels by
-    heart, and propagation over its features is worse.
+    Layers are normalised within each picture, since batches can be as small as one label. Features
+    come from convolutions alone, as in the larger networks, and keep where in the picture something
+    is: a hidden linear layer, or pooling to a few places, learns the few labels by heart, and
+    propagation over its features is worse.
     """
     extractor = nn.Sequential(
         nn.Conv2d(shape[0], 16, 5, stride=2, padding=2),
