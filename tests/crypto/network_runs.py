@@ -25,7 +25,7 @@ LIMITS = Patient()
 
 
 class Clock:
-    """The time that the network sees; `jump` lets all its limits pass."""
+    """The time in which programs run; `jump` lets all their limits pass."""
 
     def __init__(self):
         self.ahead = 0.0

@@ -71,7 +71,7 @@ def strangers(tmp_path_factory):
 @pytest.fixture
 def clock(monkeypatch):
     clock = runs.Clock()
-    monkeypatch.setattr(network, "monotonic", clock)
+    monkeypatch.setattr(network._Clock, "__call__", lambda _: clock())
     return clock
 
 
@@ -321,6 +321,30 @@ def test_a_client_that_computes_without_end_is_left_out(tls, clock):
     assert federation.futures[SERVER].result() == ["a"]
     leave.set()
     assert federation.results()["b"] == "late"
+
+
+def test_time_in_which_the_server_did_not_run_does_not_count(monkeypatch):
+    """Nobody could be heard then; `join` seconds in which it ran do count."""
+    now = [1e9]
+    monkeypatch.setattr(network, "monotonic", lambda: now[0])
+    limits = Limits()
+    role = DurableRole(SERVER, gathering()[SERVER], NoLog(), peers=("a", "b"))
+    role.run()
+    server = network._Server(role, ("a", "b"), runs.AGREEMENT, limits)
+    for _ in range(2):
+        now[0] += 100 * limits.join
+        assert not server.expired("a")
+    for _ in range(int(limits.join / limits.beat) - 3):
+        now[0] += limits.beat
+        assert not server.expired("a")
+    now[0] += 2 * limits.beat  # a busy machine
+    assert not server.expired("a")
+    for _ in range(3):
+        now[0] += limits.beat
+        server.clock()
+    assert server.expired("a")
+    server.close()
+    role.close()
 
 
 def test_a_client_that_is_silent_is_left_out(tls):

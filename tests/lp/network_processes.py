@@ -12,7 +12,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -73,15 +73,32 @@ class Death:
         DurableRole.advance = dying  # type: ignore[method-assign]
 
 
-def _main(arguments: list[str], output: str, death: Death | None, ahead: Any) -> None:
+def stop_in_a_wait() -> None:
+    """Let the server of this process stop when it first waits for a message after the setup."""
+    woken = network._Server.woken
+
+    async def stopping(server: network._Server) -> None:
+        waiting = server.role.waiting
+        if waiting is not None and waiting.step not in ("", "setup"):
+            network._Server.woken = woken  # type: ignore[method-assign]
+            os.kill(os.getpid(), signal.SIGSTOP)
+        await woken(server)
+
+    network._Server.woken = stopping  # type: ignore[method-assign, assignment]
+
+
+def _main(
+    arguments: list[str], output: str, inside: Sequence[Callable[[], object]], ahead: Any
+) -> None:
     with open(output, "a", encoding="utf-8") as file:  # noqa: PTH123
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     sys.argv = ["xclp", *arguments]
     Limits.beat = BEAT  # type: ignore[assignment, method-assign]
-    network.monotonic = lambda: time.monotonic() + ahead.value  # type: ignore[attr-defined]
-    if death is not None:
-        death.watch()
+    ran = network._Clock.__call__
+    network._Clock.__call__ = lambda clock: ran(clock) + ahead.value  # type: ignore[method-assign]
+    for prepare in inside:
+        prepare()
     cli.main()
 
 
@@ -132,7 +149,8 @@ class Federation:
             )
         self.write(SERVER, "[server]", 'listen = "localhost:0"')
         self.limits(limits)
-        (folder / "log.key").write_text(KEY)
+        self.key_file = folder / "log.key"
+        self.key_file.write_text(KEY)
 
     def write(self, party: str, *section: str) -> None:
         parameters = {"classes": CLASSES, "random_state": 0} | self.parameters
@@ -190,23 +208,35 @@ class Federation:
                         return len(found)
         raise AssertionError(f"nothing explains {found}")
 
-    def start(self, party: str, *options: str, death: Death | None = None) -> Any:
-        """Start a party as `xclp serve` or `xclp join` does, with a log."""
+    def start(
+        self,
+        party: str,
+        *options: str,
+        death: Death | None = None,
+        inside: Sequence[Callable[[], object]] = (),
+    ) -> Any:
+        """Start a party as `xclp serve` or `xclp join` does, with a log; first call `inside`."""
         command = "serve" if party == SERVER else "join"
         arguments = [command, str(self.file(party)), "--log", str(self.events_file(party))]
         arguments += ["--state", str(self.state(party))]
-        arguments += ["--key-file", str(self.folder / "log.key"), *options]
+        arguments += ["--key-file", str(self.key_file), *options]
+        inside = [*inside, *([] if death is None else [death.watch])]
         process = _context.Process(
             target=_main,
-            args=(arguments, str(self.folder / f"{party}.out"), death, self.ahead),
+            args=(arguments, str(self.folder / f"{party}.out"), inside, self.ahead),
         )
         process.start()
         self.processes[party] = process
         return process
 
-    def serve(self, *options: str, death: Death | None = None) -> None:
+    def serve(
+        self,
+        *options: str,
+        death: Death | None = None,
+        inside: Sequence[Callable[[], object]] = (),
+    ) -> None:
         """Start the server, and tell its port to the clients' files."""
-        self.start(SERVER, *options, death=death)
+        self.start(SERVER, *options, death=death, inside=inside)
         if not self.port:
             self.port = self.wait_for(SERVER, "listening")["port"]
             self.edit(SERVER, "localhost:0", f"localhost:{self.port}")
@@ -232,6 +262,16 @@ class Federation:
                 if wanted.items() <= found.items():
                     return found
             assert alive, self.output(party)
+            time.sleep(0.01)
+
+    def wait_until_stopped(self, party: str) -> int:
+        """Wait until a process is stopped by a signal, and return its id."""
+        process = self.processes[party]
+        while True:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+            if "\nState:\tT" in status:
+                return int(process.pid)
+            assert process.is_alive(), self.output(party)
             time.sleep(0.01)
 
     def hurry(self, seconds: float) -> None:

@@ -1,11 +1,22 @@
 """Federations of real processes over TLS, some of which are killed."""
 
+import os
 import re
+import signal
 import socket
 import threading
+import time
 
 import pytest
-from network_processes import CLASSES, LIMITS, SERVER, Death, Federation, random_kills
+from network_processes import (
+    CLASSES,
+    LIMITS,
+    SERVER,
+    Death,
+    Federation,
+    random_kills,
+    stop_in_a_wait,
+)
 
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.session import BEFORE_GRAPH
@@ -138,6 +149,22 @@ def test_a_server_that_is_killed_and_started_again_goes_on(tmp_path, certificate
     federation.serve()
     assert set(federation.finish().values()) == {0}, federation.output(SERVER)
     assert {c: federation.labels(c) for c in federation.clients} == federation.simulated()
+
+
+def test_a_server_that_was_stopped_gives_nobody_up(tmp_path, certificates):
+    """For longer than its own limits, and less long than those of the clients."""
+    federation = Federation(tmp_path, certificates=certificates)
+    for limit in ("grace", "deadline"):
+        federation.edit(SERVER, f"{limit} = {LIMITS[limit]}", f"{limit} = 5.0")
+    federation.serve(inside=[stop_in_a_wait])
+    for name in federation.clients:
+        federation.start(name)
+    stopped = federation.wait_until_stopped(SERVER)
+    time.sleep(6)
+    os.kill(stopped, signal.SIGCONT)
+    assert set(federation.finish().values()) == {0}, federation.output(SERVER)
+    assert {c: federation.labels(c) for c in federation.clients} == federation.simulated()
+    assert not {"gone", "given up"} & {e["event"] for e in federation.events(SERVER)}
 
 
 @pytest.mark.parametrize("seed", range(2))

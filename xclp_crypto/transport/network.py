@@ -28,7 +28,7 @@ rest. A sender has at most `Limits.window` bytes on the way to one receiver, or 
 of which nothing has come `join` seconds after the start; or that computes for `deadline` seconds
 without any progress. A wait of a role ends when all that it lacks are given up, and then goes on
 without them or fails, as the role says. Clients hear of it and do the same. Who comes back within
-the session gets its messages all the same.
+the session gets its messages all the same. Only seconds in which the server ran count (`_Clock`).
 """
 
 from __future__ import annotations
@@ -134,6 +134,34 @@ class Limits:
         return min(5.0, self.grace / 4)
 
 
+class _Clock:
+    """Seconds in which this program ran.
+
+    A gap between two looks that is longer than `gap` seconds counts as `gap`: the program was
+    stopped, or its machine was, and heard nobody meanwhile, whoever spoke. On waking, connections
+    may be over and deadlines of asyncio passed, but nobody has been away for longer. `keep` looks
+    often enough.
+    """
+
+    def __init__(self, gap: float) -> None:
+        self._gap = gap
+        self._seen = monotonic()
+        self._ran = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds so far."""
+        now = monotonic()
+        self._ran += min(now - self._seen, self._gap)
+        self._seen = now
+        return self._ran
+
+    async def keep(self) -> None:
+        """Look at it for ever."""
+        while True:
+            self()
+            await asyncio.sleep(self._gap / 2)
+
+
 class _Outbox:
     """Messages to one receiver that it has not acknowledged, and how far they were sent."""
 
@@ -235,10 +263,15 @@ class _Connection:
     """Frames in both directions; closed by whoever finds that it does not work."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silence: float
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        silence: float,
+        clock: _Clock,
     ) -> None:
         self._reader, self._writer = reader, writer
         self._silence = silence
+        self._clock = clock
         self._turn = asyncio.Lock()
         self.heard = -1.0
 
@@ -269,7 +302,7 @@ class _Connection:
             )
         async with asyncio.timeout(self._silence):
             body = await self._reader.readexactly(length)
-        self.heard = monotonic()
+        self.heard = self._clock()
         return kind, body
 
     @property
@@ -322,7 +355,8 @@ class _Party(ABC):
         self.inboxes = {p: _Inbox(role.fed[p]) for p in self.peers}
         self.taken = dict(role.fed)
         self.wake = asyncio.Event()
-        self.waiting_since = monotonic()
+        self.clock = _Clock(limits.beat)
+        self.waiting_since = self.clock()
         self.progress = 0
         self.failure: XclpError | None = None
         self._worker = ThreadPoolExecutor(1, f"role of {role.name}")
@@ -368,7 +402,7 @@ class _Party(ABC):
                 await self._flush()
                 await self._wait()
                 continue
-            self.waiting_since = monotonic()
+            self.waiting_since = self.clock()
         await self._flush()
 
     async def _feed(self) -> bool:
@@ -563,7 +597,7 @@ class _Server(_Party):
     ) -> None:
         super().__init__(role, (*clients, role.name), limits, one_connection=False)
         self.agreement = agreement
-        now = monotonic()
+        now = self.clock()
         # Who has sent something to a server that was rebuilt had come, and may have ended since.
         self.clients = {name: _Client(now, came=role.fed[name] > 0) for name in clients}
         self.last_data = now
@@ -571,7 +605,7 @@ class _Server(_Party):
 
     def expired(self, peer: str) -> bool:
         """See `_Party.expired`."""
-        client, now = self.clients[peer], monotonic()
+        client, now = self.clients[peer], self.clock()
         if client.ended:
             return not self.inboxes[peer].complete
         if client.connection is None:
@@ -600,7 +634,7 @@ class _Server(_Party):
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
-        connection = _Connection(reader, writer, self.limits.grace)
+        connection = _Connection(reader, writer, self.limits.grace, self.clock)
         name = connection.name
         handler = asyncio.current_task()
         if handler is not None:
@@ -668,7 +702,7 @@ class _Server(_Party):
             await _cancel(client.tasks)  # or they would take pieces out of its outbox
         client.connection, client.instance, client.came = connection, instance, True
         client.gone = client.busy = False
-        client.moved = monotonic()
+        client.moved = self.clock()
         client.counts = {}
         _logger.info("connected", extra={"client": name})
         await connection.send(WELCOME, welcome)
@@ -700,7 +734,7 @@ class _Server(_Party):
                 busy, progress = _BEAT.unpack(body)
                 client.busy = bool(busy)
                 if progress != client.progress:
-                    client.progress, client.moved = progress, monotonic()
+                    client.progress, client.moved = progress, self.clock()
                 continue
             if kind not in (DATA, ACK, RESUME):
                 raise VersionMismatch(f"a client sends no frames of kind {kind}")
@@ -708,7 +742,7 @@ class _Server(_Party):
             if name != (sender if kind == DATA else receiver):
                 raise FaultyPeer(name, "sends in the name of another client")
             if kind == DATA:
-                self.last_data = client.moved = monotonic()
+                self.last_data = client.moved = self.clock()
                 if receiver == self.me:
                     self.take_data(body, name)
                 else:
@@ -738,7 +772,7 @@ class _Server(_Party):
 
     async def linger(self) -> None:
         """Wait until every client has ended or is given up."""
-        self.waiting_since = monotonic()
+        self.waiting_since = self.clock()
         while any(not c.ended and not self.expired(n) for n, c in self.clients.items()):
             self.wake.clear()
             await self.acknowledge_rest()
@@ -832,7 +866,7 @@ async def _serve(
     _logger.info("listening", extra={"host": host, "port": port})
     if listening is not None:
         listening(port)
-    watch = asyncio.create_task(server.watch())
+    watching = [asyncio.create_task(server.watch()), asyncio.create_task(server.clock.keep())]
     try:
         await server.drive()
         result = role.result()
@@ -843,7 +877,7 @@ async def _serve(
         raise
     finally:  # after anything else the clients wait: the server may be rebuilt from its log
         listener.close()
-        await _cancel([watch])
+        await _cancel(watching)
         server.close()
     return result
 
@@ -886,7 +920,7 @@ class _ClientParty(_Party):
 
     async def stay(self, connect: Callable[[], Awaitable[_Connection]]) -> None:
         """Keep a connection to the server until the session is over or the server is given up."""
-        last, pause = monotonic(), self.limits.beat / 16
+        last, pause = self.clock(), self.limits.beat / 16
         while not self.over:
             try:
                 connection = await connect()
@@ -901,8 +935,10 @@ class _ClientParty(_Party):
                 pause = self.limits.beat / 16
             except (Unreachable, _ClosedAtOnce, *_BROKEN) as error:
                 reason = str(error) or type(error).__name__
-                _logger.info("no connection", extra={"party": self.me, "reason": reason})
-                if monotonic() - last > self.limits.grace:
+                left = self.limits.grace - (self.clock() - last)
+                extra = {"party": self.me, "reason": reason, "seconds_left": max(0, round(left))}
+                _logger.info("no connection", extra=extra)
+                if left < 0:
                     kind = type(error) if isinstance(error, NetworkError) else Unreachable
                     self.failure = kind(
                         f"no connection to the server for {self.limits.grace:g} seconds: {reason}"
@@ -1045,7 +1081,9 @@ async def greet(
     return body
 
 
-async def _connect(address: tuple[str, int], tls: ssl.SSLContext, limits: Limits) -> _Connection:
+async def _connect(
+    address: tuple[str, int], tls: ssl.SSLContext, limits: Limits, clock: _Clock
+) -> _Connection:
     """Connect to the server.
 
     Raises:
@@ -1059,7 +1097,7 @@ async def _connect(address: tuple[str, int], tls: ssl.SSLContext, limits: Limits
             )
     except _BROKEN as error:
         raise connection_error(error, f"{host}:{port}") from None
-    return _Connection(reader, writer, limits.grace)
+    return _Connection(reader, writer, limits.grace, clock)
 
 
 def join(
@@ -1101,8 +1139,8 @@ async def _join(
     limits: Limits,
 ) -> Any:
     party = _ClientParty(role, clients, server, agreement, limits)
-
-    staying = asyncio.create_task(party.stay(lambda: _connect(address, tls, limits)))
+    keeping = asyncio.create_task(party.clock.keep())
+    staying = asyncio.create_task(party.stay(lambda: _connect(address, tls, limits, party.clock)))
     staying.add_done_callback(party.left)
     try:
         await party.drive()
@@ -1116,7 +1154,7 @@ async def _join(
         await party.finish()
         raise party.failure from None
     finally:
-        await _cancel([staying])
+        await _cancel([staying, keeping])
         party.close()
 
 
@@ -1133,7 +1171,8 @@ def check(
     """
 
     async def ask() -> None:
-        connection = await _connect(address, tls, limits or Limits())
+        within = limits or Limits()
+        connection = await _connect(address, tls, within, _Clock(within.beat))
         try:
             await greet(connection, agreement, bytes(16), dry=True)
         except _BROKEN as error:
