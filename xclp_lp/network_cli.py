@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,6 +70,35 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line | extra, default=str)
 
 
+def _say(console: Console, line: str) -> None:
+    """Print a line beside the progress, as it is."""
+    console.print(line, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+class _EventFile(logging.FileHandler):
+    """Appends events as JSON lines; when that fails, says so once, and the session goes on."""
+
+    def __init__(self, file: Path, console: Console) -> None:
+        super().__init__(file, encoding="utf-8")
+        self.setFormatter(JsonFormatter())
+        self._file = file
+        self._console = console
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.handleError`."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self.setLevel(logging.CRITICAL + 1)  # nothing after a line that is cut off
+        with suppress(OSError):  # closing tries once more to write the rest of it
+            self.close()
+        _say(
+            self._console,
+            f"  --log {self._file} cannot be written any more: {error.strerror}; going on without",
+        )
+
+
 class _Lines(logging.Handler):
     """Says on the terminal who comes and goes."""
 
@@ -87,9 +117,9 @@ class _Lines(logging.Handler):
         who, why = getattr(record, "client", ""), getattr(record, "reason", "")
         line = f"  {f'{who}: ' if who else ''}{event}{f' ({why})' if why else ''}"
         if line != self._last:  # a client that tries again and again says it once
-            self._console.print(
-                line, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True
-            )
+            left = getattr(record, "seconds_left", 0)
+            more = f"; trying again for up to {count(left, 'second')}" if left else ""
+            _say(self._console, line + more)
         self._last = line
 
 
@@ -100,10 +130,9 @@ def _logging(file: Path | None, console: Console) -> Iterator[None]:
     handlers: list[logging.Handler] = [_Lines(console)]
     if file is not None:
         try:
-            handlers.append(logging.FileHandler(file, encoding="utf-8"))
+            handlers.append(_EventFile(file, console))
         except OSError as error:
             raise StorageError(f"--log {file} cannot be written: {error.strerror}") from None
-        handlers[-1].setFormatter(JsonFormatter())
     level, propagate = logger.level, logger.propagate
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -236,7 +265,7 @@ def serve(
                 listening=listening,
             )
     for line in departure_lines(graph.departures):
-        console.print(line, style="dim", highlight=False, markup=False, emoji=False, soft_wrap=True)
+        _say(console, line)
     console.print(
         f"labels of {', '.join(graph.contributors)} were counted; "
         f"{size(durable.cost.sent_by(SERVER))} sent",

@@ -1,7 +1,13 @@
 """What `xclp certs`, `serve` and `join` say before a session begins, and when it cannot."""
 
+import errno
 import json
+import os
+import re
+import resource
+import socket
 import stat
+import struct
 import sys
 import threading
 import time
@@ -41,7 +47,7 @@ def federation(tmp_path, certificates):
 def ahead(monkeypatch):
     """How far the clock of the network is ahead; a list of one number of seconds."""
     ahead = [0.0]
-    monkeypatch.setattr(network, "monotonic", lambda: time.monotonic() + ahead[0])
+    monkeypatch.setattr(network._Clock, "__call__", lambda clock: time.monotonic() + ahead[0])
     return ahead
 
 
@@ -233,9 +239,81 @@ def test_nobody_answers(federation, monkeypatch, capsys):
     assert (code, "localhost:1 cannot be reached" in said) == (3, True)
 
 
-def test_a_port_that_is_taken(federation, monkeypatch, capsys):
-    import socket
+def test_a_client_says_that_it_tries_again_and_for_how_long(federation, monkeypatch, capsys):
+    federation.edit("hospital-0", "localhost:0", "localhost:1")
+    federation.edit("hospital-0", "grace = 60.0", "grace = 1.0")
+    events = federation.events_file("hospital-0")
+    options = (federation.file("hospital-0"), "--log", events)
+    code, said = xclp(monkeypatch, capsys, "join", *options)
+    reason = r"localhost:1 cannot be reached: [^\n]+"
+    line = rf"  no connection \({reason}\); trying again for up to 1 second\n"
+    assert code == 3
+    lines = said.replace("  setup …\n", "")
+    assert re.fullmatch(
+        rf"{line}xclp: no connection to the server for 1 seconds: {reason}\n", lines
+    )
+    tries = [e for e in federation.events("hospital-0") if e["event"] == "no connection"]
+    assert len(tries) > 1
+    assert [e["seconds_left"] for e in (tries[0], tries[-1])] == [1, 0]
 
+
+def test_wrong_certificates(federation, ahead, monkeypatch, capsys, tmp_path):
+    make_authority(tmp_path / "strangers", federation.clients, ["localhost"])
+    thread, failed = start(federation)
+    file = federation.file("hospital-0")
+    own, other = (f'authority = "{f}/' for f in (federation.certificates, tmp_path / "strangers"))
+    federation.edit("hospital-0", own, other)
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert code == 3
+    assert f"the certificate of localhost:{federation.port} is refused: self-signed" in said
+    assert "check the authority's file and the date" in said
+    federation.edit("hospital-0", str(federation.certificates), str(tmp_path / "strangers"))
+    federation.edit("hospital-0", other, own)
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert code == 3
+    assert "as a rule it refuses this program's certificate, which must come from the" in said
+    ahead[0] = 700  # more than `join`
+    thread.join()
+    assert "0 of the parties answered" in str(failed[0])
+
+
+def test_a_wrong_server(tmp_path, ahead, monkeypatch, capsys):
+    make_authority(tmp_path / "certs", ["hospital-0", "hospital-1"], ["example.org"])
+    federation = Federation(tmp_path, clients=2, certificates=tmp_path / "certs")
+    thread, failed = start(federation)
+    file = federation.file("hospital-0")
+    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
+    assert code == 3
+    place = f"localhost:{federation.port}"
+    assert f"whoever answers at {place} has no certificate for 'localhost'; check the a" in said
+    ahead[0] = 700  # more than `join`
+    thread.join()
+    assert "0 of the parties answered" in str(failed[0])
+
+
+def test_a_server_of_another_version(federation, monkeypatch, capsys):
+    tls = load_server_file(federation.file(SERVER)).tls
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def serve():
+            plain, _ = listener.accept()
+            with tls.wrap_socket(plain, server_side=True) as sock:
+                body = struct.pack(">8sH", network.MAGIC, 9)
+                sock.sendall(struct.pack(">IB", len(body), network.READY) + body)
+                while sock.recv(1000):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        place = f"localhost:{listener.getsockname()[1]}"
+        federation.edit("hospital-0", "localhost:0", place)
+        code, said = xclp(monkeypatch, capsys, "join", federation.file("hospital-0"), "--dry-run")
+        thread.join()
+    assert code == 3
+    assert "the server speaks version 9 and this program version 1; install the same" in said
+
+
+def test_a_port_that_is_taken(federation, monkeypatch, capsys):
     with socket.create_server(("localhost", 0)) as taken:
         place = f"localhost:{taken.getsockname()[1]}"
         file = federation.file(SERVER)
@@ -269,13 +347,13 @@ def test_a_log_that_cannot_be_written(federation, monkeypatch, capsys, tmp_path)
     assert (code, "cannot be written: No such file" in said) == (2, True)
 
 
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def test_results_on_a_full_disk(federation, monkeypatch):
     loaded = load_client_file(federation.file("hospital-0"))
     table, data = loaded.load()
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
     monkeypatch.setattr("xclp_lp.network_file.write_table", full)
     prediction = type("P", (), {})()
     prediction.labels = np.zeros(8, dtype=np.int64)
@@ -283,6 +361,60 @@ def test_results_on_a_full_disk(federation, monkeypatch):
     with pytest.raises(StorageError, match=r"results cannot be written to .*No space left"):
         loaded.write(table, data, prediction, None)
     assert list(loaded.output.iterdir()) == []
+
+
+def test_results_that_the_disk_did_not_take_are_written_by_another_start(
+    federation, monkeypatch, capsys
+):
+    """With its log; the server has ended meanwhile."""
+    thread, failed = start(federation)
+    federation.start("hospital-1")
+    options = ("--state", federation.state("hospital-0"), "--key-file", federation.key_file)
+    options = (federation.file("hospital-0"), *options)
+    with monkeypatch.context() as disk:
+        disk.setattr("xclp_lp.network_file.write_table", full)
+        code, said = xclp(monkeypatch, capsys, "join", *options)
+    assert code == 2
+    assert re.search(r"xclp: results cannot be written to .*: No space left on device\n", said)
+    assert federation.labels("hospital-0") is None
+    assert federation.exit_code("hospital-1") == 0
+    thread.join()
+    assert not failed
+    federation.edit("hospital-0", "grace = 60.0", "grace = 1.0")
+    code, said = xclp(monkeypatch, capsys, "join", *options)
+    assert code == 0, said
+    both = federation.clients
+    assert {c: federation.labels(c) for c in both} == federation.labels_of(both, both)
+    assert not federation.state("hospital-0").exists()
+
+
+def small_files():
+    """Let this process write no file of more than 4 kB."""
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+
+
+def test_a_log_that_the_disk_does_not_take(tmp_path, certificates):
+    """What cannot be in the log does not leave, and the others hear of it."""
+    federation = Federation(tmp_path, clients=2, certificates=certificates, n_bits=1024)
+    federation.serve()
+    federation.start("hospital-0", inside=[small_files])
+    federation.start("hospital-1")
+    assert federation.finish() == {SERVER: 1, "hospital-0": 2, "hospital-1": 1}
+    said = federation.output("hospital-0")
+    state = federation.state("hospital-0")
+    assert f"xclp: the log {state} cannot be written: File too large\n" in said
+    assert "Traceback" not in said
+
+
+def test_events_that_the_disk_does_not_take(federation, monkeypatch, capsys):
+    federation.edit("hospital-0", "localhost:0", "localhost:1")
+    federation.edit("hospital-0", "grace = 60.0", "grace = 1.0")
+    options = (federation.file("hospital-0"), "--log", "/dev/full")
+    code, said = xclp(monkeypatch, capsys, "join", *options)
+    assert code == 3
+    assert said.count("--log /dev/full cannot be written any more: No space left on device") == 1
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize(
