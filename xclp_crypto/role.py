@@ -188,7 +188,7 @@ class DriverIO(RoleIO):
         """See `RoleIO.recv`."""
         got: dict[str, M] = await _Await(Receive(kind, (frm,), None, dims))
         self.observe(frm, got[frm])
-        return got[frm]
+        return got.pop(frm)  # the driver has `got` too, and the message may be large
 
     async def gather(
         self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim

@@ -159,11 +159,15 @@ class Writer:
             self.uints(values & ((1 << 8 * (n_bytes - 1)) - 1), n_bytes - 1)
             self.uints(values >> 8 * (n_bytes - 1), 1)
         else:
-            self.parts.append(values.astype(f"<u{n_bytes}", order="C", copy=False).tobytes())
+            self._array(values, f"<u{n_bytes}")
 
     def floats(self, values: NDArray[np.floating[Any]], n_bytes: int = 8) -> None:
         """Append an array of little-endian floats of 4 or 8 bytes."""
-        self.parts.append(np.ascontiguousarray(values, dtype=f"<f{n_bytes}").tobytes())
+        self._array(values, f"<f{n_bytes}")
+
+    def _array(self, values: NDArray[Any], dtype: str) -> None:
+        """Append the bytes of an array, without a copy if they are in memory as they travel."""
+        self.parts.append(np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8).data)
 
     def residues(self, values: NDArray[Any], width: int) -> None:
         """Append residues modulo 2^width, 1 ≤ width ≤ 16, densely packed."""

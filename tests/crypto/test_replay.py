@@ -4,6 +4,8 @@ import io
 import os
 import stat
 import struct
+import tracemalloc
+from dataclasses import dataclass
 
 import numpy as np
 import protocol_runs as runs
@@ -11,6 +13,7 @@ import pytest
 from durable_runs import KEY, Engine, durable
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from xclp_crypto import wire
 from xclp_crypto.errors import (
@@ -21,6 +24,7 @@ from xclp_crypto.errors import (
     Stalled,
     StorageError,
 )
+from xclp_crypto.protocols.setup import SealedIO
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.role import recorded
 from xclp_crypto.testing import run
@@ -342,6 +346,68 @@ def test_a_log_file_is_private_encrypted_and_read_back(tmp_path):
     log = Log.open(path, KEY)
     assert [kind for kind, _ in log.replay()] == [1, 2, 3, 4]
     log.close()
+
+
+@dataclass(frozen=True, repr=False)
+class Numbers(wire.Message):
+    """Any number of integers."""
+
+    TAG = 0xFF55
+    values: NDArray[np.uint64]
+
+    @staticmethod
+    def size(*, n):
+        return 8 * n
+
+    def write(self, out):
+        out.uints(self.values, 8)
+
+    @classmethod
+    def read(cls, data, *, n):
+        return cls(data.uints((n,), 8))
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_large_message_is_in_memory_twice_at_most(tmp_path, sealed):
+    """At its sender and at its receiver, from the array to the array."""
+    n = 1 << 21
+    limit = 2 * 8 * n + 5 * logs.PIECE_BYTES
+
+    def channel(io, peer):
+        return SealedIO(io, {peer: bytes(32)}, b"session") if sealed else io
+
+    async def sender(io, rng):
+        await channel(io, "b").send("b", Numbers(np.arange(n, dtype=np.uint64)))
+
+    async def receiver(io, rng):
+        return (await channel(io, "a").recv(Numbers, "a", n=n)).values
+
+    def peak(function):
+        tracemalloc.reset_peak()
+        result = function()
+        return result, tracemalloc.get_traced_memory()[1]
+
+    a = DurableRole("a", sender, Log.open(tmp_path / "a", KEY), peers="b")
+    b = DurableRole("b", receiver, Log.open(tmp_path / "b", KEY), peers="a")
+    b.run()
+    tracemalloc.start()
+    try:
+        _, sending = peak(a.run)
+        arrived = [bytearray(a.outgoing().pop().payload)]
+
+        def receive():
+            b.feed("a", arrived.pop())
+            b.run()
+            return b.result()
+
+        values, receiving = peak(receive)
+    finally:
+        tracemalloc.stop()
+    a.close()
+    b.close()
+    assert values[5] == 5
+    assert 8 * n < sending < limit
+    assert 8 * n < receiving < limit
 
 
 def test_large_records_are_cut_into_pieces(monkeypatch):

@@ -36,7 +36,7 @@ from xclp_crypto.secret import Secret
 MAGIC: Final = b"XCLPLOG"
 VERSION: Final = 1
 SALT_BYTES: Final = 16
-PIECE_BYTES: Final = 4 << 20  # data of a piece at most: what is in memory twice
+PIECE_BYTES: Final = 1 << 20  # data of a piece at most, which is in memory four times meanwhile
 MIN_PASSPHRASE: Final = 12
 SCRYPT_COST: Final = 1 << 15  # with r = 8: 32 MiB and a tenth of a second (RFC 7914)
 

@@ -91,18 +91,22 @@ class SealedIO(RoleIO):
 
     async def send(self, to: str | Collection[str], message: Message) -> None:
         """Encode `message` once and seal it for each recipient."""
+        # What may be large is in memory twice at most: each form goes when the next is there.
         tag = type(message).TAG
         body = wire.body(message)
-        for peer in (to,) if isinstance(to, str) else to:
-            box = self._box(peer)[0].seal(body, tag.to_bytes(TAG_BYTES, "big"))
-            await self._io.send(peer, Sealed(tag, box))
+        del message
+        peers = (to,) if isinstance(to, str) else tuple(to)
+        for number, peer in enumerate(peers, 1):
+            sealed = Sealed(tag, self._box(peer)[0].seal(body, tag.to_bytes(TAG_BYTES, "big")))
+            if number == len(peers):
+                del body
+            await self._io.send(peer, sealed)
 
     async def recv(self, kind: type[M], frm: str, **dims: int) -> M:
         """See `RoleIO.recv`."""
         self._box(frm)
         self._in_time(kind, (frm,), None)
-        sealed = await self._io.recv(Sealed, frm, body=kind.size(**dims))
-        return self._open(kind, frm, sealed, dims)
+        return self._open(kind, frm, await self._io.recv(Sealed, frm, body=kind.size(**dims)), dims)
 
     async def gather(
         self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim
@@ -112,9 +116,7 @@ class SealedIO(RoleIO):
         bodies = {party: kind.size(**dims_for(party, dims)) for party in asked}
         got = await self._io.gather(Sealed, asked, at_least, body=bodies)
         self._late.update(party for party in asked if party not in got)
-        return {
-            frm: self._open(kind, frm, sealed, dims_for(frm, dims)) for frm, sealed in got.items()
-        }
+        return {frm: self._open(kind, frm, got.pop(frm), dims_for(frm, dims)) for frm in tuple(got)}
 
     async def gather_each(
         self,
@@ -176,6 +178,7 @@ class SealedIO(RoleIO):
             body = self._box(frm)[1].open(sealed.box, kind.TAG.to_bytes(TAG_BYTES, "big"))
         except DecodeError as error:
             raise blame(frm, f"{kind.__name__} does not open: {error}") from None
+        del sealed  # as large as the body
         try:
             message = wire.decode_body(kind, body, **dims)
         except DecodeError as error:  # authentic, so the sender itself wrote it
