@@ -451,6 +451,8 @@ def ssl(
     name: Annotated[
         str | None, typer.Option(help="Of the result; that of the file by default.")
     ] = None,
+    report_file: ReportFile = None,
+    png: PngFolder = None,
 ) -> None:
     """Train networks on clients of which few have labels: the paper's Algorithm 2 and others.
 
@@ -459,7 +461,7 @@ def ssl(
     Needs PyTorch (the extra "ssl"), and uses a GPU where there is one.
     """
     # Imported here because everything else works without PyTorch, which takes seconds to load.
-    from xclp_lp.ssl.run import run_study
+    from xclp_lp.ssl.run import read_rounds, run_study
     from xclp_lp.ssl.study import read_study
 
     given: dict[str, Any] = {}
@@ -472,20 +474,28 @@ def ssl(
     study = read_study(config, given)
     file = out / f"{_name_of_file(name) or config.stem}.json"
     _require_writable(file, "--out")
+    _require_report(report_file, png)
     folder = file.with_suffix("")
     folder.mkdir(exist_ok=True)
     with console.status("reading the data") as status:
 
-        def report(seed: int, method: str, done: int, total: int) -> None:
+        def progress(seed: int, method: str, done: int, total: int) -> None:
             status.update(f"seed {seed}, {method}: round {done + 1} of {total}")
             if done == 0 and not console.is_terminal:
                 _print_lines([f"seed {seed}, {method}: {count(total, 'round')} …"])
 
-        result = run_study(study, folder, resume=resume, report=report)
+        result = run_study(study, folder, resume=resume, report=progress)
     _write_json(file, result)
     _print_lines([f"{study.dataset}: {result['data']['source']}"])
     console.print(markdown(result), markup=False, emoji=False, highlight=False, soft_wrap=True)
     console.print(f"written to {file}", markup=False, emoji=False)
+
+    def report() -> Report:
+        from xclp_lp.html_report import training_report
+
+        return training_report(result, *read_rounds(study, folder))
+
+    _save_report(report, report_file, png)
 
 
 @app.command()

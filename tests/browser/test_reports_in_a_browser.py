@@ -31,6 +31,8 @@ REPORTS: dict[str, Callable[[], Report]] = {
     "run": report_runs.run,
     "experiment": report_runs.experiment,
     "largest": report_runs.largest,
+    "training": report_runs.training,
+    "long training": report_runs.long_training,
 }
 
 
@@ -124,7 +126,7 @@ def test_pictures_follow_the_colour_scheme(visit: Callable[..., Visit], scheme: 
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", ["demo", "run", "experiment"])
+@pytest.mark.parametrize("name", ["demo", "run", "experiment", "training"])
 def test_a_report_is_accessible(visit: Callable[..., Visit], name: str, scheme: str) -> None:
     """By the rules of axe-core: contrast, names, headings, tables, landmarks."""
     page = visit(name, scheme=scheme).page

@@ -15,8 +15,16 @@ from xclp_lp.demo import Comparison, compare
 from xclp_lp.estimator import Plan
 from xclp_lp.experiments import run as run_module
 from xclp_lp.experiments.config import Experiment
-from xclp_lp.experiments.run import Details, run_experiment
-from xclp_lp.html_report import Report, demo_report, experiment_report, run_report
+from xclp_lp.experiments.document import LABELLER_NAMES, STRATEGY_NAMES
+from xclp_lp.experiments.rounds import SHOWN, History, Holdings
+from xclp_lp.experiments.run import Details, run_experiment, table_of
+from xclp_lp.html_report import (
+    Report,
+    demo_report,
+    experiment_report,
+    run_report,
+    training_report,
+)
 from xclp_lp.scores import Scores
 from xclp_lp.session import STEPS, Parameters
 from xclp_lp.views import RunRecord
@@ -106,6 +114,100 @@ def experiment(
             keep=found.append,
         )
     return experiment_report(result, found)
+
+
+METHODS = ("fedavg", "fedavg+per-client", "fedavg+xclp", "fedmatch")
+
+
+def trained(
+    methods: tuple[str, ...] = METHODS,
+    seeds: tuple[int, ...] = (3, 5),
+    *,
+    rounds: int = 12,
+    clients: int = 6,
+    pseudo: bool = True,
+) -> tuple[dict[str, Any], list[History], list[Holdings]]:
+    """What a study of federated training leaves, made up.
+
+    Every second round is measured on validation rows, and what makes no pseudo-labels has no
+    accuracy of them, nor has the first seed in the first two rounds.
+    """
+    rng = np.random.default_rng(0)
+    histories, runs = [], []
+    for seed in seeds:
+        for method in methods:
+            metrics = {name: rng.random(rounds) for name in SHOWN}
+            metrics["validation_accuracy"][::2] = np.nan
+            metrics["pseudo_accuracy"][: 2 if seed == seeds[0] else 0] = np.nan
+            if not pseudo or method in ("fedavg", "fedmatch", "fedsiam"):
+                metrics["pseudo_accuracy"][:] = np.nan
+            histories.append(History(method, seed, metrics))
+            last = metrics["pseudo_accuracy"][-1]
+            runs.append(
+                {
+                    "seed": seed,
+                    "setting": {"partition": "iid"},
+                    "method": method,
+                    "accuracy": float(rng.random()),
+                    "balanced_accuracy": float(rng.random()),
+                    "validation_accuracy": float(np.nanmax(metrics["validation_accuracy"])),
+                    "best_round": int(np.nanargmax(metrics["validation_accuracy"])),
+                    "last_accuracy": float(rng.random()),
+                    "pseudo_accuracy": None if np.isnan(last) else float(last),
+                    "rounds": rounds,
+                    "seconds": float(100 * rng.random()),
+                }
+            )
+    holdings = [
+        Holdings(seed, np.arange(clients) % 3, rng.integers(40, 60, size=clients)) for seed in seeds
+    ]
+    result = {
+        "experiment": {
+            "form": "federated-ssl",
+            "dataset": HOSTILE[1],
+            "data": {"n_rows": 400},
+            "network": "small-cnn",
+            "augmentation": "none",
+            "methods": [*methods],
+            "partition": {"kind": "iid", "clients": clients, "labelled_clients": None},
+            "training": {"rounds": rounds, "sampled": 0.5},
+            "parameters": {"k": 4},
+            "options": {"fedavg": {"steps": 7}},
+            "secure": False,
+            "evaluate_every": 2,
+            "metric": "accuracy",
+            "seeds": [*seeds],
+        },
+        "data": {
+            "source": HOSTILE[0],
+            "licence": HOSTILE[1],
+            "classes": [*HOSTILE[:3]],
+            "clients": clients,
+            "clients_with_labels": int((holdings[0].labelled > 0).sum()),
+            "labels": int(holdings[0].labelled.sum()),
+            "client_rows": int((holdings[0].labelled + holdings[0].unlabelled).sum()),
+            "test_rows": 1000,
+            "validation_rows": 30,
+        },
+        "runs": runs,
+        "table": table_of(runs),
+        "software": {"torch": "2.0"},
+    }
+    return result, histories, holdings
+
+
+def training() -> Report:
+    return training_report(*trained())
+
+
+def long_training() -> Report:
+    """As many methods, rounds, seeds and clients as the paper has, and more."""
+    averaged = [s for s in STRATEGY_NAMES if s not in ("fedmatch", "fedsiam", "fedsem+")]
+    methods = (
+        *STRATEGY_NAMES,
+        *(f"{strategy}+{labeller}" for strategy in averaged for labeller in LABELLER_NAMES),
+    )
+    return training_report(*trained(methods, tuple(range(7)), rounds=2000, clients=1200))
 
 
 def largest() -> Report:

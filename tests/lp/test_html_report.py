@@ -22,10 +22,18 @@ from report_runs import HOSTILE
 
 from xclp_crypto.errors import DataError
 from xclp_lp import views as views_module
+from xclp_lp.experiments.document import LABELLER_NAMES, STRATEGY_NAMES
 from xclp_lp.experiments.paper import PAPER
+from xclp_lp.experiments.rounds import Course, History, courses, some_rounds
 from xclp_lp.experiments.run import Details
-from xclp_lp.html_report import Report, run_report
-from xclp_lp.html_report.pictures import DARK, INK, METHOD_STYLE
+from xclp_lp.html_report import Report, run_report, training_report
+from xclp_lp.html_report.pictures import (
+    DARK,
+    INK,
+    METHOD_STYLE,
+    STRATEGY_LINES,
+    training_style,
+)
 from xclp_lp.html_report.pictures import PAPER as GROUND
 from xclp_lp.scores import Scores, calibration
 from xclp_lp.views import MAY_COLLUDE, remarks, views
@@ -85,6 +93,8 @@ def reports() -> dict[str, Report]:
         "run": report_runs.run(),
         "experiment": report_runs.experiment(),
         "largest": report_runs.largest(),
+        "training": report_runs.training(),
+        "long training": report_runs.long_training(),
     }
 
 
@@ -93,7 +103,7 @@ def pages(reports: dict[str, Report]) -> dict[str, str]:
     return {kind: report.html() for kind, report in reports.items()}
 
 
-KINDS = ("demo", "run", "experiment", "largest")
+KINDS = ("demo", "run", "experiment", "largest", "training", "long training")
 
 
 # One file that asks for nothing
@@ -189,12 +199,24 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+METHODS_OF_TRAINING = (
+    *STRATEGY_NAMES,
+    *(f"{s}+{labeller}" for s in STRATEGY_LINES for labeller in LABELLER_NAMES),
+)
+
+
+def test_methods_of_training_look_different() -> None:
+    looks = [training_style(method) for method in METHODS_OF_TRAINING]
+    assert len(set(looks)) == len(looks) > 20
+
+
 def test_colours_can_be_told_from_the_ground() -> None:
     """WCAG 2.2: 4.5 for text, 3 for marks; in the light and in the dark."""
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
     for look in ({c: c for c in DARK}, DARK):
         assert contrast(look[INK], look[GROUND]) > 7
-        for colour, _ in METHOD_STYLE.values():
+        of_training = [training_style(m) for m in METHODS_OF_TRAINING]
+        for colour, *_ in [*METHOD_STYLE.values(), *of_training]:
             assert contrast(look[colour], look[GROUND]) > 3
     assert len(set(METHOD_STYLE.values())) == len(METHOD_STYLE)
     markers = [marker for _, marker in METHOD_STYLE.values()]
@@ -409,6 +431,128 @@ def test_the_papers_numbers_are_those_of_the_documentation() -> None:
     for _, head, rows in PAPER.values():
         for row in (head, *rows):
             assert f"| {' | '.join(row)} |" in text
+
+
+# Federated training
+
+
+def test_the_numbers_of_a_training_report() -> None:
+    result, histories, holdings = report_runs.trained()
+    page = Page(training_report(result, histories, holdings).html())
+    text = "".join(page.text)
+    (caption,) = (c for c in page.tables if c.startswith("Test rows"))
+    assert caption.endswith("right in %, mean ± standard deviation over 2 seeds")
+    head, *rows = page.tables[caption]
+    assert head[:3] == ["method", "accuracy", "balanced accuracy"]
+    assert [row[0] for row in rows] == [
+        "FedAvg, labelled only", "FedAvg + per-client LP", "FedAvg + XCLP", "FedMatch"
+    ]  # fmt: skip
+    for row, method in zip(rows, report_runs.METHODS, strict=True):
+        own = [r for r in result["runs"] if r["method"] == method]
+        for cell, metric in zip(
+            (*row[1:5], row[6]),
+            ("accuracy", "balanced_accuracy", "last_accuracy", "validation_accuracy",
+             "pseudo_accuracy"),
+            strict=True,
+        ):  # fmt: skip
+            values = [r[metric] for r in own]
+            expected = "–"
+            if None not in values:
+                expected = f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
+            assert cell == expected
+        assert row[5] == ", ".join(f"{r['best_round'] + 1}" for r in own)
+        assert row[7] == f"{np.mean([r['seconds'] for r in own]):.0f}"
+        assert f"{row[0]}{row[1]}" in text.replace("\n", "")  # and in the facts
+    # By round: means and deviations over the seeds, of the first two over one seed only.
+    xclp = [h.metrics for h in histories if h.method == "fedavg+xclp"]
+    head, *rows = page.tables["Accuracy of pseudo-labels in % by round, counted from 1"]
+    assert head == ["rounds", "FedAvg + per-client LP", "FedAvg + XCLP"]
+    assert [row[0] for row in rows] == [str(turn + 1) for turn in range(12)]
+    for turn, row in enumerate(rows):
+        values = [100 * m["pseudo_accuracy"][turn] for m in xclp][-1 if turn < 2 else 0 :]
+        spread = f" ± {np.std(values, ddof=1):.1f}" if turn >= 2 else ""
+        assert row[2] == f"{np.mean(values):.1f}{spread}"
+    assert "Not measured with: FedAvg, labelled only; FedMatch." in text
+    head, *rows = page.tables["Validation accuracy in % by round, counted from 1"]
+    assert [row[0] for row in rows] == ["2", "4", "6", "8", "10", "12"]
+    head, *rows = page.tables["Loss by round, counted from 1"]
+    values = [m["loss"][11] for m in xclp]
+    assert rows[11][3] == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
+    head, *rows = page.tables["Labels and rows by client and seed"]
+    assert head == ["client", "labels, seed 3", "rows, seed 3", "labels, seed 5", "rows, seed 5"]
+    for j, row in enumerate(rows):
+        expected = [str(n) for h in holdings for n in (j % 3, j % 3 + h.unlabelled[j])]
+        assert row == [str(j), *expected]
+    (caption,) = (c for c in page.tables if c.startswith("What repeats"))
+    parameters = {row[0]: row[1] for row in page.tables[caption]}
+    assert parameters["training: rounds"] == "12"
+    assert parameters["partition: labelled_clients"] == "–"
+    assert parameters["fedavg: steps"] == "7"
+    assert parameters["seeds"] == "3, 5"
+    assert parameters["software: torch"] == "2.0"
+
+
+def test_a_training_report_of_one_seed_and_of_no_pseudo_labels() -> None:
+    report = training_report(*report_runs.trained(("fedavg", "fedsiam"), (4,), pseudo=False))
+    page = Page(report.html())
+    text = "".join(page.text)
+    assert "±" not in text
+    assert "One seed, so nothing is said about luck." in text
+    assert "Not measured with: FedAvg, labelled only; FedSiam." in text
+    assert [p.name for p in report.pictures] == [
+        "accuracy", "validation-accuracy", "loss", "rows-by-client"
+    ]  # fmt: skip
+    assert "nan" not in report.html()
+
+
+def test_a_training_report_of_one_round() -> None:
+    result, histories, holdings = report_runs.trained(("fedavg+xclp",), rounds=2)
+    for history in histories:
+        for values in history.metrics.values():
+            values[0] = np.nan
+    page = Page(training_report(result, histories, holdings).html())
+    assert [row[0] for row in page.tables["Loss by round, counted from 1"]] == ["rounds", "2"]
+
+
+def test_long_training_is_thinned_and_says_so(reports: dict[str, Report]) -> None:
+    page = Page(reports["long training"].html())
+    text = "".join(page.text)
+    assert "100 of 1,000 measured rounds are shown." in text
+    assert "The table has the first 5 of 7 seeds." in text
+    assert "The table has the first 1,000 of 1,200 clients." in text
+    turns = [row[0] for row in page.tables["Validation accuracy in % by round, counted from 1"][1:]]
+    assert len(turns) == 100
+    assert (turns[0], turns[-1]) == ("2", "2,000")
+
+
+def test_courses_are_over_the_seeds_that_were_measured() -> None:
+    nan = np.nan
+    runs = {("a", 0): [nan, 1.0, 2.0], ("b", 0): [nan], ("a", 1): [nan, nan, 4.0, 5.0]}
+    histories = [History(m, s, {"loss": np.array(values)}) for (m, s), values in runs.items()]
+    assert [*courses(histories, "loss")] == ["a"]
+    course = courses(histories, "loss")["a"]
+    assert course.rounds.tolist() == [2, 3, 4]
+    np.testing.assert_allclose(course.mean, [1, 3, 5])
+    np.testing.assert_allclose(course.deviation, [nan, np.sqrt(2), nan])
+    short, long = (Course(np.arange(1, n + 1), np.zeros(n), np.zeros(n)) for n in (15, 40))
+    assert some_rounds({"short": short}, 15) == [*range(1, 16)]
+    chosen = some_rounds({"short": short, "long": long}, 5)
+    assert {1, 15, 40} <= set(chosen)
+    assert len(chosen) == 6
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"turn,loss\n0,1.0\n", b"\xff", b"validation_accuracy,loss,pseudo_accuracy\n1,x,1\n",
+     b"validation_accuracy,loss,pseudo_accuracy\n1\n"],
+)  # fmt: skip
+def test_what_is_no_file_of_metrics_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "fedavg-0.csv"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=r"fedavg-0\.csv has no metrics of rounds"):
+        History.read(file, "fedavg", 0)
+    with pytest.raises(DataError, match="has no metrics of rounds"):
+        History.read(tmp_path / "none.csv", "fedavg", 0)
 
 
 # Who saw what

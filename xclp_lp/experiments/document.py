@@ -125,11 +125,11 @@ def _ssl_markdown(result: Mapping[str, Any]) -> str:
         right = [r["pseudo_accuracy"] for r in runs if r["pseudo_accuracy"] is not None]
         labels = f"{100 * sum(right) / len(right):.1f}" if right else "–"
         seconds = sum(r["seconds"] for r in runs) / len(runs)
-        lines.append(f"| {_ssl_name(method)} | {shown} | {labels} | {seconds:.0f} |")
+        lines.append(f"| {ssl_name(method)} | {shown} | {labels} | {seconds:.0f} |")
     return "\n".join(lines)
 
 
-def _ssl_name(method: str) -> str:
+def ssl_name(method: str) -> str:
     """Return what the tables call a method of federated training."""
     if method in STRATEGY_NAMES:
         labels = ", labelled only" if method in ("fedavg", "fedprox", "scaffold") else ""

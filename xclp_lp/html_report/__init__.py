@@ -19,5 +19,6 @@ from xclp_lp.html_report.build import (
     run_report,
 )
 from xclp_lp.html_report.page import Report
+from xclp_lp.html_report.training import training_report
 
-__all__ = ["Report", "demo_report", "experiment_report", "run_report"]
+__all__ = ["Report", "demo_report", "experiment_report", "run_report", "training_report"]

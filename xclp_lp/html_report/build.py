@@ -72,7 +72,7 @@ def demo_report(
         sections=(
             *_scored(scores, names),
             *_run_sections(record),
-            _parameters(parameters),
+            parameters_section(parameters),
         ),
     )
 
@@ -160,7 +160,7 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
     if record is not None:
         sections += _run_sections(record)
     sections.append(
-        _parameters(
+        parameters_section(
             {k: v for k, v in experiment.items() if k not in ("parameters", "data")}
             | experiment["parameters"]
             | experiment["data"]
@@ -669,7 +669,8 @@ def _listed(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _parameters(parameters: Mapping[str, Any]) -> Section:
+def parameters_section(parameters: Mapping[str, Any]) -> Section:
+    """Return the last part of a report: what repeats the run."""
     return Section(
         "Parameters",
         tables=(

@@ -23,14 +23,15 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, FuncFormatter, PercentFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from xclp_crypto.protocols.setup import SERVER
+from xclp_lp.experiments.rounds import Course, Holdings
 from xclp_lp.report import size
 from xclp_lp.scores import Bin, Scores
 from xclp_lp.views import RunRecord, View
-from xclp_lp.wording import shown
+from xclp_lp.wording import count, shown
 
 INK, PAPER, FAINT, CELL = "#24292f", "#fefefe", "#8c959f", "#0a58ca"
 BLUE, ORANGE, GREEN, PURPLE, BROWN, PINK = (
@@ -60,6 +61,24 @@ METHOD_STYLE = {
     "fedavg-mlp": (PINK, "P"),
 }
 """Colour and marker of each method; no two share either."""
+
+LABELLER_STYLE = {
+    "": (BROWN, "v"),
+    "per-client": (ORANGE, "s"),
+    "network": (PURPLE, "^"),
+    "network-once": (PINK, "P"),
+    "xclp": (BLUE, "o"),
+    "pooled": (GREEN, "D"),
+}
+"""Colour and marker of a method of federated training by its pseudo-labeller; its strategy has the
+line."""
+STRATEGY_LINES = {"fedavg": "-", "fedprox": "--", "scaffold": ":"}
+WHOLE_STYLE = {
+    "fedmatch": (INK, "X", "-"),
+    "fedsiam": (INK, "*", "--"),
+    "fedsem+": (PINK, "h", "-."),
+}
+"""Those of methods that are no strategy with a pseudo-labeller."""
 
 WIDTH = 4.5
 """Inches of every picture: narrow, so that text keeps its size on a telephone."""
@@ -524,5 +543,119 @@ def curve(
         name,
         f"{labels[1]} by {labels[0]}{': ' + title if title else ''}, of {len(lines)} methods in "
         f"{len(settings)} settings, with standard deviations.",
+        figure,
+    )
+
+
+def training_style(method: str) -> tuple[str, str, str]:
+    """Return colour, marker and line of a method of federated training; no two share all three."""
+    if method in WHOLE_STYLE:
+        return WHOLE_STYLE[method]
+    strategy, _, labeller = method.partition("+")
+    return *LABELLER_STYLE[labeller], STRATEGY_LINES[strategy]
+
+
+def _within_shares(limits: tuple[float, float]) -> tuple[float, float]:
+    """Return the part of an axis where shares can be; bars of deviations can leave it."""
+    return max(limits[0], -0.02), min(limits[1], 1.02)
+
+
+@_drawn
+def by_method(
+    values: Mapping[str, Sequence[float]], names: Mapping[str, str], measured: str
+) -> Picture:
+    """Draw what each method reached: every seed, and mean and standard deviation where several.
+
+    Args:
+        values: by method, a share for each seed.
+        names: what to call the methods.
+        measured: what the share is of.
+    """
+    figure = _figure(1.0 + 0.42 * len(values))
+    axes = figure.add_subplot()
+    for place, (method, found) in enumerate(values.items()):
+        colour, marker, _ = training_style(method)
+        axes.plot(found, [place] * len(found), marker, color=colour, alpha=0.4, ms=5, mew=0)
+        spread = np.std(found, ddof=1) if len(found) > 1 else None
+        axes.errorbar(np.mean(found), place, xerr=spread, fmt=marker, color=colour, capsize=3)
+    axes.set_yticks(range(len(values)), [textwrap.fill(names[m], 20) for m in values])
+    axes.set_ylim(len(values) - 0.5, -0.5)
+    axes.set_xlim(_within_shares(axes.get_xlim()))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    _percent(axes.xaxis)
+    axes.set_xlabel(measured)
+    axes.grid(axis="x")
+    means = ", ".join(f"{names[m]} {np.mean(found):.1%}" for m, found in values.items())
+    return Picture("accuracy", f"{measured} by method, mean over the seeds: {means}.", figure)
+
+
+@_drawn
+def over_rounds(
+    name: str,
+    found: Mapping[str, Course],
+    names: Mapping[str, str],
+    measured: str,
+    rounds: Sequence[int],
+    *,
+    share: bool,
+) -> Picture:
+    """Draw how a metric went in training: means, and bands of one standard deviation each way.
+
+    Args:
+        name: of the file.
+        found: by method, as from `xclp_lp.experiments.rounds.courses`; at least one.
+        names: what to call the methods.
+        measured: what the metric is.
+        rounds: those to draw.
+        share: whether it is a share, written in percent.
+    """
+    narrow = max(len(names[m]) for m in found) > 24
+    lines = len(found) if narrow else -(-len(found) // 2)
+    figure = _figure(3.0 + 0.18 * lines)
+    axes = figure.add_subplot()
+    ends = []
+    for method, course in found.items():
+        colour, marker, line = training_style(method)
+        kept = np.isin(course.rounds, rounds)
+        x, mean, deviation = course.rounds[kept], course.mean[kept], course.deviation[kept]
+        axes.plot(
+            x, mean, line, marker=marker, ms=4, markevery=max(1, len(x) // 8), color=colour,
+            label=names[method],
+        )  # fmt: skip
+        axes.fill_between(x, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0)
+        last = f"{mean[-1]:.1%}" if share else f"{mean[-1]:.3g}"
+        ends.append(f"{names[method]} {last} after {count(int(x[-1]), 'round')}")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("rounds")
+    axes.set_ylabel(measured)
+    if share:
+        axes.set_ylim(_within_shares(axes.get_ylim()))
+        _percent(axes.yaxis)
+    axes.grid(axis="y")
+    # Long enough for a dashed line to be seen as one.
+    figure.legend(loc="outside upper left", ncols=1 if narrow else 2, handlelength=3.2)
+    return Picture(name, f"{measured} by rounds, mean over the seeds: {', '.join(ends)}.", figure)
+
+
+@_drawn
+def rows_by_client(own: Holdings) -> Picture:
+    """Draw how many rows each client has, and how many of them have a label."""
+    figure = _figure(3.8)
+    above, below = figure.subplots(2, 1, sharex=True)
+    rows, m = own.labelled + own.unlabelled, len(own.labelled)
+    for axes, values, words in ((above, rows, "rows"), (below, own.labelled, "labels")):
+        axes.stairs(values, np.arange(m + 1) - 0.5, fill=True, color=BLUE, alpha=0.75)
+        axes.set_ylabel(words)
+        axes.set_ylim(0, 1.05 * max(int(values.max()), 1))
+        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.grid(axis="y")
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    below.set_xlabel("client")
+    return Picture(
+        "rows-by-client",
+        f"Rows and labels of {count(m, 'client')}, seed {own.seed}: {int(rows.min()):,} to "
+        f"{int(rows.max()):,} rows; {int((own.labelled > 0).sum()):,} have labels, "
+        f"{int(own.labelled.sum()):,} in all.",
         figure,
     )

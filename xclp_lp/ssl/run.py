@@ -25,6 +25,7 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.data import load
 from xclp_lp.data.pictures import PICTURES
 from xclp_lp.experiments.forms import rows_to_score
+from xclp_lp.experiments.rounds import History, Holdings
 from xclp_lp.experiments.run import metrics_of, table_of
 from xclp_lp.labels import UNLABELLED, encode
 from xclp_lp.ssl.augment import PICTURES_ONLY
@@ -169,6 +170,31 @@ def run_study(
             "threads": torch.get_num_threads(),
         },
     }
+
+
+def read_rounds(study: Study, folder: Path) -> tuple[list[History], list[Holdings]]:
+    """Read from the folder of a study that has run what its report shows besides the result.
+
+    Returns:
+        The metrics of all rounds of each run, and what the clients have with each seed.
+
+    Raises:
+        DataError: a file of the study is not there or is something else.
+    """
+    histories = [
+        History.read(folder / f"{method}-{seed}.csv", method, seed)
+        for seed in study.seeds
+        for method in study.methods
+    ]
+    holdings = []
+    for seed in study.seeds:
+        split = Split.read(folder / f"split-{seed}.json")
+        labelled, unlabelled = (
+            np.array([len(rows) for rows in own], dtype=np.int64)
+            for own in (split.labelled, split.unlabelled)
+        )
+        holdings.append(Holdings(seed, labelled, unlabelled))
+    return histories, holdings
 
 
 def _split(study: Study, rows: Rows, file: Path, seed: int) -> Split:
