@@ -12,22 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from PIL import Image
+from published_files import FINE, TEN, cache, cifar_10, cifar_100, tagged
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.data import Federation, load
 from xclp_lp.data.femnist import CHARACTERS
 from xclp_lp.data.isic import LESIONS
-
-RNG = np.random.default_rng(0)
-
-
-def tagged(n: int, d: int, first: int = 0) -> NDArray[np.uint8]:
-    """Pictures that have their number in the first pixel."""
-    pixels = RNG.integers(256, size=(n, d), dtype=np.uint8)
-    pixels[:, 0] = np.arange(n) + first
-    return pixels
 
 
 def numbers(federation: Federation) -> list[int]:
@@ -206,48 +197,6 @@ def test_what_is_no_picture(flamby: Path) -> None:
 # CIFAR
 
 
-FINE = [f"fine{c:02d}" for c in range(100)]
-TEN = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-
-
-def cifar_10(folder: Path, kind: str) -> Path:
-    inside = folder / f"cifar-10-batches-{kind}"
-    inside.mkdir()
-    for i, name in enumerate([*(f"data_batch_{b}" for b in range(1, 6)), "test_batch"]):
-        pixels, labels = tagged(20, 3072, 20 * i), [(20 * i + j) % 10 for j in range(20)]
-        if kind == "py":
-            batch = {"data": pixels, "labels": labels, "filenames": ["x.png"] * 20}
-            (inside / name).write_bytes(pickle.dumps(batch, 2))
-        else:
-            rows = np.concatenate([np.array(labels, np.uint8)[:, None], pixels], axis=1)
-            (inside / f"{name}.bin").write_bytes(rows.tobytes())
-    if kind == "py":
-        (inside / "batches.meta").write_bytes(pickle.dumps({"label_names": TEN}, 2))
-    else:
-        (inside / "batches.meta.txt").write_text("\n".join(TEN) + "\n\n")
-    return inside
-
-
-def cifar_100(folder: Path, kind: str) -> Path:
-    inside = folder / f"cifar-100-{kind}"
-    inside.mkdir()
-    for name, n, first in (("train", 100, 0), ("test", 20, 100)):
-        fine = [(first + j) % 100 for j in range(n)]
-        coarse = [f // 5 for f in fine]
-        pixels = tagged(n, 3072, first)
-        if kind == "py":
-            batch = {"data": pixels, "fine_labels": fine, "coarse_labels": coarse}
-            (inside / name).write_bytes(pickle.dumps(batch, 2))
-        else:
-            rows = np.concatenate([np.array([coarse, fine], np.uint8).T, pixels], axis=1)
-            (inside / f"{name}.bin").write_bytes(rows.tobytes())
-    if kind == "py":
-        (inside / "meta").write_bytes(pickle.dumps({"fine_label_names": FINE}, 2))
-    else:
-        (inside / "fine_label_names.txt").write_text("\n".join(FINE) + "\n")
-    return inside
-
-
 CIFARS = [("cifar-10", cifar_10), ("cifar-100", cifar_100)]
 
 
@@ -307,17 +256,6 @@ def test_what_is_not_cifar(tmp_path: Path, name: str, write: Callable[[Path, str
 
 
 # Mini-ImageNet
-
-
-def cache(file: Path, classes: dict[str, int], first: int) -> None:
-    data = np.zeros((sum(classes.values()), 84, 84, 3), dtype=np.uint8)
-    data[:, 0, 0, 0] = np.arange(len(data)) + first
-    ends = np.cumsum(list(classes.values()))
-    rows = {
-        name: list(range(end - n, end))
-        for (name, n), end in zip(classes.items(), ends.tolist(), strict=True)
-    }
-    file.write_bytes(pickle.dumps({"image_data": data, "class_dict": rows}, 2))
 
 
 def test_mini_imagenet_from_pickles(tmp_path: Path) -> None:
