@@ -591,10 +591,15 @@ def test_inter_client_consistency_is_its_equation(helpers: int) -> None:
     assert float(nobody) == 0
 
 
+def halved(x: torch.Tensor) -> torch.Tensor:
+    """An augmentation whose result is known."""
+    return x / 2
+
+
 def test_fedmatch_learns_sigma_from_labels_and_psi_from_the_rest() -> None:
     (client, *_), _ = blobs()
     strategy = FedMatch(
-        FEW, unchanged, threshold=0.0, lambda_s=2.0, lambda_icc=0.3, lambda_l1=0.05, lambda_l2=0.07
+        FEW, halved, threshold=0.0, lambda_s=2.0, lambda_icc=0.3, lambda_l1=0.05, lambda_l2=0.07
     )
     model = network("mlp", (6,), 3, 0).eval()
     rng = torch.Generator().manual_seed(0)
@@ -608,10 +613,11 @@ def test_fedmatch_learns_sigma_from_labels_and_psi_from_the_rest() -> None:
     (batch, *_) = batches(client, PseudoLabels.none(24), FEW, np.random.default_rng(0),
                           all_unlabelled=True)  # fmt: skip
     helper = torch.from_numpy(probabilities(7, len(batch.x_unlabelled))).float()
-    logits = model(batch.x_unlabelled)
+    plain, augmented = model(batch.x_unlabelled), model(halved(batch.x_unlabelled))
+    assert not torch.allclose(plain, augmented, atol=1e-2)  # it matters which of them is where
 
     labelled = strategy.labelled_loss(model, batch, sigma, psi)
-    cross_entropy = nn.functional.cross_entropy(model(batch.x_labelled), batch.y_labelled)
+    cross_entropy = nn.functional.cross_entropy(model(halved(batch.x_labelled)), batch.y_labelled)
     torch.testing.assert_close(labelled, 2 * cross_entropy)
     labelled.backward()
     assert all(v.grad is not None for v in sigma.values())
@@ -620,13 +626,46 @@ def test_fedmatch_learns_sigma_from_labels_and_psi_from_the_rest() -> None:
     for v in sigma.values():
         v.grad = None
     unlabelled = strategy.unlabelled_loss(model, batch, sigma, psi, [helper])
-    phi = inter_client_consistency(logits, logits, [helper], 0.0)
+    phi = inter_client_consistency(plain, augmented, [helper], 0.0)
     distance = sum(((sigma[n] - psi[n]) ** 2).sum() for n in psi)
     length = sum(v.abs().sum() for v in psi.values())
     torch.testing.assert_close(unlabelled, 0.3 * phi + 0.07 * distance + 0.05 * length)
     unlabelled.backward()
     assert all(v.grad is None for v in sigma.values())
     assert all(v.grad is not None for v in psi.values())
+
+
+def test_a_step_of_fedmatch_moves_sigma_and_psi_by_their_own_losses() -> None:
+    """From ψ ≠ 0, with a helper; weight decay is on σ alone."""
+    (client, *_), _ = blobs(labelled=12)
+    training = Training(rounds=10**9, steps=1, batch=12, rate=0.2, full_rate=None, weight_decay=0.1)
+    strategy = FedMatch(training, unchanged, threshold=0.0, lambda_icc=0.5, lambda_l2=0.01)
+    model, friend = (network("mlp", (6,), 3, seed) for seed in (0, 1))
+    rng = torch.Generator().manual_seed(0)
+    theta = snapshot(model)
+    psi = {n: 0.01 * torch.randn(v.shape, generator=rng) for n, v in theta.items()}
+    strategy.memory = {
+        "psi": dict(psi),
+        "answers 0": {"noise": torch.zeros(2, 3)},
+        "answers 1": {"noise": torch.ones(2, 3)},
+        "model 1": snapshot(friend),
+    }
+    update = strategy.client_update(copy.deepcopy(model), work(client))
+    sigma = {n: (theta[n] - psi[n]).requires_grad_() for n in theta}
+    psi = {n: v.requires_grad_() for n, v in psi.items()}
+    # One batch has all rows.
+    x, y = client.inputs[client.labelled], torch.from_numpy(client.codes[client.labelled])
+    batch = Batch(x, y, client.inputs[client.unlabelled], y, y)
+    views = [torch.from_numpy(class_probabilities(friend, batch.x_unlabelled)).float()]
+    strategy.labelled_loss(model, batch, sigma, psi).backward()
+    strategy.unlabelled_loss(model, batch, sigma, psi, views).backward()
+    for n in theta:
+        s, p = sigma[n], psi[n]
+        assert s.grad is not None
+        assert p.grad is not None
+        moved = s.detach() - 0.2 * (s.grad + 0.1 * s.detach())
+        torch.testing.assert_close(update.more["psi"][n], p.detach() - 0.2 * p.grad)
+        torch.testing.assert_close(update.state[n], moved + update.more["psi"][n])
 
 
 def test_fedmatch_averages_both_parts_and_finds_helpers() -> None:
@@ -650,7 +689,8 @@ def test_fedmatch_averages_both_parts_and_finds_helpers() -> None:
 
 def test_fedsiam_is_cross_entropy_and_consistency_with_a_slow_teacher() -> None:
     (client, *_), _ = blobs()
-    strategy = FedSiam(FEW, unchanged, beta=4.0, decay=0.9)
+    views = iter([0.5, 2.0])  # of the student, and of the teacher
+    strategy = FedSiam(FEW, lambda x: next(views) * x, beta=4.0, decay=0.9)
     model = network("mlp", (6,), 3, 0)
     strategy.begin(model, work(client))
     start = snapshot(model)
@@ -661,8 +701,8 @@ def test_fedsiam_is_cross_entropy_and_consistency_with_a_slow_teacher() -> None:
                           all_unlabelled=True)  # fmt: skip
     x = torch.cat([batch.x_labelled, batch.x_unlabelled])
     teacher = network("mlp", (6,), 3, 0)
-    p, q = (class_probabilities(m, x) for m in (model, teacher))
-    expected = nn.functional.cross_entropy(model(batch.x_labelled), batch.y_labelled)
+    p, q = class_probabilities(model, x / 2), class_probabilities(teacher, 2 * x)
+    expected = nn.functional.cross_entropy(model(batch.x_labelled / 2), batch.y_labelled)
     loss = strategy.loss(model, batch, [])
     consistency = 4 * ((p - q) ** 2).mean()
     assert consistency > 1e-5
@@ -680,6 +720,39 @@ def test_the_teacher_is_a_constant() -> None:
     teacher_consistency(student, teacher).backward()
     assert student.grad is not None
     assert teacher.grad is None
+
+
+# Devices
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_augmentations_stay_on_the_device_of_the_rows(name: str) -> None:
+    """PyTorch's device without data refuses tensors of the CPU, as a GPU does."""
+    assert AUGMENTATIONS[name](torch.empty(3, 1, 9, 9, device="meta")).device.type == "meta"
+
+
+@pytest.mark.parametrize("kind", [FedAvg, FedProx, Scaffold, FedMatch, FedSiam])
+def test_steps_of_training_stay_on_the_device_of_the_rows(kind: type[FedAvg]) -> None:
+    client = ClientData(torch.empty(20, 6, device="meta"), numbered(20, 5).codes)
+    pseudo = PseudoLabels(np.zeros(20, dtype=np.int64), np.ones(20))
+    strategy, model = kind(FEW, AUGMENTATIONS["noise"]), network("mlp", (6,), 3, 0).to("meta")
+    theta = [p.detach().clone() for p in model.parameters()]
+    strategy.begin(model, work(client, pseudo))
+    batch = batches_of(client, pseudo)[0]
+    if isinstance(strategy, FedMatch):
+        psi = {name: torch.zeros_like(p).requires_grad_() for name, p in model.named_parameters()}
+        loss = strategy.labelled_loss(model, batch, dict(model.named_parameters()), psi)
+    else:
+        loss = strategy.loss(model, batch, theta)
+    loss.backward()
+    strategy.correct(model, 0)
+    strategy.after_step(model)
+    more = strategy.finish(model, 0, theta, 0.1)
+    grads = [p.grad for p in model.parameters()]
+    found = [loss, *grads, *(v for state in more.values() for v in state.values())]
+    found += average([snapshot(model), snapshot(model)]).values()
+    assert {v.device.type for v in found if v is not None} == {"meta"}
+    assert None not in grads
 
 
 # Pseudo-labels

@@ -1,6 +1,8 @@
 """Strategies with losses of their own on unlabelled rows: FedMatch and FedSiam (Table 4).
 
-FedSem+ is FedAvg with the labels of `xclp_lp.ssl.labellers.NetworkLabels` (once).
+FedSem+ is FedAvg with the labels of `xclp_lp.ssl.labellers.NetworkLabels` (once). Equations are
+cited by the section that has them, and written out; the notes of what the published code does
+otherwise are from reading github.com/wyjeong/FedMatch and github.com/zewei-long/fedsiam-pytorch.
 """
 
 from __future__ import annotations
@@ -27,13 +29,15 @@ PROBES = 32
 
 
 def agreed_labels(own: Tensor, helpers: Sequence[Tensor]) -> Tensor:
-    """Return ŷ = Max(1(p_θ) + Σ_j 1(p_{h_j})): the class with most votes, the lowest of a tie.
+    """Return ŷ = Max(1(p_θ(y|u)) + Σ_j 1(p_{h_j}(y|u))): the class with most votes.
+
+    1(p) is one-hot at the largest entry of p. Of a tie the lowest class wins.
 
     Args:
         own: the client's class probabilities, (n, C).
         helpers: those of each helper.
 
-    Source: Jeong et al. 2021, arXiv:2006.12097, section 3.1, agreement-based pseudo-labels.
+    Source: Jeong et al. 2021, arXiv:2006.12097, section 3.1, the equation of ŷ.
     """
     votes = sum(F.one_hot(p.argmax(dim=1), p.shape[1]) for p in (own, *helpers))
     return torch.as_tensor(votes).argmax(dim=1)
@@ -53,7 +57,8 @@ def inter_client_consistency(
         helpers: class probabilities of each helper for u, (n, C); constants.
         threshold: in [0, 1].
 
-    Source: Jeong et al. 2021, arXiv:2006.12097, section 3.1.
+    Source: Jeong et al. 2021, arXiv:2006.12097, section 3.1, the equation of Φ. The means and the
+    threshold are those of the published code.
     """
     own = logits.softmax(dim=1)
     sure = own.max(dim=1).values >= threshold
@@ -92,7 +97,10 @@ class FedMatch(FedAvg):
     Raises:
         ParameterError: with secure averages, whose server cannot compare models.
 
-    Source: Jeong et al. 2021, arXiv:2006.12097, sections 3.1 and 3.2 and Algorithm 1.
+    Source: Jeong et al. 2021, arXiv:2006.12097; L_s and L_u as in section 3.2, labels at clients,
+    but that labelled rows are augmented as with all methods here. The published code has λ_s = 10,
+    0.01 for both terms of Φ, λ_L1 = 1e-4 and λ_L2 = 10 at a rate of 0.001, and makes a helper of
+    the client's own σ and the helper's ψ.
     """
 
     helpers: int = 2
@@ -222,11 +230,15 @@ class FedMatch(FedAvg):
 
 
 def teacher_consistency(student: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean over rows and classes of (p_student − p_teacher)²; the teacher is constant.
+    """Return (1/nC) Σ_i ‖softmax(student_i) − softmax(teacher_i)‖²; the teacher is constant.
 
     Args:
         student: logits, (n, C).
         teacher: logits of another view of the same rows, (n, C).
+
+    Source: Tarvainen and Valpola 2017, arXiv:1703.01780, section 2, the consistency cost J(θ) =
+    E‖f(x; θ′, η′) − f(x; θ, η)‖². The published code of FedSiam has this mean too, and on CIFAR
+    a Kullback-Leibler divergence instead.
     """
     return F.mse_loss(student.softmax(dim=1), teacher.detach().softmax(dim=1))
 
@@ -237,9 +249,10 @@ class FedSiam(FedAvg):
 
     With augmentations η, η′ drawn anew for each view, student θ and teacher ξ:
 
-        L(θ) = CE(y, f(x_L; θ, η)) + β · mean ‖p(x; θ, η) − p(x; ξ, η′)‖²     x in B_L ∪ B_U
-        ξ ← a·ξ + (1 − a)·θ                                                after each step
+        L(θ) = CE(y, p(x; θ, η)) + β · (1/nC) Σ_x ‖p(x; θ, η) − p(x; ξ, η′)‖²
+        ξ ← a·ξ + (1 − a)·θ after each step
 
+    The cross-entropy is the mean over B_L, and x are the n rows of B_L ∪ B_U.
     The teacher starts each round as the model that the client received. Models are averaged as in
     FedAvg: the paper's further proposal, to send fewer layers, is not here.
 
@@ -247,8 +260,10 @@ class FedSiam(FedAvg):
         beta: β.
         decay: a.
 
-    Source: Long et al. 2020, arXiv:2012.03292, local training with a momentum teacher; the
-    consistency is that of Tarvainen and Valpola 2017, arXiv:1703.01780, section 2.
+    Source: Long et al. 2020, arXiv:2012.03292, local training with a momentum teacher; consistency
+    and moving average ξ are those of Tarvainen and Valpola 2017, arXiv:1703.01780, section 2. The
+    published code divides the cross-entropy by all rows of the batch, raises β from 0 to 1 in the
+    first ten epochs, has a = 0.999 but for the first steps, and averages the teachers as well.
     """
 
     beta: float = 10.0

@@ -80,12 +80,17 @@ class NoLabels(PseudoLabeller):
 
 
 class NetworkLabels(PseudoLabeller):
-    """The classes that the network predicts, with ω = 1 − entropy(softmax)/log C.
+    """The classes that the network predicts: ŷ = argmax_c p_c, ω = 1 + (1/log C) Σ_c p_c log p_c.
+
+    p is the softmax of the network's outputs for a row, and ω one minus its normalised entropy.
 
     Args:
-        once: whether the network of the first call labels in all rounds: FedSem+, which follows
-            Albaseer et al. 2020, arXiv:2001.04030 (train on the labelled rows, label once, train on
-            all rows), with weights.
+        once: whether the network of the first call labels in all rounds: FedSem+. Its two phases
+            (train on the labelled rows; label the others once, train on all) are those of FedSem;
+            there pseudo-labels weigh as much as labels, and ω was added by the paper, Section 5.2.
+
+    Source: FedSem is that of Albaseer et al. 2020, arXiv:2001.04030; ω is that of the paper's
+    Algorithm 1 with p instead of a propagated distribution.
     """
 
     def __init__(self, *, once: bool = False) -> None:
