@@ -23,10 +23,11 @@ from xclp_lp.data import Federation
 from xclp_lp.data.pictures import PICTURES
 from xclp_lp.experiments.document import markdown, read_result, sections
 from xclp_lp.experiments.methods import Choices
+from xclp_lp.html_report import training_report
 from xclp_lp.ssl import run as run_module
 from xclp_lp.ssl.comparators import FedSiam
 from xclp_lp.ssl.labellers import NetworkLabels, PropagatedLabels
-from xclp_lp.ssl.run import read_rows, run_study, trainer_of
+from xclp_lp.ssl.run import read_rounds, read_rows, run_study, trainer_of
 from xclp_lp.ssl.strategies import FedProx
 from xclp_lp.ssl.study import METHODS, Study, read_study
 
@@ -430,6 +431,68 @@ def test_without_torch_only_this_command_is_missing(tmp_path: Path) -> None:
 def test_nothing_else_loads_torch() -> None:
     script = "import sys, xclp_lp, xclp_lp.cli, xclp_lp.demo; print('torch' in sys.modules)"
     assert python(script).stdout.strip() == "False"
+
+
+def test_the_report_of_a_study_that_was_stopped_has_all_rounds(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text(TOML)
+    study = read_study(tmp_path / "s.toml", {})
+    whole, folder = tmp_path / "whole", tmp_path / "s"
+    for one in (whole, folder):
+        one.mkdir()
+    run_study(study, whole)
+
+    def stop(seed: int, method: str, done: int, total: int) -> None:
+        if method == "fedavg+xclp" and done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, folder, report=stop)
+    html, png = tmp_path / "r.html", tmp_path / "png"
+    options = ["ssl", str(tmp_path / "s.toml"), "--out", str(tmp_path), "--resume"]
+    with pytest.raises(ParameterError, match=r"ends in \.html"):
+        CliRunner().invoke(cli.app, [*options, "--report", "r.txt"], catch_exceptions=False)
+    assert not (tmp_path / "s.json").exists()  # refused before anything is trained
+    options += ["--report", str(html), "--png", str(png)]
+    done = CliRunner().invoke(cli.app, options, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert f"written to {html}" in done.output.replace("\n", "")
+    result = read_result(tmp_path / "s.json")
+    histories, holdings = read_rounds(study, whole)
+    assert html.read_text(encoding="utf-8") == training_report(result, histories, holdings).html()
+    assert {file.name for file in png.iterdir()} == {
+        "accuracy.png", "validation-accuracy.png", "loss.png", "accuracy-of-pseudo-labels.png",
+        "rows-by-client.png",
+    }  # fmt: skip
+    assert [(h.method, h.seed) for h in histories] == [("fedavg", 0), ("fedavg+xclp", 0)]
+    assert all(len(values) == 3 for h in histories for values in h.metrics.values())
+    assert np.isnan(histories[0].metrics["pseudo_accuracy"]).all()
+    assert np.isnan(histories[1].metrics["validation_accuracy"]).tolist() == [True, False, False]
+    assert holdings[0].labelled.tolist() == [10] * 6
+    assert int((holdings[0].labelled + holdings[0].unlabelled).sum()) == 270
+
+
+def test_the_people_of_hapt_train_a_network(tmp_path: Path) -> None:
+    """The study of examples/ssl, with fewer rows, rounds and steps."""
+    short = {
+        "partition": {"rows": 900},
+        "training": {"rounds": 2, "steps": 2},
+        "parameters": {"n_bits": 128},
+        "seeds": [1],
+    }
+    study = read_study(ROOT / "examples" / "ssl" / "hapt.toml", short)
+    result = run_study(study, tmp_path)
+    data = result["data"]
+    assert (data["clients"], data["classes"][0]) == (30, "walking")
+    assert data["test_rows"] == 2657  # everybody's later recordings
+    assert [run["method"] for run in result["runs"]] == [*study.methods]
+    histories, (own,) = read_rounds(study, tmp_path)
+    labelled = study.partition["labelled_clients"]
+    each = study.partition["labels"] // labelled
+    assert own.labelled.tolist() == [each] * labelled + [0] * (30 - labelled)
+    for history in histories:
+        assert 0 < history.metrics["loss"][-1] < 3
+    right = {h.method: h.metrics["pseudo_accuracy"][-1] for h in histories}
+    assert right["fedavg+xclp"] > 1 / 3  # of six classes
 
 
 def test_a_checkpoint_that_is_cut_short_is_named(tmp_path: Path) -> None:
