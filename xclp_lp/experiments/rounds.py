@@ -46,10 +46,10 @@ class History:
                 name: np.array([float(x[name]) if x[name] != "" else np.nan for x in lines])
                 for name in SHOWN
             }
-            if not lines:
-                raise ValueError("no rounds")
         except (OSError, csv.Error, KeyError, TypeError, ValueError) as error:
             raise DataError(f"{file} has no metrics of rounds: {error!r}") from None
+        if not lines:
+            raise DataError(f"{file} has no metrics of rounds: it has no line")
         return cls(method, seed, metrics)
 
 
