@@ -21,8 +21,8 @@ MOST_ROUNDS = 100
 MOST_SEEDS = 5
 """Seeds whose clients' rows are listed."""
 
-TABLES = ("partition", "training", "parameters", "data", "options")
-"""Fields of a study that are tables themselves."""
+TABLES = ("partition", "training", "parameters", "data")
+"""Fields of a study that are tables themselves, but for the options of methods."""
 
 
 def training_report(
@@ -81,13 +81,8 @@ def training_report(
             ),
             _clients(holdings),
             parameters_section(
-                {k: v for k, v in experiment.items() if k not in TABLES}
-                | {
-                    f"{table}: {k}": v
-                    for table in TABLES
-                    if table != "options"
-                    for k, v in experiment[table].items()
-                }
+                {k: v for k, v in experiment.items() if k not in (*TABLES, "options")}
+                | {f"{table}: {k}": v for table in TABLES for k, v in experiment[table].items()}
                 | {
                     f"{method}: {k}": v
                     for method, own in experiment["options"].items()
