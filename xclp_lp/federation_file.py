@@ -200,7 +200,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ParameterError(f"{path} is a folder; name a federation file in it") from None
     except OSError as error:
         raise ParameterError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # no TOML, or an integer of thousands of digits
+    except (ValueError, RecursionError) as error:  # no TOML, or thousands of digits or brackets
         raise ParameterError(f"{path}: {error}") from None
 
 

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -474,7 +475,7 @@ def parse_address(text: str, where: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
-    if not colon or not bare or not port.isdecimal() or int(port) > 65535:
+    if not colon or not bare or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
         raise ParameterError(f"{where} must be HOST:PORT, got {text!r}")
     return bare, int(port)
 

@@ -7,7 +7,9 @@ rows of a table from 1, the header not counted.
 from __future__ import annotations
 
 import csv
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -36,6 +38,26 @@ class Table:
         return len(next(iter(self.columns.values()), []))
 
 
+_DAMAGED = (
+    OSError,
+    ValueError,
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    MemoryError,  # a header that announces more than there is
+    RecursionError,
+    RuntimeError,  # encrypted
+    SyntaxError,
+    TypeError,
+    TokenError,
+    struct.error,
+    lzma.LZMAError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy and Python raise for files that are damaged; wide, for NumPy promises nothing here."""
+
+
 def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArray[Any]]:
     """Read a file by its suffix: a table, one array, or the named arrays of an .npz file.
 
@@ -62,7 +84,7 @@ def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArr
         raise DataError(
             f"client {client!r}: {path} is not encoded in UTF-8; save it as UTF-8"
         ) from None
-    except (OSError, ValueError, EOFError, TokenError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGED as error:
         if isinstance(error, DataError | ParameterError):
             raise
         raise DataError(f"client {client!r}: {path} cannot be read: {error}") from None

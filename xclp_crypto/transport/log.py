@@ -219,6 +219,8 @@ class Log:
                 if at == end and not any(sealed[-_TAG_BYTES:]):
                     return  # a file that grew before its last bytes were on the disk
                 raise LogError(self._damage()) from None
+            if len(plain) < 2:
+                raise LogError(self._damage())
             self._number += 1
             yield plain[0], bool(plain[1]), plain[2:]
 

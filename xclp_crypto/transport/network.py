@@ -1000,7 +1000,9 @@ class _ClientParty(_Party):
                 if index < len(self.order):
                     self.gone.add(self.order[index])
             elif kind == DATA:
-                sender, _ = _ends_of(body, self.order)
+                sender, receiver = _ends_of(body, self.order)
+                if receiver != self.me:
+                    raise VersionMismatch(f"the server hands on what is for {receiver}")
                 self.take_data(body, sender)
             elif kind in (ACK, RESUME):
                 _, receiver = _ends_of(body, self.order)

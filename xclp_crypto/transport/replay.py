@@ -25,9 +25,12 @@ import io
 import struct
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from tokenize import TokenError
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DecodeError, LogError, ParameterError, ReplayError, XclpError
@@ -55,6 +58,22 @@ _KINDS = {
 }
 _FEED = struct.Struct(">HI")  # bytes of the sender's name, depth
 _DIGEST_BYTES = 32
+
+
+_NO_ARRAY = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RecursionError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+    BadZipFile,
+)
+"""What NumPy raises for bytes that are no array; wide, for it promises nothing here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +187,7 @@ class DurableRole(Driver):
             wait = self._party.waiting
             if kind == _FED and not self.ended:
                 self._next_record()
-                length, depth = _FEED.unpack_from(data)
-                at = _FEED.size + length
-                self._take(data[_FEED.size : at].decode(), data[at:], depth)
+                self._take(*self._fed_by(data))
             elif kind == _GAVE_UP and wait is not None:
                 self._next_record()
                 self._end_at_deadline(self._party, wait)
@@ -178,6 +195,16 @@ class DurableRole(Driver):
                 raise ReplayError(self._difference("has ended" if self.ended else "waits"))
             del data
             self.run()
+
+    def _fed_by(self, data: bytes) -> tuple[str, bytes, int]:
+        """Return sender, payload and depth of a record of a message that arrived."""
+        if len(data) >= _FEED.size:
+            length, depth = _FEED.unpack_from(data)
+            at = _FEED.size + length
+            sender = data[_FEED.size : at].decode(errors="replace")
+            if sender in self.fed:
+                return sender, data[at:], depth
+        raise LogError(f"{self._log.name} has a message of nobody in this session")
 
     @property
     def ready(self) -> bool:
@@ -385,6 +412,18 @@ def _decoded(data: bytes) -> Any:
         item = data[at + 9 : at + 9 + length]
         if len(item) != length or kind not in (b"a", b"b"):
             raise DecodeError("a recorded result does not decode")
-        items.append(np.load(io.BytesIO(item), allow_pickle=False) if kind == b"a" else item)
+        items.append(_array(item) if kind == b"a" else item)
         at += 9 + length
+    if data[0] and not items:
+        raise DecodeError("a recorded result does not decode")
     return items[0] if data[0] else tuple(items)
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    try:
+        array = np.load(io.BytesIO(data), allow_pickle=False)
+    except _NO_ARRAY as error:
+        raise DecodeError(f"a recorded array does not decode: {error}") from None
+    if not isinstance(array, np.ndarray):  # a zip archive of arrays
+        raise DecodeError("a recorded array does not decode")
+    return array

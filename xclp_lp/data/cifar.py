@@ -142,7 +142,10 @@ def _checked(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (_PIXELS,):
         raise DataError(f"{name} has no pictures of {_PIXELS} bytes")
-    codes = np.asarray(labels)
+    try:
+        codes = np.asarray(labels)
+    except ValueError:
+        raise DataError(f"{name} has lists of different lengths as labels") from None
     if codes.dtype.kind not in "iu" or codes.shape != data.shape[:1]:
         raise DataError(f"{name} has {len(data)} pictures and labels of shape {codes.shape}")
     if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:

@@ -120,4 +120,7 @@ def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
             f"{file} has {len(content) - head:,} bytes of data; its sizes {shape} need "
             f"{np.prod(shape, dtype=object):,}"
         )
-    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+    try:
+        return np.frombuffer(content, np.uint8, offset=head).reshape(shape)
+    except ValueError:  # nothing in one dimension, and too much for NumPy in the others
+        raise DataError(f"{file} has no array of sizes {shape}") from None

@@ -71,26 +71,33 @@ def load_femnist(path: str | Path, *, n_clients: int | None = None, seed: int = 
 def _writers(content: bytes, name: str) -> list[tuple[str, NDArray[np.float64], NDArray[np.int64]]]:
     try:
         part: Any = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{name} is no JSON: {error}") from None
     if not isinstance(part, dict) or not {"users", "num_samples", "user_data"} <= set(part):
         raise DataError(f"{name} is no file of LEAF: it lacks users, num_samples or user_data")
+    users, counts, data = (part[key] for key in ("users", "num_samples", "user_data"))
+    if not isinstance(users, list) or not isinstance(counts, list) or not isinstance(data, dict):
+        raise DataError(f"{name} is no file of LEAF: users, num_samples or user_data is no list")
+    if len(users) != len(counts) or sorted(map(str, users)) != sorted(data):
+        raise DataError(f"{name}: users and user_data name different writers")
     found = []
-    for writer, samples in zip(part["users"], part["num_samples"], strict=False):
-        own = part["user_data"].get(writer, {})
+    for writer, samples in zip(map(str, users), counts, strict=True):
+        own = data[writer]
         try:
             x = np.array(own["x"], dtype=np.float64).reshape(-1, _PIXELS)
             y = np.array(own["y"], dtype=np.int64)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise DataError(
                 f"{name}: writer {writer!r} has no x with {_PIXELS} numbers each and y"
             ) from None
-        if not len(x) == len(y) == samples or not ((y >= 0) & (y < len(CHARACTERS))).all():
+        if (
+            y.shape != (len(x),)
+            or len(y) != samples
+            or not ((y >= 0) & (y < len(CHARACTERS))).all()
+        ):
             raise DataError(
-                f"{name}: writer {writer!r} has {len(x)} characters and {len(y)} labels, of "
-                f"{samples}; or a label outside 0..{len(CHARACTERS) - 1}"
+                f"{name}: writer {writer!r} has {len(x)} characters and labels of shape {y.shape}, "
+                f"of {samples}; or a label outside 0..{len(CHARACTERS) - 1}"
             )
-        found.append((str(writer), x, y))
-    if len(found) != len(part["user_data"]):
-        raise DataError(f"{name}: users and user_data name different writers")
+        found.append((writer, x, y))
     return found

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import lzma
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -31,21 +33,46 @@ def archive_files(path: Path, wanted: tuple[str, ...]) -> Mapping[str, bytes]:
             for file in sorted(path.rglob(pattern))
             if file.is_file()
         }
-    elif path.is_file() and zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            found = {n: archive.read(n) for n in archive.namelist() if _is_one_of(n, wanted)}
-    elif path.is_file() and tarfile.is_tarfile(path):
-        found = {}
-        with tarfile.open(path) as archive:
-            for member in archive:
-                if member.isfile() and _is_one_of(member.name, wanted):
-                    content = archive.extractfile(member)
-                    if content is not None:
-                        found[member.name] = content.read()
+    elif path.is_file():
+        try:
+            found = _unpacked(path, wanted)
+        except DataError:  # it is a ValueError as well
+            raise
+        except _DAMAGED as error:
+            raise DataError(f"{path} cannot be unpacked: {error}") from None
     else:
         raise DataError(f"{path} is neither a folder nor a zip or tar archive")
     if not found:
         raise DataError(f"{path} has no {' or '.join(wanted)}")
+    return found
+
+
+_DAMAGED = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    RuntimeError,  # encrypted, or packed in a way that Python does not know
+    ValueError,
+)
+"""What Python raises for archives that are damaged or of an unknown kind."""
+
+
+def _unpacked(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            return {n: archive.read(n) for n in archive.namelist() if _is_one_of(n, wanted)}
+    if not tarfile.is_tarfile(path):
+        raise DataError(f"{path} is neither a folder nor a zip or tar archive")
+    found = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            if member.isfile() and _is_one_of(member.name, wanted):
+                content = archive.extractfile(member)
+                if content is not None:
+                    found[member.name] = content.read()
     return found
 
 
@@ -62,5 +89,5 @@ def unzipped(path: Path) -> bytes:
     try:
         content = path.read_bytes()
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}") from None

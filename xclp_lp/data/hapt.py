@@ -108,16 +108,20 @@ def _from_pickle(file: Path) -> dict[int, list[_Recording]]:
         for frame in recordings:
             if not isinstance(frame, dict) or not {*_AXES, "label"} <= set(frame):
                 raise DataError(f"{file} is not the HAPT pickle: columns are missing")
-    return {
-        int(person): [
-            (
-                np.stack([f[a] for a in _AXES], axis=1).astype(np.float64),
-                np.asarray(f["label"], dtype=np.int64),
-            )
-            for f in people[person]
-        ]
-        for person in sorted(people)
-    }
+    try:
+        found = {int(p): [_recording(f) for f in people[p]] for p in sorted(people)}
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{file} is not the HAPT pickle: {error}") from None
+    return found
+
+
+def _recording(frame: dict[str, Any]) -> _Recording:
+    """Return a data frame's samples; raises `ValueError` where its columns do not fit."""
+    samples = np.stack([frame[axis] for axis in _AXES], axis=1).astype(np.float64)
+    labels = np.asarray(frame["label"], dtype=np.int64)
+    if samples.ndim != 2 or labels.shape != samples.shape[:1]:
+        raise DataError(f"columns of shapes {samples.shape} and {labels.shape}")
+    return samples, labels
 
 
 def _from_archive(path: Path) -> dict[int, list[_Recording]]:

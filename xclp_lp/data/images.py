@@ -34,7 +34,14 @@ def small_picture(content: bytes, side: int, name: str) -> NDArray[np.uint8]:
     try:
         with Image.open(io.BytesIO(content), formats=("JPEG", "PNG")) as picture:
             whole = picture.convert("RGB")
-    except (OSError, SyntaxError, ValueError, UnidentifiedImageError) as error:
+    except (
+        OSError,
+        SyntaxError,
+        ValueError,
+        UnidentifiedImageError,
+        Image.DecompressionBombError,
+        Image.DecompressionBombWarning,
+    ) as error:
         raise DataError(f"{name} is no picture: {error}") from None
     edge = min(whole.size)
     left, top = ((length - edge) // 2 for length in whole.size)

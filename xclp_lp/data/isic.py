@@ -78,18 +78,23 @@ def _table(folder: Path) -> list[tuple[str, int, int, str]]:
     files = [f for f in (p / n for p in (folder, folder.parent) for n in names) if f.is_file()]
     if not files:
         raise DataError(f"{folder} has no train_test_split, FLamby's table")
+    try:
+        return _rows(files[0])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{files[0]} is no table: {error}") from None
+
+
+def _rows(table: Path) -> list[tuple[str, int, int, str]]:
     rows = []
-    with files[0].open(encoding="utf-8", newline="") as file:
+    with table.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         if not set(reader.fieldnames or ()) >= _COLUMNS:
-            raise DataError(f"{files[0]} lacks one of the columns {', '.join(sorted(_COLUMNS))}")
+            raise DataError(f"{table} lacks one of the columns {', '.join(sorted(_COLUMNS))}")
         for number, line in enumerate(reader, 2):
             try:
                 target, centre = int(line["target"]), int(line["center"])
             except (TypeError, ValueError):
-                raise DataError(
-                    f"{files[0]}, line {number}: target or center is no number"
-                ) from None
+                raise DataError(f"{table}, line {number}: target or center is no number") from None
             fold = line["fold"]
             if (
                 not (0 <= target < len(LESIONS) and 0 <= centre < _CENTRES)
@@ -97,8 +102,8 @@ def _table(folder: Path) -> list[tuple[str, int, int, str]]:
                 or line["fold2"] != f"{fold}_{centre}"
                 or Path(line["image"]).name != line["image"]
             ):
-                raise DataError(f"{files[0]}, line {number} is none of FLamby's")
+                raise DataError(f"{table}, line {number} is none of FLamby's")
             rows.append((line["image"], target, centre, fold))
     if not rows:
-        raise DataError(f"{files[0]} has no rows")
+        raise DataError(f"{table} has no rows")
     return rows

@@ -105,14 +105,21 @@ def _from_pickles(files: list[Path], side: int) -> dict[str, NDArray[np.uint8]]:
         if data.shape[1] != side:
             raise ParameterError(f"the pictures of {file} have {data.shape[1]} pixels, not {side}")
         for name, own in rows.items():
-            index = np.asarray(own)
-            if index.dtype.kind not in "iu" or (
-                len(index) and not 0 <= index.min() <= index.max() < len(data)
+            try:
+                index = np.asarray(own)
+            except ValueError:
+                raise DataError(f"{file}: class {name!r} has lists instead of rows") from None
+            if (
+                index.dtype.kind not in "iu"
+                or index.ndim != 1
+                or (len(index) and not 0 <= index.min() <= index.max() < len(data))
             ):
                 raise DataError(f"{file}: class {name!r} names rows that are not there")
-            if name in classes:
-                raise DataError(f"{file}: class {name!r} is in another file as well")
-            classes[str(name)] = data[index].reshape(len(index), -1)
+            if str(name) in classes:
+                raise DataError(
+                    f"{file}: class {name!r} is in another file as well, or twice in this one"
+                )
+            classes[str(name)] = data[index].reshape(len(index), 3 * side**2)
     return classes
 
 

@@ -37,7 +37,8 @@ def read_pickle(source: bytes | BinaryIO) -> Any:
     """
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        return _finished(_Reader(file, encoding="latin1").load())
+        content = _Reader(file, encoding="latin1").load()
+        return _finished(content, {})
     except DataError:  # it is a ValueError as well
         raise
     except (
@@ -193,19 +194,32 @@ class _Reader(pickle.Unpickler):
         raise DataError(f"this pickle refers to {pid!r} outside of it; it is not read")
 
 
-def _finished(value: Any) -> Any:
-    """Replace the stand-ins by what they stand for."""
+def _finished(value: Any, done: dict[int, Any]) -> Any:
+    """Replace the stand-ins by what they stand for.
+
+    Args:
+        value: from the pickle, which keeps all of its objects alive.
+        done: results by `id`. What is mentioned often is worked on once, or else a few lines of
+            lists of the same lists would take for ever.
+    """
+    if id(value) not in done:
+        done[id(value)] = _replaced(value, done)
+    return done[id(value)]
+
+
+def _replaced(value: Any, done: dict[int, Any]) -> Any:
     match value:
         case _Array():
-            return value.value if isinstance(value.value, np.ndarray) else _finished(value.value)
+            content = value.value
+            return content if isinstance(content, np.ndarray) else _finished(content, done)
         case _Pandas(kind="DataFrame"):
             return value.columns()
         case dict():
-            return {_finished(k): _finished(v) for k, v in value.items()}
+            return {_finished(k, done): _finished(v, done) for k, v in value.items()}
         case list():
-            return [_finished(v) for v in value]
+            return [_finished(v, done) for v in value]
         case tuple():
-            return tuple(_finished(v) for v in value)
+            return tuple(_finished(v, done) for v in value)
         case str() | bytes() | int() | float() | None:
             return value
     raise DataError(f"this pickle has an object of {type(value).__name__.strip('_')} in it")

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.data.federation import Federation
 
 DEBIAN = Path("/usr/lib/R/site-library/mlbench/data/Vowel.rda")
 """Where Debian's package r-cran-mlbench puts the data."""
+
+
+_DAMAGED = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    struct.error,
+    zlib.error,
+    lzma.LZMAError,
+)
+"""What rdata raises for files that are damaged or something else; it has no error of its own."""
 
 
 def load_vowel(path: str | Path | None = None) -> Federation:
@@ -46,15 +68,15 @@ def load_vowel(path: str | Path | None = None) -> Federation:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # R 2 did not say which encoding its text has
-            tables: dict[str, Any] = rdata.conversion.convert(rdata.parser.parse_file(file))
-    except (ValueError, NotImplementedError, LookupError, EOFError, OSError) as error:
-        raise DataError(f"{file} is no file of R data: {error}") from None
-    frame = tables.get("Vowel")
-    if frame is None or [*map(str, frame.columns)] != [*(f"V{i}" for i in range(1, 11)), "Class"]:
-        raise DataError(f"{file} has no data frame Vowel with columns V1 to V10 and Class")
-    speakers = np.array([int(s) for s in frame["V1"]])
-    vowels = np.array([str(v) for v in frame["Class"]])
-    features = frame[[f"V{i}" for i in range(2, 11)]].to_numpy(dtype=np.float64)
+            tables: Any = rdata.conversion.convert(rdata.parser.parse_file(file))
+    except _DAMAGED as error:
+        raise DataError(f"{file} is no file of R data: {error!r}") from None
+    try:
+        speakers, vowels, features = _columns(tables["Vowel"])
+    except _DAMAGED as error:
+        raise DataError(
+            f"{file} has no data frame Vowel with columns V1 to V10 and Class: {error!r}"
+        ) from None
     people = sorted(set(speakers.tolist()))
     return Federation(
         names=tuple(f"speaker-{s + 1:02d}" for s in people),
@@ -65,6 +87,16 @@ def load_vowel(path: str | Path | None = None) -> Federation:
         "Repository, as in R's package mlbench",
         licence="CC BY 4.0 (UCI); GPL-2 (mlbench)",
     )
+
+
+def _columns(frame: Any) -> tuple[NDArray[np.int64], NDArray[np.str_], NDArray[np.float64]]:
+    """Return speakers (n,), vowels (n,) and features (n, 9) of the data frame."""
+    names = [f"V{i}" for i in range(2, 11)]
+    if [*map(str, frame.columns)] != ["V1", *names, "Class"]:
+        raise DataError(f"columns {[*map(str, frame.columns)]}")
+    speakers = np.array([int(s) for s in frame["V1"]])
+    vowels = np.array([str(v) for v in frame["Class"]])
+    return speakers, vowels, frame[names].to_numpy(dtype=np.float64)
 
 
 def _found(path: Path) -> Path:

@@ -145,7 +145,7 @@ def read_table(
     if path is not None:
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise ParameterError(f"{path} cannot be read: {error}") from None
     for name, value in given.items():
         table = isinstance(value, Mapping) and isinstance(content.get(name), Mapping)

@@ -52,7 +52,7 @@ def read_result(file: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read: {error}") from None
     if not isinstance(content, dict) or not {"experiment", "data", "table"} <= set(content):
         raise DataError(f"{file} is no result of an experiment")

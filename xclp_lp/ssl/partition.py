@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,16 +96,25 @@ class Split:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             split = cls(
-                tuple(np.array(c["labelled"], dtype=np.intp) for c in content["clients"]),
-                tuple(np.array(c["unlabelled"], dtype=np.intp) for c in content["clients"]),
-                np.array(content["validation"], dtype=np.intp),
+                tuple(_rows(c["labelled"]) for c in content["clients"]),
+                tuple(_rows(c["unlabelled"]) for c in content["clients"]),
+                _rows(content["validation"]),
             )
-        except (OSError, UnicodeDecodeError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"{file} is no split of a data set: {error!r}") from None
         rows = np.concatenate([*split.labelled, *split.unlabelled, split.validation])
         if len(np.unique(rows)) < len(rows):
             raise DataError(f"{file} gives a row to two clients, or to one twice")
         return split
+
+
+def _rows(numbers: Any) -> NDArray[np.intp]:
+    """Return rows that JSON has as a list; floats, which NumPy would round, are refused."""
+    if not isinstance(numbers, list) or not all(
+        type(n) is int and 0 <= n <= np.iinfo(np.intp).max for n in numbers
+    ):
+        raise DataError("rows are a list of integers ≥ 0")
+    return np.array(numbers, dtype=np.intp)
 
 
 def split_rows(

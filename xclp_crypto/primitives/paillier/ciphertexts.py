@@ -135,7 +135,10 @@ class Ciphertexts:
             raise DecodeError(f"{len(data)} bytes where {expected} are expected")
         values = from_bytes(data[body:], key.ciphertext_bytes)
         require_ciphertexts(values, key.n)
-        return cls(key, _array(values, shape))
+        try:
+            return cls(key, _array(values, shape))
+        except ValueError:  # no ciphertexts, and so NumPy alone minds the other dimensions
+            raise DecodeError(f"there is no array of shape {shape}") from None
 
     def _result(self, values: Any) -> Ciphertexts:
         reduced = np.asarray(values, dtype=object) % self.key.n_squared

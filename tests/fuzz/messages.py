@@ -1,0 +1,85 @@
+"""The decoders of all messages on the wire."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from decoders import MAX_INPUT, Decoder, message_decoder
+
+from xclp_crypto import wire
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.wire import ResidueFields
+from xclp_lp.columns import Influence, Reach
+from xclp_lp.session import Labelled, Participants, Prepared, Sensitivity
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
+from test_wire import EXAMPLES, MODULI
+
+VARIANTS = 12
+"""Sizes of each message; small ones, since large ones only add more of the same."""
+
+Example = tuple[dict[str, Any], wire.Message]
+
+
+def _prepared(rng: np.random.Generator) -> Example:
+    rows = int(rng.integers(0, 20))
+    return {"rows": rows}, Prepared(rng.bytes(32), rng.integers(0, 2, rows).astype(bool))
+
+
+def _participants(rng: np.random.Generator) -> Example:
+    p = int(rng.integers(2, 20))
+    return {"clients": p}, Participants(rng.integers(0, 2, p).astype(bool))
+
+
+def _reach(rng: np.random.Generator) -> Example:
+    rows, labelled = int(rng.integers(0, 20)), int(rng.integers(1, 9))
+    groups = rng.integers(0, labelled + 1, rows).astype(np.uint16)
+    return {"rows": rows, "labelled": labelled}, Reach(groups, labelled)
+
+
+def _influence(rng: np.random.Generator) -> Example:
+    n = int(rng.integers(0, 20))
+    return {"values": n}, Influence(rng.random(n, dtype=np.float32))
+
+
+OF_SESSIONS = {
+    Prepared: _prepared,
+    Participants: _participants,
+    Reach: _reach,
+    Influence: _influence,
+    Labelled: lambda rng: ({}, Labelled()),
+    Sensitivity: lambda rng: ({}, Sensitivity(float(rng.random()) + 1e-9)),
+}
+"""Examples of the messages of Algorithm 1, as `EXAMPLES` has them of all others."""
+
+
+def _examples(kind: type[wire.Message]) -> list[Example]:
+    """Return examples of different sizes that fit into an input, or the smallest there is."""
+    make = (EXAMPLES | OF_SESSIONS)[kind]
+    found: dict[str, Example] = {}
+    for seed in range(60):
+        dims, message = make(np.random.default_rng([kind.TAG, seed]))
+        found.setdefault(repr(sorted(dims.items())), (dims, message))
+    ordered = sorted(found.values(), key=lambda example: kind.size(**example[0]))
+    small = [e for e in ordered if 0 < kind.size(**e[0]) < MAX_INPUT - 2]
+    if issubclass(kind, ResidueFields):
+        rng = SeededRng(kind.TAG)
+        for modulus in MODULI:
+            dims = {"rows": 3, "columns": 2, "modulus": modulus}
+            values = rng.residues(modulus, (3, 2))
+            small.append((dims, kind(values, modulus)))  # type: ignore[call-arg]
+        return small[:3] + small[-len(MODULI) :]
+    if not small:  # ring-LWE, whose smallest ciphertext is longer
+        return next([e] for e in ordered if kind.size(**e[0]) > 0) if len(ordered) > 1 else ordered
+    step = max(1, len(small) // VARIANTS)
+    return small[::step][:VARIANTS]
+
+
+def messages() -> Iterator[Decoder]:
+    """Yield the decoder of every message type."""
+    for kind in EXAMPLES | OF_SESSIONS:
+        yield message_decoder(kind, _examples(kind))
