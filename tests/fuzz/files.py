@@ -298,6 +298,14 @@ def _tar(mode: Any) -> bytes:
     return out.getvalue()
 
 
+def _shared(levels: int) -> list[Any]:
+    """Return lists of the same list twice, so that few bytes stand for 2^levels lists."""
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found, found]
+    return found
+
+
 def _pickle(content: Any, protocol: int = 2) -> bytes:
     return pickle.dumps(content, protocol)
 
@@ -317,6 +325,7 @@ def _data_sets(folder: Path) -> Iterator[Decoder]:
         b"c__builtin__\nslice\n(I1\nI2\nNtR.",
         b"cnumpy\ndtype\n(S'f8'\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb.",
         b"]\x94h\x00a.",
+        _pickle(_shared(30)),
         size=1024,
     )
     leaf = {"users": ["w"], "num_samples": [1], "user_data": {"w": {"x": [[0.5] * 784], "y": [3]}}}
@@ -341,6 +350,7 @@ def _data_sets(folder: Path) -> Iterator[Decoder]:
             _pickle(batch),
             _pickle({**batch, "labels": [[1], [2, 3]], "fine_labels": [[1], [2, 3]]}),
             _pickle({**batch, "labels": [2**70], "fine_labels": [2**70]}),
+            _pickle({**batch, "labels": _shared(30), "fine_labels": _shared(30)}),
         )
     yield _decoder(
         "cifar-binary",

@@ -230,6 +230,8 @@ def _client_frames() -> Decoder:
         ready + _frame(network.REFUSED, b"\2", b"why"),
         ready + _frame(network.REFUSED, b"\xff", Agreement(version=2).encode()),
         welcome + _frame(network.ACK, network._COUNT.pack(0, 1, 9)),
+        welcome + _frame(network.DATA, network._DATA.pack(0, 1, 0, 1, 2, 0), b"ab"),
+        welcome + _frame(network.DATA, network._DATA.pack(1, 2, 0, 1, 2, 0), b"ab"),
         ready.replace(b"XCLP", b"HTTP"),
     )
     return Decoder("network-client", decode, seeds, require_nothing, 512)
@@ -347,7 +349,14 @@ def _log_records() -> Decoder:
     def joined(records: list[tuple[int, bytes]]) -> bytes:
         return b"".join(bytes([k]) + len(d).to_bytes(2, "big") + d for k, d in records)
 
-    seeds = (joined(whole[1:]), joined(whole[1:2]), b"", joined([*whole[1:], (6, b"note")]))
+    start, arrived = whole[1:-1], whole[-1]
+    wrong = [
+        [*start, (arrived[0], arrived[1][:3])],
+        [*start, (arrived[0], arrived[1].replace(SERVER.encode(), b"nobody"))],
+        [(kind, data.replace(b"NUMPY", b"numpy")) for kind, data in start],
+        [(kind, data.replace(b"'shape': (3,)", b"'shape': (9,)")) for kind, data in start],
+    ]
+    seeds = tuple(map(joined, (whole[1:], whole[1:2], [], [*whole[1:], (6, b"note")], *wrong)))
     return Decoder("log-records", decode, seeds, require_nothing, 512)
 
 

@@ -13,7 +13,7 @@ from xclp_crypto.errors import DataError
 from xclp_lp.data.federation import Federation
 from xclp_lp.data.files import archive_files
 from xclp_lp.data.partitions import dealt_federation
-from xclp_lp.data.pickles import read_pickle
+from xclp_lp.data.pickles import flat_array, read_pickle
 
 _PIXELS = 3 * 32 * 32
 _PARTS = {
@@ -142,11 +142,8 @@ def _checked(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (_PIXELS,):
         raise DataError(f"{name} has no pictures of {_PIXELS} bytes")
-    try:
-        codes = np.asarray(labels)
-    except ValueError:
-        raise DataError(f"{name} has lists of different lengths as labels") from None
-    if codes.dtype.kind not in "iu" or codes.shape != data.shape[:1]:
+    codes = flat_array(labels, f"the labels of {name}")
+    if (len(codes) and codes.dtype.kind not in "iu") or codes.shape != data.shape[:1]:
         raise DataError(f"{name} has {len(data)} pictures and labels of shape {codes.shape}")
     if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
         raise DataError(

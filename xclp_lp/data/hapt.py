@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.data.federation import Federation
 from xclp_lp.data.files import archive_files, unzipped
-from xclp_lp.data.pickles import read_pickle
+from xclp_lp.data.pickles import flat_array, read_pickle
 from xclp_lp.data.windows import WINDOW, client_features, cut_windows
 
 ACTIVITIES = (
@@ -117,11 +117,11 @@ def _from_pickle(file: Path) -> dict[int, list[_Recording]]:
 
 def _recording(frame: dict[str, Any]) -> _Recording:
     """Return a data frame's samples; raises `ValueError` where its columns do not fit."""
-    samples = np.stack([frame[axis] for axis in _AXES], axis=1).astype(np.float64)
-    labels = np.asarray(frame["label"], dtype=np.int64)
-    if samples.ndim != 2 or labels.shape != samples.shape[:1]:
-        raise DataError(f"columns of shapes {samples.shape} and {labels.shape}")
-    return samples, labels
+    columns = [flat_array(frame[axis], axis).astype(np.float64) for axis in _AXES]
+    labels = flat_array(frame["label"], "label").astype(np.float64)
+    if not all(len(c) == len(labels) for c in columns) or not np.isfinite(labels).all():
+        raise DataError("columns have different lengths, or labels are missing")
+    return np.stack(columns, axis=1), labels.astype(np.int64)
 
 
 def _from_archive(path: Path) -> dict[int, list[_Recording]]:

@@ -12,7 +12,7 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.data.federation import Federation
 from xclp_lp.data.images import small_picture
 from xclp_lp.data.partitions import dealt_federation
-from xclp_lp.data.pickles import read_pickle
+from xclp_lp.data.pickles import flat_array, read_pickle
 
 _TEST_SHARE = 1 / 6  # 100 of 600 pictures of each class, as in the paper
 
@@ -105,14 +105,9 @@ def _from_pickles(files: list[Path], side: int) -> dict[str, NDArray[np.uint8]]:
         if data.shape[1] != side:
             raise ParameterError(f"the pictures of {file} have {data.shape[1]} pixels, not {side}")
         for name, own in rows.items():
-            try:
-                index = np.asarray(own)
-            except ValueError:
-                raise DataError(f"{file}: class {name!r} has lists instead of rows") from None
-            if (
-                index.dtype.kind not in "iu"
-                or index.ndim != 1
-                or (len(index) and not 0 <= index.min() <= index.max() < len(data))
+            index = flat_array(own, f"{file}: class {name!r}")
+            if index.dtype.kind not in "iu" or (
+                len(index) and not 0 <= index.min() <= index.max() < len(data)
             ):
                 raise DataError(f"{file}: class {name!r} names rows that are not there")
             if str(name) in classes:

@@ -56,6 +56,25 @@ def read_pickle(source: bytes | BinaryIO) -> Any:
         raise DataError(f"this is no pickle of arrays: {error}") from None
 
 
+def flat_array(value: Any, what: str) -> NDArray[Any]:
+    """Return numbers from a pickle as an array of one dimension.
+
+    A list in a list is not left to NumPy, which would expand what is mentioned often.
+
+    Args:
+        value: a list of numbers or an array.
+        what: names it in errors.
+
+    Raises:
+        DataError: it is something else.
+    """
+    if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
+        value = np.array(value)
+    if not isinstance(value, np.ndarray) or value.ndim != 1:
+        raise DataError(f"{what} is no list of numbers")
+    return value
+
+
 class _Array:
     __slots__ = ("value",)
 
