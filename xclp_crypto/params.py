@@ -289,7 +289,8 @@ class Agreement:
         """Compare with the digests that `party` sent.
 
         Raises:
-            FaultyPeer: a field differs; the message names every such field.
+            FaultyPeer: a field differs, and the message names every such field; or there are more
+                digests than fields.
         """
         own = self.encode()
         different = [
@@ -302,4 +303,8 @@ class Agreement:
             raise FaultyPeer(
                 party,
                 f"all parties must agree on {', '.join(different)}; {party} has another value",
+            )
+        if len(other) != len(own):
+            raise FaultyPeer(
+                party, f"it compares {len(other)} bytes of parameters, and {len(own)} are agreed on"
             )

@@ -120,7 +120,7 @@ def _keys(rng: Rng) -> Iterator[Decoder]:
     yield Decoder(
         "agreement",
         lambda data: agreement.require_same(data, "peer"),
-        (agreement.encode(), Agreement(n_bits=64, k=3, classes=()).encode()),
+        (agreement.encode(), agreement.encode() + bytes(8), Agreement(n_bits=64, k=3).encode()),
         only(agreement.encode()),
         64,
     )

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from xclp_crypto import wire
@@ -108,18 +107,3 @@ def message_decoder(
         if len(payload) < MAX_INPUT:
             seeds.append(bytes([128 + i]) + payload)
     return Decoder(kind.__name__, decode, tuple(seeds), require)
-
-
-def decoders(folder: Path) -> dict[str, Decoder]:
-    """Return all decoders by name.
-
-    Args:
-        folder: an empty one, for those that take files.
-    """
-    from building_blocks import building_blocks
-    from files import files
-    from messages import messages
-    from transports import transports
-
-    every = (*messages(), *building_blocks(), *transports(), *files(folder))
-    return {decoder.name: decoder for decoder in every}

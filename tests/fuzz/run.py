@@ -111,5 +111,6 @@ if __name__ == "__main__":
         tempfile.tempdir = str(MEMORY)
     with atheris.instrument_imports(include=["xclp_crypto", "xclp_lp"]):
         from corpus import keep, read_corpus
-        from decoders import Decoder, decoders
+        from decoders import Decoder
+        from every import decoders
     main()

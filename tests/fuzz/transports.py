@@ -43,7 +43,8 @@ MAX_MESSAGE = 1 << 16
 
 
 def _stream() -> Decoder:
-    driver = SocketDriver(socket.socket(), ("a", "b", "server"))
+    with socket.socket() as unused:
+        driver = SocketDriver(unused, ("a", "b", "server"))
     driver._elsewhere = ("b", "server")
 
     def decode(data: bytes) -> tuple[list[Any], bytes]:
