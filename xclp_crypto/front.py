@@ -143,6 +143,12 @@ def secure_hamming(
     Raises:
         DataError: an array is not a 0/1 matrix or has another number of columns.
         ParameterError: fewer than two clients, unknown back end, L out of range.
+
+    Example:
+        >>> from xclp_crypto import secure_hamming
+        >>> H, cost = secure_hamming([[[0, 1, 1]], [[0, 0, 0], [1, 0, 0]]], backend="masked")
+        >>> H.tolist()
+        [[0, 2, 3], [2, 0, 1], [3, 1, 0]]
     """
     source = rng_or_system(rng)
     clients = client_names(len(_per_client("bits", bits)), names)
@@ -260,6 +266,9 @@ def secure_sum(
         faults: what else goes wrong, for tests.
         progress: called before each computation.
 
+    Returns:
+        The sum, whose values are in it, who was lost, and the cost; see `SumResult`.
+
     Raises:
         DataError: NaN, infinity, a masked value, or shapes that differ; names client, row and
             column.
@@ -353,6 +362,10 @@ def secure_row_sums(
         rng: randomness; the operating system's by default, `SeededRng` in tests.
         faults: what else goes wrong, for tests.
         progress: called before each computation.
+
+    Returns:
+        Every client's rows of the sum, who is in it, who was lost, and the cost; see
+        `RowSumsResult`.
 
     Raises:
         DataError: NaN, infinity, a masked value, or shapes that differ; names client, row and

@@ -58,7 +58,11 @@ class SystemRng(Rng):
     __slots__ = ()
 
     def bytes(self, n: int) -> _Bytes:
-        """Draw n bytes from `os.urandom`."""
+        """Draw n bytes from `os.urandom`.
+
+        Raises:
+            ParameterError: n is negative.
+        """
         if n < 0:
             raise ParameterError(f"the number of bytes must not be negative, got {n}")
         return os.urandom(n)
@@ -108,7 +112,11 @@ class SeededRng(Rng):
         return expand(self._key, label("rng/residues", next(self._draws)), modulus, shape)
 
     def child(self, *context: Context) -> SeededRng:
-        """Make the generator of this context, once."""
+        """Make the generator of this context, once.
+
+        Raises:
+            ReuseError: it has been made already.
+        """
         lab = label("rng/child", *context)
         if lab in self._children:
             # A second one would repeat the first one's masks and keys.

@@ -170,7 +170,11 @@ class Writer:
         self.parts.append(np.ascontiguousarray(values, dtype).reshape(-1).view(np.uint8).data)
 
     def residues(self, values: NDArray[Any], width: int) -> None:
-        """Append residues modulo 2^width, 1 ≤ width ≤ 16, densely packed."""
+        """Append residues modulo 2^width, 1 ≤ width ≤ 16, densely packed.
+
+        Raises:
+            ParameterError: another width.
+        """
         if not 1 <= width <= MAX_PACKED_WIDTH:
             raise ParameterError(f"residues of {width} bits; 1 to {MAX_PACKED_WIDTH} are packed")
         self.parts.append(pack(values, width))
@@ -212,7 +216,11 @@ class Reader:
         return np.frombuffer(piece, dtype=f"<u{n_bytes}").astype(f"u{n_bytes}").reshape(shape)
 
     def floats(self, shape: tuple[int, ...], n_bytes: int = 8) -> NDArray[Any]:
-        """Read an array of finite little-endian floats of 4 or 8 bytes."""
+        """Read an array of finite little-endian floats of 4 or 8 bytes.
+
+        Raises:
+            DecodeError: a number is NaN or infinite, or bytes are missing.
+        """
         piece = self._take(int(np.prod(shape, dtype=np.int64)) * n_bytes)
         values = np.frombuffer(piece, dtype=f"<f{n_bytes}").astype(f"f{n_bytes}").reshape(shape)
         if not np.isfinite(values).all():
@@ -229,7 +237,11 @@ class Reader:
         return self.residues((count,), 1).astype(bool)
 
     def finish(self) -> None:
-        """Refuse trailing bytes."""
+        """Refuse trailing bytes.
+
+        Raises:
+            DecodeError: there are some.
+        """
         if self._at != len(self._data):
             raise DecodeError(f"{len(self._data) - self._at} trailing bytes")
 

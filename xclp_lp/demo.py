@@ -115,6 +115,9 @@ def compare(
         rng: source of keys and masks, the operating system's by default.
         progress: called before each computation of the secure run.
         announce: called when all is checked, before the secure run.
+
+    Raises:
+        ParameterError: no row is left to predict, or as from `CrossClientLabelPropagation.fit`.
     """
     classes, names = federation.classes, federation.names
     drop = checked_drop(drop, names)

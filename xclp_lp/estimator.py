@@ -285,6 +285,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
     def plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> Plan:
         """Check all data and parameters as `fit` does, and compute nothing.
 
+        Returns:
+            What `fit` would run, and the sizes that its cost follows from.
+
         Raises:
             DataError, ParameterError: as from `fit`.
         """

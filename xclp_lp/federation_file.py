@@ -205,7 +205,11 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def privacy_of(section: Any, path: Path) -> LabelPrivacy | RandomizedResponse:
-    """Return the privacy that the section asks for: epsilon alone, or all of its fields."""
+    """Return the privacy that the section asks for: epsilon alone, or all of its fields.
+
+    Raises:
+        ParameterError: a field is missing, unknown or out of range.
+    """
     where = f"{path}, [parameters.privacy]"
     if not isinstance(section, dict):
         raise ParameterError(f"{where} must be a section, got {section!r}")
@@ -237,7 +241,11 @@ def _require_all_or_no_groups(
 
 
 def require_file_names(names: Iterable[str], path: Path) -> None:
-    """Refuse names of clients that cannot be names of files, or not beside each other."""
+    """Refuse names of clients that cannot be names of files, or not beside each other.
+
+    Raises:
+        ParameterError: says which name, and why.
+    """
     seen: dict[str, str] = {}
     for name in names:
         where = f"{path}, [clients.{name}]"
@@ -258,7 +266,11 @@ def require_file_names(names: Iterable[str], path: Path) -> None:
 
 
 def section_of(content: dict[str, Any], name: str, where: str) -> dict[str, Any]:
-    """Return a section of a file, empty where it is not there."""
+    """Return a section of a file, empty where it is not there.
+
+    Raises:
+        ParameterError: it is no section.
+    """
     section = content.get(name, {})
     if not isinstance(section, dict):
         raise ParameterError(f"{where}: {name} must be a section, got {section!r}")
@@ -266,7 +278,11 @@ def section_of(content: dict[str, Any], name: str, where: str) -> dict[str, Any]
 
 
 def require_known(section: dict[str, Any], known: Sequence[str], where: str) -> None:
-    """Refuse fields that a section does not have; they may be mistyped."""
+    """Refuse fields that a section does not have; they may be mistyped.
+
+    Raises:
+        ParameterError: names the field and those that exist.
+    """
     for field in section:
         if field not in known:
             raise ParameterError(
@@ -290,6 +306,10 @@ def load_client(
         path: that file; others are relative to it.
         like: another client and its feature columns.
         title: of the section; ``clients.NAME`` by default.
+
+    Raises:
+        ParameterError: a field is missing, unknown or of another type.
+        DataError: what a file holds does not fit together, or not to the other client.
     """
     where = f"{path}, [{title or f'clients.{name}'}]"
     if not isinstance(section, dict):

@@ -612,6 +612,7 @@ async def client_role(
     Raises:
         ProtocolError: another party failed; the children say which.
         Excluded: the others went on without this client.
+        FaultyPeer: the server's messages contradict each other or what was agreed.
         DataError, EncodingOverflow: this client's scores do not fit the fixed-point code.
         ParameterError: dp-accounting is needed and not installed, or too few fraction bits.
     """

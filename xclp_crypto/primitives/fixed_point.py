@@ -44,6 +44,14 @@ class FixedPoint:
     Raises:
         ParameterError: a parameter out of range or no integer, or so many parties that only zero
             could be encoded.
+
+    Example:
+        >>> from xclp_crypto.primitives.fixed_point import FixedPoint
+        >>> codec = FixedPoint(fraction_bits=8, parties=3, modulus=2**32)
+        >>> codec.encode([1.5, -1])
+        array([       384, 4294967040], dtype=uint32)
+        >>> codec.decode(codec.encode([1.5, -1]) + codec.encode([2, 0.25])).tolist()
+        [3.5, -0.75]
     """
 
     fraction_bits: int = 40

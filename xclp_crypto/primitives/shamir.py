@@ -99,6 +99,13 @@ def share_secret(secret: bytes, threshold: int, indices: Sequence[int], rng: Rng
     Raises:
         ParameterError: a secret of another length, a threshold or an index out of range, or an
             index twice.
+
+    Example:
+        >>> from xclp_crypto.primitives.shamir import recover_secret, share_secret
+        >>> from xclp_crypto.rng import SystemRng
+        >>> shares = share_secret(bytes(range(32)), 3, [1, 2, 3, 4, 5], SystemRng())
+        >>> recover_secret([shares[4], shares[0], shares[2]]) == bytes(range(32))
+        True
     """
     if len(secret) != SEED_BYTES:
         raise ParameterError(f"a secret to share has {SEED_BYTES} bytes, got {len(secret)}")

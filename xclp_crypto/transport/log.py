@@ -180,6 +180,7 @@ class Log:
 
         Raises:
             LogError: a record does not open: another key, or a damaged file.
+            StorageError: the file cannot be written.
         """
         complete, number = _HEADER.size, 0
         kind, parts = 0, list[bytes]()

@@ -91,7 +91,11 @@ def require_runs(methods: Sequence[str], seeds: Sequence[Any]) -> None:
 
 
 def require_once(what: str, values: Sequence[Any]) -> None:
-    """Refuse a list that names something twice: means and deviations would count it twice."""
+    """Refuse a list that names something twice: means and deviations would count it twice.
+
+    Raises:
+        ParameterError: names it.
+    """
     for i, value in enumerate(values):
         if value in values[:i]:
             raise ParameterError(f"{what} names {value!r} twice")

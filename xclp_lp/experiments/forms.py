@@ -61,7 +61,11 @@ def require_share(share: Any) -> None:
 def labels_form(
     federation: Federation, values: Sequence[Any], test: Masks, seed: int, group_size: int
 ) -> Iterator[Trial]:
-    """Give each client so many labels; its other training rows take part without."""
+    """Give each client so many labels; its other training rows take part without.
+
+    Raises:
+        ParameterError: a number is no count, or no client has so many training rows.
+    """
     del group_size
     most = max(int((~own).sum()) for own in test)
     for count in values:
@@ -118,7 +122,11 @@ def fraction_form(
 def groups_form(
     federation: Federation, values: Sequence[Any], test: Masks, seed: int, group_size: int
 ) -> Iterator[Trial]:
-    """Label a share of the training rows, in random groups of clients (FEMNIST table)."""
+    """Label a share of the training rows, in random groups of clients (FEMNIST table).
+
+    Raises:
+        ParameterError: a share is not in (0, 1], or the size of a group is below 1.
+    """
     if group_size < 1:
         raise ParameterError(f"group_size must be at least 1, got {group_size}")
     n = len(federation.names)

@@ -126,7 +126,11 @@ class Study:
         return replace(Training(**self.training), **own)
 
     def strategy(self, method: str, clients: int) -> FedAvg:
-        """Return a new strategy for a run of a method with m clients."""
+        """Return a new strategy for a run of a method with m clients.
+
+        Raises:
+            ParameterError: an option of the method is unknown or out of range.
+        """
         kind = STRATEGIES[METHODS[method][0]]
         common = {f.name for f in fields(FedAvg)}
         own = [f.name for f in fields(kind) if f.init and f.name not in common]

@@ -94,6 +94,9 @@ class FederatedTrainer:
     def round(self) -> RoundMetrics:
         """Do one round: lines 3 to 10 of Algorithm 2.
 
+        Returns:
+            What the round measured.
+
         Raises:
             XclpError: the loss is not finite any more.
             ParameterError, DataError: from the labeller or a secure average.

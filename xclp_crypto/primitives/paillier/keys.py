@@ -138,7 +138,13 @@ class PublicKey:
             raise DecodeError(str(error)) from None
 
     def encrypt_residues(self, residues: list[Mpz], rng: Rng, workers: int = 1) -> list[Mpz]:
-        """Encrypt integers in [0, n)."""
+        """Encrypt integers in [0, n).
+
+        Args:
+            residues: what to encrypt.
+            rng: source of the randomness in the ciphertexts.
+            workers: processes to use.
+        """
         return self._hide(residues, self._powers(len(residues), self._half, rng, workers))
 
     def _hide(self, residues: list[Mpz], randomisers: list[Mpz]) -> list[Mpz]:
@@ -262,7 +268,13 @@ class PrivateKey(Secret):
             raise DecodeError(str(error)) from None
 
     def encrypt_residues(self, residues: list[Mpz], rng: Rng, workers: int = 1) -> list[Mpz]:
-        """Encrypt integers in [0, n), several times faster than the public key can."""
+        """Encrypt integers in [0, n), several times faster than the public key can.
+
+        Args:
+            residues: what to encrypt.
+            rng: source of the randomness in the ciphertexts.
+            workers: processes to use.
+        """
         return self.public._hide(residues, self._randomisers(len(residues), rng, workers))
 
     def _randomisers(self, count: int, rng: Rng, workers: int) -> list[Mpz]:
@@ -334,6 +346,15 @@ def generate(rng: Rng, parameters: PaillierParameters = PAILLIER_3072) -> Privat
 
     Raises:
         ParameterError: `parameters` is not such a set.
+
+    Example:
+        >>> from xclp_crypto.params import INSECURE_TEST_512
+        >>> from xclp_crypto.primitives.paillier import decrypt, encrypt, generate
+        >>> from xclp_crypto.rng import SystemRng
+        >>> key = generate(SystemRng(), INSECURE_TEST_512)
+        >>> total = encrypt(key.public, [1, -2], SystemRng()) * 10 + encrypt(key, 5, SystemRng())
+        >>> [int(m) for m in decrypt(key, total)]
+        [15, -15]
     """
     bits = check_parameters(parameters).modulus_bits // 2
     rounds = parameters.prime_rounds

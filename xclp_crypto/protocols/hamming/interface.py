@@ -138,6 +138,15 @@ class HammingBackend(ABC):
     ) -> Distances:
         """Take part as the server, which gets the distances of the clients that finished.
 
+        Args:
+            session: the session; its `clients` fix the order of rows.
+            n_bits: L.
+            sizes: number of rows of every client of the session.
+            at_least: fewest clients to go on with.
+
+        Returns:
+            The distances between all rows of the clients that finished.
+
         Raises:
             TooFewParties: fewer than `at_least` clients finished.
             FaultyPeer: shares of two clients give no distance.

@@ -224,6 +224,9 @@ async def base_transfers(
         rng: source of this party's randomness.
         transfer: the oblivious transfer to use.
 
+    Returns:
+        What each side of each extension begins with.
+
     Raises:
         FaultyPeer: see `transfer`.
     """

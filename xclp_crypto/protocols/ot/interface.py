@@ -62,7 +62,11 @@ class ObliviousTransfer(Protocol):
 
 
 def check_messages(messages: NDArray[np.uint8]) -> None:
-    """Refuse messages that are not (m, 2, length) uint8 with length ≥ 1."""
+    """Refuse messages that are not (m, 2, length) uint8 with length ≥ 1.
+
+    Raises:
+        ParameterError: says what they are.
+    """
     if messages.ndim != 3 or messages.shape[1] != 2 or messages.shape[2] < 1:
         raise ParameterError(
             f"messages must have shape (transfers, 2, bytes), got {messages.shape}; both messages "
@@ -73,7 +77,11 @@ def check_messages(messages: NDArray[np.uint8]) -> None:
 
 
 def check_choices(request: Choices) -> None:
-    """Refuse choices that are not (m,) bool, or a length below 1."""
+    """Refuse choices that are not (m,) bool, or a length below 1.
+
+    Raises:
+        ParameterError: says what they are.
+    """
     if request.bits.ndim != 1 or request.bits.dtype != np.bool_:
         raise ParameterError(
             f"choices must be a vector of booleans, got {request.bits.dtype} {request.bits.shape}"
@@ -83,7 +91,11 @@ def check_choices(request: Choices) -> None:
 
 
 def check_offsets(offsets: NDArray[np.uint16], width: int) -> None:
-    """Refuse offsets of correlated transfers that are not (m, n ≥ 1) uint16, or a wrong width."""
+    """Refuse offsets of correlated transfers that are not (m, n ≥ 1) uint16, or a wrong width.
+
+    Raises:
+        ParameterError: says what they are.
+    """
     if offsets.ndim != 2 or offsets.shape[1] < 1 or offsets.dtype != np.uint16:
         raise ParameterError(
             f"offsets must be uint16 of shape (transfers, residues), got {offsets.dtype} "

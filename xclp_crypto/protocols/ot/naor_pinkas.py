@@ -178,7 +178,23 @@ async def naor_pinkas(
     sid: bytes,
     rng: Rng,
 ) -> dict[str, NDArray[np.uint8]]:
-    """Run batches of transfers with several peers at once. See `ObliviousTransfer`."""
+    """Run batches of transfers with several peers at once. See `ObliviousTransfer`.
+
+    Example:
+        >>> import numpy as np
+        >>> from xclp_crypto.protocols.ot import Choices, naor_pinkas
+        >>> from xclp_crypto.rng import SystemRng
+        >>> from xclp_crypto.transport.simulate import Simulation
+        >>> messages = np.array([[[1], [2]], [[3], [4]]], dtype=np.uint8)
+        >>> def sender(io):
+        ...     return naor_pinkas(io, {"bob": messages}, {}, b"first", SystemRng())
+        >>> def receiver(io):
+        ...     wanted = Choices(np.array([False, True]), length=1)
+        ...     return naor_pinkas(io, {}, {"alice": wanted}, b"first", SystemRng())
+        >>> outcome = Simulation().run({"alice": sender, "bob": receiver}).raise_errors()
+        >>> outcome.results["bob"]["alice"].tolist()
+        [[1], [4]]
+    """
     for messages in sending.values():
         check_messages(messages)
     for request in receiving.values():

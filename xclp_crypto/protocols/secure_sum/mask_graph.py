@@ -138,7 +138,12 @@ class MaskGraph:
     def choose(
         cls, clients: Sequence[str], threshold: int | None = None, *, sparse: bool | None = None
     ) -> MaskGraph:
-        """Return a complete graph, or a sparse one; None leaves it to the number of clients.
+        """Return a complete graph, or a sparse one.
+
+        Args:
+            clients: in the order that all parties agree on.
+            threshold: fewest survivors, by default that of the graph's kind.
+            sparse: which one; None leaves it to the number of clients.
 
         Raises:
             ParameterError: `sparse` is no bool, or another parameter is out of range.

@@ -172,6 +172,9 @@ async def secure_sum_server(
         purpose: tells several sums of one session apart.
         clients: those to wait for, by default all of the graph.
 
+    Returns:
+        The sum over the clients that stayed, and who they are.
+
     Raises:
         ParameterError: the shape is none, or the graph has more clients than the codec is for.
         TooFewParties: fewer than the threshold are left; nothing was revealed.

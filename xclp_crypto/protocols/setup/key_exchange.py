@@ -236,6 +236,9 @@ async def key_exchange_client(
         rng: source of the ephemeral key.
         identities: own key and pinned identities; all parties use the same, or none.
 
+    Returns:
+        The session: keys with every other party, and who takes part with which numbers.
+
     Raises:
         ParameterError: this client is not invited, a number is out of range, an identity is
             missing, or the own key is not the one that is pinned.
@@ -303,6 +306,9 @@ async def key_exchange_server(
         rng: source of the ephemeral key and the session nonce.
         at_least: fewest clients to go on with.
         identities: own key and pinned identities; all parties use the same, or none.
+
+    Returns:
+        The session: keys with every client that answered, and their numbers.
 
     Raises:
         ParameterError: names collide, an identity is missing, or the own key is not the one that
