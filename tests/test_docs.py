@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import json
 import re
 import tomllib
 from importlib import import_module
@@ -88,7 +89,7 @@ def test_the_threat_model_says_for_every_back_end_what_server_and_one_client_lea
     """There is one full row for each back end, which agrees with the trust that the code states."""
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     table = text.split("### SecureHamming, by back end")[1].split("\n\n")[1].splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+    rows = rows_of(table)
     by_name = {re.search(r"`([\w-]+)`", row[0])[1]: row for row in rows}
     assert len(rows) == len(by_name)
     assert by_name.keys() == BACKENDS.keys()
@@ -96,6 +97,50 @@ def test_the_threat_model_says_for_every_back_end_what_server_and_one_client_lea
         assert len(row) == 6, row
         assert all(row), row
         assert ("every bit" in row[4]) == (BACKENDS[name].trust != "2pc"), row
+
+
+def rows_of(table):
+    """The cells of a Markdown table, without its head."""
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:]]
+
+
+def received():
+    """By protocol and party, the messages that it receives in runs; those of setup in setup only.
+
+    Clients of a protocol may have different parts, so they are one party here.
+    """
+    file = ROOT / "tests" / "vectors" / "wire_baseline.json"
+    found = {}
+    for protocol, forms in json.loads(file.read_text(encoding="utf-8")).items():
+        parties = found[protocol] = {}
+        for key in forms["opened"]:
+            message, sender, party = re.fullmatch(r"(\w+): (\w+) → (\w+)", key).groups()
+            parties.setdefault(party, set()).add(message)
+            parties.setdefault(sender, set())
+    setup = found["setup"]
+    return {
+        (protocol, party): messages - (set() if "setup" in protocol else setup.get(party, set()))
+        for protocol, parties in found.items()
+        if not protocol.endswith((", ideal", ", ideal transfer", " ideal", "modulo 2^32"))
+        for party, messages in parties.items()
+    }
+
+
+def test_the_table_of_views_has_every_message_that_a_party_receives():
+    """A new message, back end or protocol needs a row that says what it could be made up from."""
+    tables = re.findall(
+        r"(?:^\|.*\n)+", (ROOT / "docs" / "views.md").read_text("utf-8"), re.MULTILINE
+    )
+    listed = {}
+    for protocol, party, messages, *others in rows_of(tables[0].splitlines()):
+        kind = party.split(",")[0]
+        listed.setdefault((protocol, kind), set()).update(re.findall(r"`(\w+)`", messages))
+        assert len(others) == 4, (protocol, party)
+        assert all(others), (protocol, party)
+    assert listed == received()
+    for table in tables:
+        for row in rows_of(table.splitlines()):
+            assert re.search(r"`test_\w+\.py::test_\w+`|argued, not tested", " ".join(row[3:])), row
 
 
 def test_every_dependency_is_listed_with_its_licence():
