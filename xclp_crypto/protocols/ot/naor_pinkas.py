@@ -192,8 +192,9 @@ async def naor_pinkas(
         ...     wanted = Choices(np.array([False, True]), length=1)
         ...     return naor_pinkas(io, {}, {"alice": wanted}, b"first", SystemRng())
         >>> outcome = Simulation().run({"alice": sender, "bob": receiver}).raise_errors()
-        >>> outcome.results["bob"]["alice"].tolist()
-        [[1], [4]]
+        >>> chosen = outcome.results["bob"]
+        >>> chosen["alice"].ravel().tolist()
+        [1, 4]
     """
     for messages in sending.values():
         check_messages(messages)
