@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser faults restarts fuzz timing audit flower lint docs dependencies package bench peers data clean
+.PHONY: demo test browser faults restarts fuzz timing audit flower lint docs dependencies package \
+  bench bench-compare peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -72,8 +73,23 @@ package: $(VENV)/.dev-installed
 	cd dist && for i in 1 2 3 4 5; do \
 	  clean/bin/python -X importtime -c "import xclp_crypto" 2>&1 | tail -1; done
 
+BENCH ?= bench
+SPEED = $(CURDIR)/$(BIN)/python -m pytest $(BENCH) --benchmark-only -m "not long" \
+  --benchmark-storage=file://$(CURDIR)/.benchmarks
+
 bench: $(VENV)/.bench-installed
-	$(BIN)/python -m pytest bench --benchmark-only -m "not long"
+	$(SPEED)
+
+# Fails where a median is more than SLOWER longer than that of BASE, measured right before on the
+# same machine: make bench-compare BASE=main BENCH=bench/bench_ot.py
+BASE ?= HEAD
+SLOWER ?= 25%
+bench-compare: $(VENV)/.bench-installed
+	rm -rf .benchmarks/base && git worktree prune
+	git worktree add --quiet --detach .benchmarks/base $(BASE)
+	cd .benchmarks/base && $(SPEED) --benchmark-save=base
+	git worktree remove --force .benchmarks/base
+	$(SPEED) --benchmark-compare --benchmark-compare-fail=median:$(SLOWER)
 
 peers: $(VENV)/.bench-installed
 	$(BIN)/python bench/peers/run.py
