@@ -17,8 +17,12 @@ $(VENV)/.%-installed: pyproject.toml
 demo: $(VENV)/.demo-installed
 	$(BIN)/xclp demo
 
+# Two processes of one thread each: more threads than cores wait for each other. A file's tests
+# stay in one process, which shares their fixtures.
+WORKERS ?= 2
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	  $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile
 
 # Reports in a real browser: the Chromium that is there, or Debian's, which only root can install.
 browser: $(VENV)/.browser-installed
