@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .PHONY: demo test browser faults restarts fuzz timing audit flower lint docs dependencies package \
-  bench bench-compare peers data clean
+  bench bench-compare costs peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -94,6 +94,10 @@ bench-compare: $(VENV)/.bench-installed
 	cd .benchmarks/base && $(SPEED) --benchmark-save=base
 	git worktree remove --force .benchmarks/base
 	$(SPEED) --benchmark-compare --benchmark-compare-fail=median:$(SLOWER)
+
+# The points of what everything costs over n, L and p, anew: some minutes, best on a quiet machine.
+costs: $(VENV)/.bench-installed
+	$(BIN)/python bench/cost_points.py bench/cost_points.json
 
 peers: $(VENV)/.bench-installed
 	$(BIN)/python bench/peers/run.py
