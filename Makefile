@@ -98,6 +98,7 @@ bench-compare: $(VENV)/.bench-installed
 # The points of what everything costs over n, L and p, anew: some minutes, best on a quiet machine.
 costs: $(VENV)/.bench-installed
 	$(BIN)/python bench/cost_points.py bench/cost_points.json
+	$(BIN)/python bench/cost_curves.py bench/cost_points.json docs/images
 
 peers: $(VENV)/.bench-installed
 	$(BIN)/python bench/peers/run.py
