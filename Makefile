@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser faults restarts fuzz timing audit flower lint docs dependencies package \
+.PHONY: demo test browser faults restarts coverage mutants fuzz timing audit flower lint docs dependencies package \
   bench bench-compare costs peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
@@ -49,6 +49,19 @@ timing: $(VENV)/.test-installed
 # Known weaknesses of what is installed here; asks PyPI, so it needs network.
 audit: $(VENV)/.test-installed $(VENV)/.audit-installed
 	$(BIN)/pip-audit --skip-editable
+
+# The shares of lines and branches of xclp_crypto that its own tests run; which test runs what.
+coverage .coverage: $(VENV)/.dev-installed
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -p tests.mutation.contexts \
+	  --test-seconds .coverage.seconds.json tests/crypto
+	$(BIN)/coverage combine --quiet
+	$(BIN)/python -m tests.mutation.rates
+
+# Small changes to the code, each of which a test ought to notice. All of them take hours:
+# make mutants SAMPLE=200 takes so many of each package.
+mutants: .coverage
+	$(BIN)/python -m tests.mutation.mutate $(if $(SAMPLE),--sample $(SAMPLE))
 
 # Real SuperLinks and SuperNodes on this machine, minutes each.
 flower: $(VENV)/.test-installed $(VENV)/.flower-installed
@@ -110,4 +123,4 @@ data:
 	  for package in *.deb; do dpkg-deb --extract $$package . || exit 1; done && rm *.deb
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage*
