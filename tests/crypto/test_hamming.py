@@ -188,6 +188,47 @@ def test_at_the_sizes_of_the_paper_every_back_end_needs_little_memory(backend):
     assert 0 < estimate.memory_bytes <= estimate.simulation_bytes <= 1.5 * 2**30
 
 
+@pytest.mark.parametrize(
+    ("backend", "operations", "memory"),
+    [
+        ("plain", {"float32 multiply-adds": 9**2 * 100}, 6 * 900 + 2 * 81),
+        (
+            "masked",
+            {"multiply-adds": 3 * 26 * 100, "mask residues": 3 * 9 * 100},
+            10 * 900 + 4 * 81,
+        ),
+        (
+            "shade",
+            {"fixed-base multiplications": 2600, "variable-base multiplications": 5200},
+            600 * 2600 + 9 * 400 + 8 * 16 + 6 * 81,
+        ),
+        (
+            "shade-ext",  # the fewer rows receive: b from a and c, a from c
+            {
+                "fixed-base multiplications": 3 * 128,
+                "variable-base multiplications": 3 * 256,
+                "extended transfers": 200 + 200 + 300,
+                "AES blocks": 700 * (3 + 3 * 2),
+            },
+            4 * 2**24 + 9 * 400 + 6 * 81,
+        ),
+        (
+            "rlwe",  # the fewer rows are encrypted: b for a and c, a for c
+            {
+                "multiply-adds": 26 * (2 * (100 + 4096) + 4096),
+                "encrypted rows": 2 + 3,
+                "evaluated rows": 3 + 4,
+            },
+            14 * 4 * (100 + 4096) + 2 * 81 + 2**28,
+        ),
+    ],
+)
+def test_operations_and_memory_of_three_clients_by_hand(backend, operations, memory):
+    sizes = {"a": 3, "b": 2, "c": 4}  # 9 rows, and 3·2 + 3·4 + 2·4 = 26 pairs of two clients' rows
+    assert BACKENDS[backend].operations(sizes, 100) == operations
+    assert BACKENDS[backend].memory_bytes(sizes, 100) == memory
+
+
 @EVERY_FAST
 def test_lengths_out_of_range_are_refused(backend):
     for n_bits in (0, 32769):

@@ -300,6 +300,29 @@ def test_operations_are_those_performed(monkeypatch):
     assert operations["re-randomised and decrypted answers"] == counts["answers"]
 
 
+@BOTH
+def test_memory_is_that_of_shares_groups_tables_and_own_rows(backend):
+    sizes, n_bits = {"a": 3, "b": 2, "c": 4}, 100
+    links = backend.bytes_per_link(sizes, n_bits)
+    shares = sum(size for (_, to), size in links.items() if to == SERVER)
+    between = sum(links.values()) - shares
+    group = n_bits * 32  # ciphertexts modulo a square of 256 bits
+    assert between > 3 * group  # each of three parties has one at work
+    tables, own, distances = 2**13 * 32, 9 * 4 * n_bits + 8 * 4**2, 6 * 9**2
+    expected = 4 * (shares + 3 * group) + between + tables + own + distances
+    assert backend.memory_bytes(sizes, n_bits) == expected
+
+
+def test_operations_of_three_clients_by_hand():
+    """Of the literal form, in which the fewer rows are encrypted: b for a and c, a for c."""
+    assert Paillier(INSECURE_TEST_128).operations({"a": 3, "b": 2, "c": 4}, 100) == {
+        "key pairs": 2,
+        "encryptions": 100 * (3 + 2),
+        "multiplications of ciphertexts": 100 * (2 * 3 + 3 * 4 + 2 * 4),
+        "re-randomised and decrypted answers": 2 * 3 + 3 * 4 + 2 * 4,
+    }
+
+
 def test_user_case_sizes_are_known_before_the_run_starts():
     """n = 2000, L = 4096: nothing is computed, and the literal form's gigabytes are seen."""
     sizes = {"a": 2000, "b": 2000}

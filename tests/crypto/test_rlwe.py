@@ -255,6 +255,23 @@ def test_extreme_vectors(n_bits):
     assert distances(t, masks, ends, rlwe.parameters_for(n_bits)).tolist() == expected
 
 
+@pytest.mark.parametrize("parameters", RLWE_SETS, ids=lambda p: p.name)
+def test_decryption_is_right_for_exactly_the_errors_of_less_than_half_a_step(parameters):
+    step = parameters.switched_bits - parameters.plain_bits
+    top = (1 << parameters.plain_bits) - 1
+    values, half = np.array([[0, 1, top // 2, top]]), 1 << (step - 1)
+    secrets, c1 = np.zeros((1, N), np.int8), np.zeros((values.size, N), np.uint32)
+
+    def decrypted(error):
+        c2 = ((values << step) + error) % (1 << parameters.switched_bits)
+        return rlwe.decrypt(secrets, c1, c2.astype(np.uint32), parameters).tolist()
+
+    for error in (-half, -1, 0, 1, half - 1):
+        assert decrypted(error) == values.tolist()
+    assert decrypted(half) == ((values + 1) & top).tolist()
+    assert decrypted(-half - 1) == ((values - 1) & top).tolist()
+
+
 def test_switching_rounds_to_nearest():
     rng = SeededRng(9)
     for parameters in RLWE_SETS:

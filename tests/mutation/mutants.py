@@ -66,11 +66,12 @@ class Mutant:
     outermost: Function
     outermost_name: str
     lines: range
-    old: ast.AST
+    old: ast.expr | ast.stmt
     new: ast.AST
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.lines.start} {self.function}: {self.change}"
+        place = f"{self.old.lineno}:{self.old.col_offset + 1}"
+        return f"{self.path}:{place} {self.function}: {self.change}"
 
     @property
     def change(self) -> str:
@@ -146,7 +147,7 @@ def _last_line(statement: ast.stmt) -> int:
     return statement.end_lineno or statement.lineno
 
 
-def _changes(statement: ast.stmt) -> Iterator[tuple[ast.AST, ast.AST]]:
+def _changes(statement: ast.stmt) -> Iterator[tuple[ast.expr | ast.stmt, ast.AST]]:
     nothing = ast.Pass()
     match statement:
         case ast.Raise():
@@ -183,7 +184,7 @@ def _changes(statement: ast.stmt) -> Iterator[tuple[ast.AST, ast.AST]]:
                 yield from _in_expression(node)
 
 
-def _in_expression(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+def _in_expression(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, ast.AST]]:
     match node:
         case ast.Compare(ops=ops):
             for i, op in enumerate(ops):
@@ -263,7 +264,5 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def _text(node: ast.AST) -> str:
-    if isinstance(node, ast.comprehension):
-        return ast.unparse(node).strip()
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= 100 else f"{text[:60]} … {text[-36:]}"
