@@ -144,7 +144,12 @@ def _server_frames() -> Decoder:
 
     def decode(data: bytes) -> None:
         server = network._Server(role, CLIENTS, AGREEMENT, LIMITS)
-        connection = network._Connection(_reader(data), _Writer("a"), LIMITS.grace)  # type: ignore[arg-type]
+        connection = network._Connection(
+            _reader(data),
+            _Writer("a"),
+            LIMITS.grace,
+            server.clock,  # type: ignore[arg-type]
+        )
 
         async def serve() -> None:
             try:
@@ -199,7 +204,12 @@ def _client_frames() -> Decoder:
 
     def decode(data: bytes) -> None:
         client = _InOneThread(role, CLIENTS, SERVER, AGREEMENT, LIMITS)
-        connection = network._Connection(_reader(data), _Writer(SERVER), LIMITS.grace)  # type: ignore[arg-type]
+        connection = network._Connection(
+            _reader(data),
+            _Writer(SERVER),
+            LIMITS.grace,
+            client.clock,  # type: ignore[arg-type]
+        )
         role.note = b""
 
         async def use() -> None:
