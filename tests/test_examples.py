@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xclp_lp.estimator import projection_seed
 from xclp_lp.federation_file import load_federation
 from xclp_lp.labels import encode, marked_values, one_hot
+from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client
 from xclp_lp.session import hash_rows
 

@@ -223,13 +223,34 @@ def test_roles_await_only_the_five_operations_and_other_roles(path):
             assert arguments & {"io", "session"}, f"{path.name}:{node.lineno}"
 
 
-def test_importing_the_cryptography_loads_no_application_and_no_heavy_library():
-    script = "import sys, xclp_crypto; print(*sys.modules)"
-    loaded = subprocess.run(  # noqa: S603 - a constant script
+def loaded_by(modules):
+    """Names of all modules that a new process has after it has imported these."""
+    script = f"import sys, {modules}; print(*sys.modules)"
+    return subprocess.run(  # noqa: S603 - constant scripts
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split()
+
+
+def test_importing_the_cryptography_loads_no_application_and_no_heavy_library():
+    loaded = loaded_by("xclp_crypto")
     assert "xclp_crypto" in loaded
     assert "numpy" in loaded
     heavy = {"xclp_lp", "sklearn", "typer", "rich", "asyncio", "pytest", "matplotlib"}
     heavy |= {"dp_accounting", "phe", "scipy.stats", "scipy.fft"}
     assert not heavy & set(loaded)
+
+
+def test_importing_what_a_node_runs_loads_no_scikit_learn():
+    """A node of Flower's starts a process for each message."""
+    loaded = loaded_by("xclp_lp, xclp_lp.network_file, xclp_lp.flower.settings")
+    assert "xclp_lp.session" in loaded
+    assert not {"sklearn", "pandas", "scipy.stats", "scipy.fft", "typer"} & set(loaded)
+
+
+def test_the_estimator_is_loaded_when_it_is_asked_for():
+    import xclp_lp
+    from xclp_lp.estimator import CrossClientLabelPropagation
+
+    assert xclp_lp.CrossClientLabelPropagation is CrossClientLabelPropagation
+    with pytest.raises(AttributeError, match="no attribute 'Estimator'"):
+        xclp_lp.Estimator  # noqa: B018 - asking is the test

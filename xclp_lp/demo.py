@@ -20,9 +20,9 @@ from xclp_lp.estimator import (
     CrossClientLabelPropagation,
     Plan,
     checked_drop,
-    projection_seed,
 )
 from xclp_lp.labels import UNLABELLED, balanced_weights, decode, encode, one_hot
+from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.report import participation
 from xclp_lp.scores import Scores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence, Sized
@@ -15,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, ProtocolError, XclpError
 from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS
@@ -28,7 +26,13 @@ from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simu
 from xclp_lp import labels
 from xclp_lp.forecast import Forecast, Shape, forecast, memory
 from xclp_lp.graph import Ties
-from xclp_lp.lsh import Projection, checked_vectors, require_features, zero_rows
+from xclp_lp.lsh import (
+    Projection,
+    checked_vectors,
+    projection_seed,
+    require_features,
+    zero_rows,
+)
 from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
 from xclp_lp.session import (
     STEPS,
@@ -578,21 +582,6 @@ def _as_matrix(x: ArrayLike) -> NDArray[Any]:
         convert = "X.astype(float)" if array.ndim > 1 else "numpy.vstack(list(X))"
         raise DataError(f"the features have dtype object; pass numbers, such as {convert}")
     return array
-
-
-def projection_seed(random_state: int | None) -> bytes | None:
-    """Return the 32-byte seed of the projection that `random_state` stands for, or None.
-
-    Raises:
-        ParameterError: neither None nor an integer ≥ 0.
-    """
-    if random_state is None:
-        return None
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
-        raise ParameterError(f"random_state must be None or an integer, got {random_state!r}")
-    if random_state < 0:
-        raise ParameterError(f"random_state must not be negative, got {random_state}")
-    return hashlib.sha256(label("random state", int(random_state))).digest()
 
 
 def available_memory() -> float:

@@ -37,14 +37,13 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
-from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.report import participation
 from xclp_lp.tables import (
     Table,
@@ -58,6 +57,9 @@ from xclp_lp.tables import (
     read_file,
 )
 from xclp_lp.wording import count, did_you_mean, listing
+
+if TYPE_CHECKING:
+    from xclp_lp.estimator import CrossClientLabelPropagation
 
 PARAMETERS = (
     "n_bits",
@@ -140,6 +142,8 @@ class FederationFile:
 
     def estimator(self) -> CrossClientLabelPropagation:
         """Return the estimator with this file's parameters."""
+        from xclp_lp.estimator import CrossClientLabelPropagation  # scikit-learn: a second
+
         named = [c.group for c in self.clients if c.group is not None]
         return CrossClientLabelPropagation(
             **self.parameters | ({"groups": named} if named else {}),

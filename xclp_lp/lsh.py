@@ -149,6 +149,21 @@ def _scaled_quantiles() -> NDArray[np.float64]:
     return quantiles * NORMAL_SCALE
 
 
+def projection_seed(random_state: int | None) -> bytes | None:
+    """Return the 32-byte seed of the projection that `random_state` stands for, or None.
+
+    Raises:
+        ParameterError: neither None nor an integer ≥ 0.
+    """
+    if random_state is None:
+        return None
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer):
+        raise ParameterError(f"random_state must be None or an integer, got {random_state!r}")
+    if random_state < 0:
+        raise ParameterError(f"random_state must not be negative, got {random_state}")
+    return hashlib.sha256(label("random state", int(random_state))).digest()
+
+
 def projection_digest(pi: NDArray[np.int16]) -> bytes:
     """Digest a projection, so that parties can compare theirs.
 

@@ -55,7 +55,6 @@ from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.tls import tls_context
 from xclp_lp import labels
-from xclp_lp.estimator import projection_seed
 from xclp_lp.federation_file import (
     CLIENT_FIELDS,
     PARAMETERS,
@@ -69,7 +68,7 @@ from xclp_lp.federation_file import (
     why_not_writable,
     write_table,
 )
-from xclp_lp.lsh import checked_vectors
+from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
 from xclp_lp.session import ClientData, Parameters
 from xclp_lp.tables import integers_if_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,12 +15,14 @@ from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Progress
-from xclp_lp.bench import SumPlan
-from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 from xclp_lp.forecast import MEASURED, OPERATION_SECONDS, Forecast
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.session import Departure
 from xclp_lp.wording import count, listing
+
+if TYPE_CHECKING:  # these load scikit-learn
+    from xclp_lp.bench import SumPlan
+    from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 
 LONG = 600.0
 """Seconds from which another back end is suggested."""

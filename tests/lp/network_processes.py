@@ -26,7 +26,8 @@ from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp import cli
-from xclp_lp.estimator import CrossClientLabelPropagation, projection_seed
+from xclp_lp.estimator import CrossClientLabelPropagation
+from xclp_lp.lsh import projection_seed
 from xclp_lp.session import ClientData, Parameters
 
 SERVER = "server"

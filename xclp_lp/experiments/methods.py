@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_lp.estimator import CrossClientLabelPropagation, Plan, projection_seed
+from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 from xclp_lp.experiments.fedavg import train
 from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import balanced_weights, one_hot
-from xclp_lp.lsh import Projection
+from xclp_lp.lsh import Projection, projection_seed
 from xclp_lp.propagation import per_client, predict, propagate
 from xclp_lp.session import ClassWeight, Parameters, hash_rows
 from xclp_lp.views import RunRecord
