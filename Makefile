@@ -4,8 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser faults restarts coverage mutants fuzz timing audit flower lint docs dependencies package \
-  bench bench-compare costs peers data clean
+.PHONY: demo test browser nodes faults restarts coverage mutants fuzz timing audit flower lint docs \
+  dependencies package bench bench-compare costs peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -50,22 +50,12 @@ timing: $(VENV)/.test-installed
 audit: $(VENV)/.test-installed $(VENV)/.audit-installed
 	$(BIN)/pip-audit --skip-editable
 
-# The shares of lines and branches of xclp_crypto that its own tests run; which test runs what.
-coverage .coverage: $(VENV)/.dev-installed
-	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -p tests.mutation.contexts \
-	  --test-seconds .coverage.seconds.json tests/crypto
-	$(BIN)/coverage combine --quiet
-	$(BIN)/python -m tests.mutation.rates
-
-# Small changes to the code, each of which a test ought to notice. All of them take hours:
-# make mutants SAMPLE=200 takes so many of each package.
-mutants: .coverage
-	$(BIN)/python -m tests.mutation.mutate $(if $(SAMPLE),--sample $(SAMPLE))
+.PHONY: demo test browser nodes faults restarts coverage mutants fuzz timing audit flower lint docs \
+  dependencies package \
 
 # Real SuperLinks and SuperNodes on this machine, minutes each.
 flower: $(VENV)/.test-installed $(VENV)/.flower-installed
-	$(BIN)/python -m pytest -W "ignore:'click.utils:DeprecationWarning" tests/flower/pieces.py tests/flower/federations.py
+	$(FLOWER) -s tests/flower/federations.py tests/flower/large.py
 
 lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .

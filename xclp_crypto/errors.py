@@ -117,6 +117,10 @@ class LogError(XclpError):
     """A durable log cannot be used: damaged, of another version, key or session, or in use."""
 
 
+class LogInUseError(LogError):
+    """Another program has a log open; it can be used once that program has ended."""
+
+
 class ReplayError(LogError):
     """A role that is rebuilt from its log does other things than it did before.
 

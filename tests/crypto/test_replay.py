@@ -19,6 +19,7 @@ from xclp_crypto import wire
 from xclp_crypto.errors import (
     FaultyPeer,
     LogError,
+    LogInUseError,
     ParameterError,
     ReplayError,
     Stalled,
@@ -508,7 +509,7 @@ def test_other_files_and_versions_are_refused(tmp_path):
 
 def test_one_program_uses_a_log_at_a_time(tmp_path):
     first = Log.open(tmp_path / "a.log", KEY)
-    with pytest.raises(LogError, match="in use by another program"):
+    with pytest.raises(LogInUseError, match="in use by another program"):
         Log.open(tmp_path / "a.log", KEY)
     first.close()
     Log.open(tmp_path / "a.log", KEY).close()

@@ -85,10 +85,22 @@ class Forwarder:
 class Federation:
     """A SuperLink and SuperNodes with data of their own, in a folder."""
 
-    def __init__(self, folder, clients=4, rows=10, features=5, seed=0, keep_logs=True):
+    def __init__(
+        self,
+        folder,
+        clients=4,
+        rows=10,
+        features=5,
+        seed=0,
+        keep_logs=True,
+        names=None,
+        app=APP,
+        environment=None,
+    ):
         self.folder = folder
         self.keep_logs = keep_logs
-        self.clients = [f"hospital-{i}" for i in range(clients)]
+        self.app = app
+        self.clients = names or [f"hospital-{i}" for i in range(clients)]
         self.processes = {}
         self.nodes = {}
         rng = np.random.default_rng(seed)
@@ -105,16 +117,21 @@ class Federation:
             (folder / f"{name}-labels.csv").write_text(labels)
         (folder / "log.key").write_text("ab" * 32)
         make_authority(folder / "certs", self.clients, ["localhost", "127.0.0.1"])
-        self.environment = os.environ | {
-            "FLWR_HOME": str(folder / "flwr"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PATH": f"{BIN}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
-            "PYTHONUNBUFFERED": "1",
-            "COLUMNS": "200",
-            "NO_COLOR": "1",
-        }
+        self.environment = (
+            os.environ
+            | {
+                "FLWR_HOME": str(folder / "flwr"),
+                "FLWR_TELEMETRY_ENABLED": "0",
+                "FLWR_DISABLE_UPDATE_CHECK": "1",
+                "PATH": f"{BIN}:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT),
+                "PYTHONUNBUFFERED": "1",
+                "COLUMNS": "200",
+                "NO_COLOR": "1",
+                "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # Flower's own is a second
+            }
+            | (environment or {})
+        )
         (folder / "flwr").mkdir()
         self.port = free_port()
         self.forwarder = Forwarder(self.port)
@@ -251,7 +268,7 @@ class Federation:
         } | config
         # Flower overrides only what an app has, so this is an app with other settings.
         app = self.folder / "app"
-        shutil.copytree(APP, app, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(self.app, app, ignore=shutil.ignore_patterns("__pycache__"))
         project = app / "pyproject.toml"
         head = project.read_text().split("[tool.flwr.app.config]")[0]
         lines = [f"{k} = {json.dumps(v)}" for k, v in settings.items()]

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
-from xclp_crypto.errors import LogError, ParameterError, StorageError
+from xclp_crypto.errors import LogError, LogInUseError, ParameterError, StorageError
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.secret import Secret
 
@@ -134,7 +134,8 @@ class Log:
         """Open or create a file that only its owner may read; nobody else may open it meanwhile.
 
         Raises:
-            LogError: as from `Log`; or another program uses the file.
+            LogError: as from `Log`.
+            LogInUseError: another program uses the file.
             StorageError: the file cannot be opened or written.
         """
         import fcntl  # POSIX only; logs in memory work everywhere
@@ -149,7 +150,7 @@ class Log:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.close()
-            raise LogError(f"the log {path} is in use by another program") from None
+            raise LogInUseError(f"the log {path} is in use by another program") from None
         try:
             log = cls(file, key, rng=rng, name=f"the log {path}")
             if log._dirty:  # a new file, and so a new name in its folder

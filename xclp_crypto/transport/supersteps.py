@@ -43,6 +43,20 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
+class Parts:
+    """A payload that is only handed on, in the parts in which it came, so that none is copied.
+
+    Attributes:
+        parts: one after the other.
+    """
+
+    parts: tuple[bytes, ...] = field(repr=False)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
     """A message of one party to another.
 
@@ -58,7 +72,12 @@ class Item:
     receiver: str
     number: int
     depth: int
-    payload: bytes | bytearray = field(repr=False)
+    payload: bytes | bytearray | Parts = field(repr=False)
+
+    @property
+    def whole(self) -> bytes | bytearray:
+        """Return the payload for whom it is for."""
+        return b"".join(self.payload.parts) if isinstance(self.payload, Parts) else self.payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +167,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
         if item.number > role.fed[item.sender]:
             whole = False  # an older log than the one that took what came before
             break
-        role.feed(item.sender, item.payload, item.depth)
+        role.feed(item.sender, item.whole, item.depth)
         run()
     while whole and (wait := role.waiting) is not None and set(wait.missing) <= set(ask.gone):
         _logger.warning("given up: %s waits for %s", role.name, ", ".join(wait.missing))
@@ -309,7 +328,7 @@ class Relay:
             if item.receiver != self.role.name:
                 self._put(item)
             elif not self.role.ended:
-                self.role.feed(item.sender, item.payload, item.depth)
+                self.role.feed(item.sender, item.whole, item.depth)
                 self._run()
 
     def _fail(self, name: str, why: str) -> None:
@@ -432,6 +451,15 @@ def sizes_of(header: str, max_message: int) -> list[int]:
     return sizes
 
 
+def receivers_of(header: str) -> list[str]:
+    """Return whom the payloads that a header announces are for.
+
+    Raises:
+        DecodeError: it is no header of this version.
+    """
+    return [receiver for _, receiver, *_ in _checked(header)["items"]]
+
+
 def ask_from(header: str, payloads: Iterable[bytes | bytearray]) -> Ask:
     """Decode a question.
 
@@ -442,7 +470,7 @@ def ask_from(header: str, payloads: Iterable[bytes | bytearray]) -> Ask:
     return Ask(_items(f, payloads), _counts(f, "taken"), _names(f, "gone"), _flag(f, "end"))
 
 
-def answer_from(header: str, payloads: Iterable[bytes | bytearray]) -> Answer:
+def answer_from(header: str, payloads: Iterable[bytes | bytearray | Parts]) -> Answer:
     """Decode an answer.
 
     Raises:
@@ -495,7 +523,9 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
-def _items(fields: Mapping[str, Any], payloads: Iterable[bytes | bytearray]) -> tuple[Item, ...]:
+def _items(
+    fields: Mapping[str, Any], payloads: Iterable[bytes | bytearray | Parts]
+) -> tuple[Item, ...]:
     return tuple(
         Item(sender, receiver, number, depth, payload)
         for (sender, receiver, number, depth, _), payload in zip(

@@ -23,7 +23,7 @@ from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import ParameterError, StorageError, XclpError
+from xclp_crypto.errors import LogInUseError, ParameterError, StorageError, XclpError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.role import RoleIO
@@ -64,7 +64,13 @@ def client_app(simulated: Simulated | None = None) -> ClientApp:
 
 
 def _answer(message: Message, context: Context, simulated: Simulated | None) -> Answer:
-    """Answer a question; what goes wrong here is an answer as well, no error of Flower's."""
+    """Answer a question; what goes wrong here is an answer as well, no error of Flower's.
+
+    Raises:
+        LogInUseError: the process of an earlier question still runs, of which Flower thinks that
+            it crashed, as it does of one that takes half a minute to start. Flower answers with an
+            error then, and the server asks again.
+    """
     name = str(context.node_config.get("name", ""))
     try:
         run = RunSettings.of(context.run_config)
@@ -76,6 +82,8 @@ def _answer(message: Message, context: Context, simulated: Simulated | None) -> 
             place.forget()
             return Answer(name, ended=True)
         return _Client(run, node, place, simulated).answer(ask)
+    except LogInUseError:
+        raise
     except XclpError as error:
         _logger.error("%s: %s", name, error)
         return Answer(name, error=str(error))
@@ -97,19 +105,19 @@ class _Client:
         async def role(io: RoleIO, rng: Rng) -> Prediction:
             return await client_role(io, data, run.params, run.clients, rng, run.seed)
 
-        log = self._place.open()
-        durable = DurableRole(
-            node.name,
-            role,
-            log,
-            peers=[p for p in (*run.clients, SERVER) if p != node.name],
-            binding=label("flower run", self._place.run, client_binding(run.agreement(), data)),
-        )
-        with closing(durable):
-            got = answer(durable, ask, deferred=self._place.deferred)
-            if durable.ended and durable.failure is None:
-                self._write(durable)
-            self._place.keep(log)
+        with closing(self._place.open()) as log:
+            durable = DurableRole(
+                node.name,
+                role,
+                log,
+                peers=[p for p in (*run.clients, SERVER) if p != node.name],
+                binding=label("flower run", self._place.run, client_binding(run.agreement(), data)),
+            )
+            with closing(durable):
+                got = answer(durable, ask, deferred=self._place.deferred)
+                if durable.ended and durable.failure is None:
+                    self._write(durable)
+                self._place.keep(log)
         return got
 
     def _write(self, durable: DurableRole) -> None:

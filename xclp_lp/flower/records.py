@@ -7,18 +7,29 @@
       "payloads": ArrayRecord {"0": Array, "1": Array, …}   # one after the other, in pieces
 
 A piece has at most `PIECE_BYTES`. Flower moves each as an object of its own, so that no request is
-larger, and so that a long message is in memory once, and each piece of it once more for a moment.
+larger. While a message arrives and while one leaves, Flower has every piece twice. So that nobody
+has more than that, pieces go out of a message as they are read, and a message that the server only
+hands on stays in the pieces in which it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from xclp_crypto.errors import DecodeError
-from xclp_crypto.transport.supersteps import Answer, Ask, answer_from, ask_from, header_of, sizes_of
+from xclp_crypto.transport.supersteps import (
+    Answer,
+    Ask,
+    Parts,
+    answer_from,
+    ask_from,
+    header_of,
+    receivers_of,
+    sizes_of,
+)
 
 PIECE_BYTES: Final = 4 << 20
 """Bytes of a piece; below the 5 MB in which Flower would cut it again."""
@@ -28,27 +39,40 @@ PAYLOADS: Final = "payloads"
 
 
 def pack(message: Ask | Answer) -> RecordDict:
-    """Return the content of a Flower message."""
+    """Return the content of a Flower message.
+
+    Payloads of a piece or more begin with a piece of their own, so that whoever hands them on can
+    take the pieces as they are.
+    """
     pieces = ArrayRecord()
     room = bytearray()
 
-    def cut() -> None:
-        data = bytes(room)
+    def put(data: bytes) -> None:
         pieces[str(len(pieces))] = Array(
             dtype="uint8", shape=(len(data),), stype="bytes", data=data
         )
-        room.clear()
+
+    def cut() -> None:
+        if room:
+            put(bytes(room))
+            room.clear()
 
     for item in message.items:
-        at, view = 0, memoryview(item.payload)
-        while at < len(view):
-            part = view[at : at + PIECE_BYTES - len(room)]
-            room += part
-            at += len(part)
-            if len(room) == PIECE_BYTES:
-                cut()
-    if room:
-        cut()
+        if len(item.payload) >= PIECE_BYTES:
+            cut()
+        parts = item.payload.parts if isinstance(item.payload, Parts) else (item.payload,)
+        for part in parts:
+            if isinstance(part, bytes) and len(part) == PIECE_BYTES and not room:
+                put(part)
+                continue
+            at, view = 0, memoryview(part)
+            while at < len(view):
+                more = view[at : at + PIECE_BYTES - len(room)]
+                room += more
+                at += len(more)
+                if len(room) == PIECE_BYTES:
+                    cut()
+    cut()
     header = ConfigRecord({"header": header_of(message)})
     return RecordDict({HEADER: header, PAYLOADS: pieces})
 
@@ -64,19 +88,35 @@ def unpack_ask(content: RecordDict, max_message: int) -> Ask:
         DecodeError: it is none.
     """
     header = _header(content)
-    return ask_from(header, list(_payloads(content, sizes_of(header, max_message))))
+    pieces = _Pieces(content, sizes_of(header, max_message))
+    return ask_from(header, [pieces.whole(size) for size in pieces.sizes])
 
 
-def unpack_answer(content: RecordDict, max_message: int) -> Answer:
-    """Read an answer; see `unpack_ask`."""
+def unpack_answer(content: RecordDict, max_message: int, reader: str) -> Answer:
+    """Read an answer; see `unpack_ask`.
+
+    Args:
+        content: of the message.
+        max_message: bytes of a payload at most.
+        reader: who reads payloads; those for others stay in `Parts`.
+    """
     header = _header(content)
-    return answer_from(header, list(_payloads(content, sizes_of(header, max_message))))
+    pieces = _Pieces(content, sizes_of(header, max_message))
+    payloads = [
+        pieces.whole(size) if receiver == reader else pieces.parts(size)
+        for size, receiver in zip(pieces.sizes, receivers_of(header), strict=True)
+    ]
+    return answer_from(header, payloads)
 
 
 def bytes_of(content: RecordDict) -> int:
-    """Return the bytes of header and pieces, without what Flower adds to them."""
-    pieces = content.array_records[PAYLOADS].values()
-    return len(_header(content)) + sum(len(piece.data) for piece in pieces)
+    """Return the bytes of header and pieces, without what Flower adds to them.
+
+    Raises:
+        DecodeError: it is no message of this app.
+    """
+    header = _header(content)
+    return len(header) + sum(len(p.data) for p in content.array_records[PAYLOADS].values())
 
 
 def _header(content: RecordDict) -> str:
@@ -87,22 +127,49 @@ def _header(content: RecordDict) -> str:
     return header
 
 
-def _payloads(content: RecordDict, sizes: list[int]) -> Iterator[bytearray]:
-    """Put the payloads together; each piece goes as soon as it is copied."""
-    pieces = content.array_records[PAYLOADS]
-    there = sum(len(piece.data) for piece in pieces.values())
-    if there != sum(sizes):
-        raise DecodeError(f"a message announces {sum(sizes)} bytes and has {there}")
-    number, piece = 0, memoryview(b"")
-    for size in sizes:
+class _Pieces:
+    """The pieces of a message; each goes out of it when it is taken.
+
+    Args:
+        content: of the message.
+        sizes: of its payloads, in bytes.
+
+    Raises:
+        DecodeError: there are more or fewer bytes.
+    """
+
+    def __init__(self, content: RecordDict, sizes: list[int]) -> None:
+        self.sizes = sizes
+        self._pieces = content.array_records[PAYLOADS]
+        there = sum(len(piece.data) for piece in self._pieces.values())
+        if there != sum(sizes):
+            raise DecodeError(f"a message announces {sum(sizes)} bytes and has {there}")
+        self._number = 0
+        self._piece = memoryview(b"")
+
+    def whole(self, size: int) -> bytearray:
+        """Put the next payload together."""
         payload, at = bytearray(size), 0
-        while at < size:
-            while not piece:
-                if str(number) not in pieces:
-                    raise DecodeError(f"piece {number} of a message is missing")
-                piece = memoryview(pieces.pop(str(number)).data)
-                number += 1
-            part = piece[: size - at]
-            payload[at : at + len(part)] = part
-            at, piece = at + len(part), piece[len(part) :]
-        yield payload
+        for view in self._views(size):
+            payload[at : at + len(view)] = view
+            at += len(view)
+        return payload
+
+    def parts(self, size: int) -> Parts:
+        """Take the next payload as it lies in the pieces."""
+        parts = []
+        for view in self._views(size):
+            piece = cast(bytes, view.obj)
+            parts.append(piece if len(piece) == len(view) else bytes(view))
+        return Parts(tuple(parts))
+
+    def _views(self, size: int) -> Iterator[memoryview]:
+        while size:
+            while not self._piece:
+                if str(self._number) not in self._pieces:
+                    raise DecodeError(f"piece {self._number} of a message is missing")
+                self._piece = memoryview(self._pieces.pop(str(self._number)).data)
+                self._number += 1
+            view, self._piece = self._piece[:size], self._piece[size:]
+            size -= len(view)
+            yield view

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
@@ -30,7 +31,8 @@ POLL_SECONDS: Final = 0.2
 """Between two looks for answers."""
 
 PAUSE_SECONDS: Final = 3.0
-"""Before a node is asked again that could not be reached, or whose app crashed."""
+"""Before a node is asked again that could not be reached, or whose app crashed; after each further
+crash twice as long. A machine with so much to do that its app cannot start must not get more."""
 
 _logger = logging.getLogger("flwr")  # whose lines Flower shows to whoever started the run
 
@@ -46,8 +48,20 @@ def _main(grid: Grid, context: Context) -> None:
     run(grid, RunSettings.of(context.run_config))
 
 
-def run(grid: Grid, settings: RunSettings) -> Graph:
+def run(
+    grid: Grid,
+    settings: RunSettings,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Graph:
     """Run a session with the nodes of a grid.
+
+    Args:
+        grid: of Flower.
+        settings: of the run.
+        clock: seconds of a clock that only goes forward.
+        sleep: waits so many seconds of that clock.
 
     Raises:
         XclpError: the server's role failed.
@@ -70,8 +84,9 @@ def run(grid: Grid, settings: RunSettings) -> Graph:
         deadline=settings.deadline,
         retry=settings.retry,
         max_message=settings.max_message,
+        clock=clock,
     )
-    nodes = _Nodes(grid, relay, settings)
+    nodes = _Nodes(grid, relay, settings, clock, sleep)
     step = ""
     while not relay.done:
         nodes.look()
@@ -82,7 +97,7 @@ def run(grid: Grid, settings: RunSettings) -> Graph:
             _logger.info("step %s: waiting for clients", step)
         for name, ask in relay.due():
             nodes.ask(name, ask)
-        time.sleep(POLL_SECONDS)
+        sleep(POLL_SECONDS)
     nodes.end()
     durable.close()
     graph: Graph = durable.result()
@@ -101,23 +116,31 @@ def run(grid: Grid, settings: RunSettings) -> Graph:
 class _Nodes:
     """The nodes of a grid: which client each is, and what it was asked."""
 
-    def __init__(self, grid: Grid, relay: Relay, settings: RunSettings) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        relay: Relay,
+        settings: RunSettings,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
         self._grid = grid
         self._relay = relay
         self._max_message = settings.max_message
-        self._deadline = settings.deadline
         self._retry = settings.retry
+        self._clock, self._sleep = clock, sleep
         self._online: set[int] = set()
         self._greeted: dict[int, float] = {}
         self._names: dict[int, str] = {}
         self._refused: set[int] = set()
         self._asked: dict[str, int] = {}
+        self._crashes: dict[int, int] = {}
         self.pushed = self.pulled = 0
 
     def look(self) -> None:
         """Ask nodes who they are that have not said so."""
         self._online = set(self._grid.get_node_ids())
-        now = time.monotonic()
+        now = self._clock()
         for node in self._online - self._names.keys() - self._refused:
             if now >= self._greeted.get(node, now):
                 self._greeted[node] = now + self._retry
@@ -147,16 +170,20 @@ class _Nodes:
     def _take(self, node: int, reply: Message) -> None:
         name = self._names.get(node)
         if reply.has_error():
-            if name is not None:
-                self._relay.lost(name, PAUSE_SECONDS)
+            crashes = self._crashes.get(node, 0)
+            self._crashes[node] = crashes + 1
+            pause = min(PAUSE_SECONDS * 2**crashes, self._retry)
             if name is None:
-                self._greeted[node] = time.monotonic() + PAUSE_SECONDS
+                self._greeted[node] = self._clock() + pause
+            else:
+                self._relay.lost(name, pause)
             return
+        self._crashes.pop(node, None)
         if node in self._refused:
             return
-        self.pulled += bytes_of(reply.content)
         try:
-            answer = unpack_answer(reply.content, self._max_message)
+            self.pulled += bytes_of(reply.content)
+            answer = unpack_answer(reply.content, self._max_message, SERVER)
             del reply
             if name is None:
                 self._name(node, answer)
@@ -189,10 +216,9 @@ class _Nodes:
         self.look()
         for node in self._online & self._names.keys():
             self._push(node, Ask(end=True))
-        until = time.monotonic() + self._retry
-        while self._asked and time.monotonic() < until:
+        until = self._clock() + self._retry
+        while self._asked and self._clock() < until:
             for question in list(self._asked):
-                replies: list[Any] = list(self._grid.pull_messages([question]))
-                if replies:
+                if list(self._grid.pull_messages([question])):
                     del self._asked[question]
-            time.sleep(POLL_SECONDS)
+            self._sleep(POLL_SECONDS)

@@ -1,0 +1,440 @@
+"""ServerApp and ClientApp in this process, between them a double of Flower's grid; no sockets.
+
+The clock is that of the double: a turn of the server takes as long as it says that it sleeps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+from collections import defaultdict, deque
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+from pieces import over_flower
+
+from xclp_crypto.errors import FaultyPeer, LogInUseError, TooFewParties
+from xclp_crypto.transport.log import Log, LogKey
+from xclp_crypto.transport.supersteps import Answer, Ask, Item
+from xclp_lp.estimator import CrossClientLabelPropagation
+from xclp_lp.flower import server
+from xclp_lp.flower.client import CONTEXT, client_app
+from xclp_lp.flower.records import HEADER, PAYLOADS, pack, unpack_answer
+from xclp_lp.flower.settings import RunSettings
+
+CLIENTS = ("a", "b", "c", "d")
+CLASSES = ["barn owl", "grey heron"]
+SETTINGS = {"n_bits": 64, "k": 2, "hamming": "masked", "random_state": 1}
+JOIN, DEADLINE, RETRY = 100, 600, 60
+RUN = {"clients": ",".join(CLIENTS), "classes": ",".join(CLASSES), "join": JOIN}
+RUN |= {"deadline": DEADLINE, "retry": RETRY} | SETTINGS
+KEY = "ab" * 32
+
+
+def data_of(name):
+    """Features (7, 4) and labels of a client; two rows have one."""
+    rng = np.random.default_rng(ord(name))
+    y = rng.permutation([0, 1, 0, 1, 0, 1, 0])
+    X = 3 * np.eye(2, 4)[y] + rng.standard_normal((7, 4))
+    return X, [CLASSES[c] if i < 2 else None for i, c in enumerate(y)]
+
+
+def expected(*clients, without_labels=()):
+    """Labels of the same federation without Flower, of those who take part."""
+    Xs, ys = zip(*map(data_of, clients), strict=True)
+    ys = [[None] * 7 if c in without_labels else y for c, y in zip(clients, ys, strict=True)]
+    model = CrossClientLabelPropagation(classes=CLASSES, **SETTINGS).fit(list(Xs), list(ys))
+    return {
+        name: [label or "" for label in labels]  # a row far from all others has none
+        for name, labels in zip(clients, model.transduction_, strict=True)
+    }
+
+
+@pytest.fixture(autouse=True)
+def _identity(monkeypatch):
+    """What Flower's programs set before they start an app, and messages take."""
+    for field in ("run_id", "node_id", "task_id"):
+        monkeypatch.setattr(TaskIdentity, f"_{field}", 7)
+
+
+def at_once(number):
+    return 0
+
+
+def never(number):
+    return None
+
+
+def once(at, what):
+    """A way that differs at one question."""
+    return lambda number: what if number == at else 0
+
+
+class Node:
+    """A SuperNode: answers one question after the other, as its `way` says.
+
+    `asked` and `times` are when questions came and when they were taken up.
+
+    A way takes the number of a question, and returns how many seconds the answer takes; or None:
+    there is none; or an `Error` or a `RecordDict`, which is the answer in place of the app's.
+    """
+
+    def __init__(self, app, node_id, config, run, way=at_once):
+        self.app, self.way = app, way
+        state = RecordDict()
+        self.context = Context(7, node_id, config, state, run)
+        self.questions = deque()
+        self.asked = []
+        self.times = []
+
+    def answer(self, question):
+        """Return an answer and how many seconds it takes."""
+        way = self.way(len(self.times) - 1)
+        if isinstance(way, Error | RecordDict):
+            return Message(way, reply_to=question), 0
+        if way is None:
+            return None, 0
+        reply = self.app(question, self.context)
+        self.context.state = over_flower(self.context.state)
+        return Message(over_flower(reply.content), reply_to=question), way
+
+
+class Nodes(Grid):
+    """The double: SuperLink and SuperNodes; `now` is the time."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+        self.now = 0.0
+        self.ids = itertools.count(1)
+        self.busy = defaultdict(float)
+        self.replies = {}
+
+    def clock(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+        for node_id, node in self.nodes.items():
+            if node.questions and self.now >= self.busy[node_id]:
+                question = node.questions.popleft()
+                node.times.append(self.now)
+                reply, seconds = node.answer(question)
+                self.busy[node_id] = self.now + seconds
+                if reply is not None:
+                    self.replies[question.metadata.message_id] = (self.now + seconds, reply)
+
+    def get_node_ids(self):
+        return list(self.nodes)
+
+    def push_messages(self, messages):
+        ids = []
+        for message in messages:
+            copy = Message(
+                over_flower(message.content),
+                dst_node_id=message.metadata.dst_node_id,
+                message_type=message.metadata.message_type,
+            )
+            ids.append(str(next(self.ids)))
+            copy.metadata.__dict__["_message_id"] = ids[-1]
+            node = self.nodes[message.metadata.dst_node_id]
+            node.questions.append(copy)
+            node.asked.append(self.now)
+        return ids
+
+    def pull_messages(self, message_ids):
+        ready = [i for i in message_ids if i in self.replies and self.replies[i][0] <= self.now]
+        return [self.replies.pop(i)[1] for i in ready]
+
+    def set_run(self, run):
+        raise NotImplementedError
+
+    @property
+    def run(self):
+        raise NotImplementedError
+
+    def create_message(self, *args, **kwargs):
+        raise NotImplementedError
+
+    def send_and_receive(self, messages, *, timeout=None):
+        raise NotImplementedError
+
+
+def real_node(folder, name, keep_logs=True):
+    """Configuration of a node with files of its own."""
+    X, y = data_of(name)
+    np.save(folder / f"{name}.npy", X)
+    labels = "\n".join(["bird", *(label or "" for label in y)]) + "\n"
+    (folder / f"{name}-labels.csv").write_text(labels)
+    config = {
+        "name": name,
+        "features": str(folder / f"{name}.npy"),
+        "labels": str(folder / f"{name}-labels.csv"),
+        "label_column": "bird",
+        "output": str(folder / "results"),
+    }
+    if keep_logs:
+        (folder / "log.key").write_text(KEY)
+        config |= {"state": str(folder / "state"), "key_file": str(folder / "log.key")}
+    return config
+
+
+def federation(folder, ways=None, keep_logs=True, **settings):
+    """Return the double, and the configuration of the run."""
+    run = RUN | settings
+    app = client_app()
+    nodes = {
+        i: Node(app, i, real_node(folder, name, keep_logs), run, (ways or {}).get(name, at_once))
+        for i, name in enumerate(CLIENTS, 1)
+    }
+    return Nodes(nodes), run
+
+
+def serve(grid, run):
+    return server.run(grid, RunSettings.of(run), clock=grid.clock, sleep=grid.sleep)
+
+
+def labels_in(folder):
+    """Return what the clients have written."""
+    found = {}
+    for file in sorted((folder / "results").glob("?.csv")):
+        found[file.stem] = [line.split(",")[1] for line in file.read_text().splitlines()[1:]]
+    return found
+
+
+@pytest.mark.parametrize("keep_logs", [True, False])
+def test_labels_are_those_of_the_simulation(tmp_path, keep_logs):
+    grid, run = federation(tmp_path, keep_logs=keep_logs)
+    graph = serve(grid, run)
+    assert graph.contributors == CLIENTS
+    assert labels_in(tmp_path) == expected(*CLIENTS)
+    assert max(len(node.times) for node in grid.nodes.values()) <= (12 if keep_logs else 22)
+    assert not list(tmp_path.glob("state/*"))
+    assert not any(CONTEXT in node.context.state for node in grid.nodes.values())
+
+
+def test_simulated_nodes_take_the_data_of_the_app(tmp_path):
+    app = client_app(data_of)
+    run = RUN | {"simulation_output": str(tmp_path / "results")}
+    nodes = {
+        10 + i: Node(app, 10 + i, {"partition-id": i, "num-partitions": 4}, run) for i in range(4)
+    }
+    serve(Nodes(nodes), run)
+    assert labels_in(tmp_path) == expected(*CLIENTS)
+
+
+def test_bytes_that_are_said_are_those_that_pass(tmp_path, caplog, monkeypatch):
+    passed = {"down": 0, "up": 0}
+
+    def counted(content):
+        (text,) = content.config_records[HEADER].values()
+        return len(text) + sum(len(a.data) for a in content.array_records[PAYLOADS].values())
+
+    grid, run = federation(tmp_path)
+    push, pull = grid.push_messages, grid.pull_messages
+
+    def push_messages(messages):
+        passed["down"] += sum(counted(m.content) for m in messages)
+        return push(messages)
+
+    def pull_messages(ids):
+        found = pull(ids)
+        passed["up"] += sum(counted(m.content) for m in found)
+        return found
+
+    monkeypatch.setattr(grid, "push_messages", push_messages)
+    monkeypatch.setattr(grid, "pull_messages", pull_messages)
+    caplog.set_level(logging.INFO, "flwr")
+    serve(grid, run)
+    (said,) = [m for m in caplog.messages if "bytes to the nodes" in m]
+    sent = {}
+    for name in CLIENTS:
+        cost = json.loads((tmp_path / "results" / f"{name}-cost.json").read_text())
+        sent[name] = cost["bytes_by_link"]
+    metered = sum(sum(links.values()) for links in sent.values())
+    ended = passed["up"] - sum(counted(pack(Answer(name, ended=True))) for name in CLIENTS)
+    down = passed["down"]
+    assert said.startswith(f"{down} bytes to the nodes, {ended} from them")
+    answers = sum(len(node.times) for node in grid.nodes.values())
+    assert metered <= ended <= metered + 400 * answers
+
+
+def test_a_node_that_never_answers_is_missed_in_the_setup(tmp_path):
+    grid, run = federation(tmp_path, {"d": never})
+    graph = serve(grid, run)
+    assert [(gone.client, gone.step) for gone in graph.departures] == [("d", "setup")]
+    assert labels_in(tmp_path) == expected("a", "b", "c")
+    assert JOIN <= grid.now < JOIN + RETRY + 10
+
+
+@pytest.mark.parametrize(("last", "step"), [(0, "setup"), (3, "row sums"), (5, "row sums")])
+def test_a_node_that_answers_no_more_is_a_dropout(tmp_path, last, step):
+    grid, run = federation(tmp_path, {"d": lambda number: 0 if number <= last else None})
+    graph = serve(grid, run)
+    assert [(gone.client, gone.step) for gone in graph.departures] == [("d", step)]
+    assert tuple(graph.sizes) == (("a", "b", "c") if step == "setup" else CLIENTS)
+    lost = set(graph.sizes) - set(graph.contributors)
+    found = expected(*graph.sizes, without_labels=lost)
+    assert labels_in(tmp_path) == {name: found[name] for name in "abc"}
+    assert DEADLINE <= grid.now < 2 * DEADLINE + RETRY + 30
+
+
+def test_no_node_ever_answers(tmp_path):
+    grid, run = federation(tmp_path, dict.fromkeys(CLIENTS, never))
+    with pytest.raises(TooFewParties):
+        serve(grid, run)
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_a_node_that_answers_late_is_asked_again_and_takes_part(tmp_path, number):
+    late = RETRY * 3.5
+    grid, run = federation(tmp_path, {"d": once(number, late)})
+    graph = serve(grid, run)
+    assert graph.departures == ()
+    assert labels_in(tmp_path) == expected(*CLIENTS)
+    node = grid.nodes[4]
+    asked = np.array(node.asked) - node.times[number]
+    assert ((asked > RETRY - 1) & (asked < late)).sum() == 2  # after RETRY, and after twice that
+
+
+def test_an_answer_after_the_deadline_is_of_a_dropout(tmp_path):
+    grid, run = federation(tmp_path, {"d": once(2, DEADLINE + 20)})
+    graph = serve(grid, run)
+    assert [gone.client for gone in graph.departures] == ["d"]
+    found, others = labels_in(tmp_path), expected("a", "b", "c")
+    assert {name: found[name] for name in others} == others
+
+
+def test_a_node_whose_app_crashes_is_asked_again_after_longer_and_longer_pauses(tmp_path):
+    crash = Error(1, "crashed")
+    grid, run = federation(tmp_path, {"d": lambda n: crash if 1 <= n <= 4 else 0})
+    graph = serve(grid, run)
+    assert graph.departures == ()
+    assert labels_in(tmp_path) == expected(*CLIENTS)
+    pauses = np.diff(grid.nodes[4].times[1:6])
+    assert (np.round(pauses / server.PAUSE_SECONDS) == [1, 2, 4, 8]).all()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_node_whose_app_always_crashes_is_a_dropout_and_not_asked_all_the_time(tmp_path, first):
+    grid, run = federation(tmp_path, {"d": lambda n: Error(1, "crashed") if n >= first else 0})
+    graph = serve(grid, run)
+    assert [(gone.client, gone.step) for gone in graph.departures] == [("d", "setup")]
+    assert labels_in(tmp_path) == expected("a", "b", "c")
+    assert len(grid.nodes[4].times) < 20
+
+
+def answer_with(**fields):
+    return pack(Answer(**({"name": "d", "instance": b"d" * 16} | fields)))
+
+
+def with_header(text):
+    return RecordDict({HEADER: ConfigRecord({"header": text}), PAYLOADS: ArrayRecord()})
+
+
+GARBAGE = {
+    "nothing": RecordDict(),
+    "no payloads": RecordDict({HEADER: ConfigRecord({"header": "{}"})}),
+    "no header": RecordDict({PAYLOADS: ArrayRecord()}),
+    "a header that is a number": RecordDict(
+        {HEADER: ConfigRecord({"header": 1}), PAYLOADS: ArrayRecord()}
+    ),
+    "a header of other kind": RecordDict({HEADER: ArrayRecord(), PAYLOADS: ArrayRecord()}),
+    "bytes": with_header("\x00\xff\x17"),
+    "another version": with_header('{"version": 0, "items": []}'),
+    "payloads that are not there": with_header(
+        '{"version": 1, "items": [["d", "server", 0, 1, 9]]}'
+    ),
+    "a name of nobody": answer_with(name="e"),
+    "another client": answer_with(name="a"),
+    "a message of another": answer_with(items=(Item("a", "server", 0, 1, b"x"),)),
+    "a message to nobody": answer_with(items=(Item("d", "e", 0, 1, b"x"),)),
+}
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("what", GARBAGE)
+def test_a_node_that_answers_garbage_is_refused_and_the_others_go_on(tmp_path, what, number):
+    garbage = GARBAGE[what]
+    grid, run = federation(tmp_path, {"d": lambda n: garbage if n >= number else 0})
+    graph = serve(grid, run)
+    assert [(gone.client, gone.step) for gone in graph.departures] == [("d", "setup")]
+    assert labels_in(tmp_path) == expected("a", "b", "c")
+    assert len(grid.nodes[4].times) < 5
+
+
+def test_a_client_that_breaks_the_protocol_is_named(tmp_path):
+    garbage = answer_with(items=(Item("d", "server", 0, 1, bytes(99)),))
+    grid, run = federation(tmp_path, {"d": lambda number: garbage})
+    with pytest.raises(FaultyPeer, match=r"^d did not follow the protocol: Hello"):
+        serve(grid, run)
+
+
+def test_a_second_node_of_the_same_name_is_refused(tmp_path):
+    grid, run = federation(tmp_path)
+    config = real_node(tmp_path, "d") | {"state": str(tmp_path / "other")}
+    grid.nodes[5] = Node(client_app(), 5, config, run, lambda number: 1)
+    serve(grid, run)
+    assert labels_in(tmp_path) == expected(*CLIENTS)
+    assert len(grid.nodes[5].times) == 1
+
+
+def asked(config, run, ask=None, state=None, simulated=None):
+    """Ask the app of one node; return its answer."""
+    node = Node(client_app(simulated), 1, config, run)
+    node.context.state = state or RecordDict()
+    question = Message(pack(ask or Ask()), dst_node_id=1, message_type="query")
+    question.metadata.__dict__["_message_id"] = "1"
+    return unpack_answer(node.app(question, node.context).content, 1 << 20, "server")
+
+
+@pytest.mark.parametrize(
+    ("config", "run", "message"),
+    [
+        ({"name": "e"}, {}, "'e' is none of the clients"),
+        ({"features": "/nowhere.npy"}, {}, "/nowhere.npy"),
+        ({"featurs": "x"}, {}, "featurs"),
+        ({"state": "/proc/xclp"}, {}, "state or key_file cannot be used"),
+        ({"key_file": "/nowhere"}, {}, "state or key_file cannot be used"),
+        ({}, {"n_bits": 0}, "n_bits"),
+    ],
+)
+def test_what_is_wrong_on_a_node_is_said_in_its_answer(tmp_path, config, run, message):
+    got = asked(real_node(tmp_path, "a") | config, RUN | run)
+    assert message in got.error
+    assert got.items == ()
+
+
+def test_a_key_file_that_is_too_short_is_named(tmp_path):
+    config = real_node(tmp_path, "a")
+    (tmp_path / "log.key").write_text("short")
+    assert "log.key: the key of a log is 32 bytes" in asked(config, RUN).error
+
+
+def test_simulated_nodes_need_data():
+    got = asked({"partition-id": 1, "num-partitions": 4}, RUN)
+    assert got.error.startswith("b is a simulated node, and this app has no data for such")
+
+
+def test_a_log_of_other_data_is_not_taken(tmp_path):
+    config = real_node(tmp_path, "a")
+    assert asked(config, RUN).error == ""
+    np.save(tmp_path / "a.npy", data_of("b")[0])
+    assert "other parameters or other data" in asked(config, RUN).error
+    np.save(tmp_path / "a.npy", data_of("a")[0])
+    assert asked(config, RUN).error == ""  # the log was closed
+
+
+def test_a_question_while_another_process_has_the_log_is_an_error_of_flowers(tmp_path):
+    """So that the client is asked again, and not given up."""
+    config = real_node(tmp_path, "a")
+    assert asked(config, RUN).error == ""
+    (file,) = (tmp_path / "state").iterdir()
+    log = Log.open(file, LogKey.from_text(KEY))
+    with pytest.raises(LogInUseError):
+        asked(config, RUN)
+    log.close()
+    assert asked(config, RUN).error == ""

@@ -1,0 +1,19 @@
+"""A small federation of real processes, quick enough for every change; see federations.py."""
+
+from __future__ import annotations
+
+from federations import DONE, labels_of, simulated
+from processes import Federation
+
+SETTINGS = {"n_bits": 256, "k": 3, "hamming": "rlwe", "random_state": 1}
+
+
+def test_three_nodes_have_the_labels_of_the_simulation(tmp_path):
+    """With TLS and node authentication."""
+    with Federation(tmp_path, clients=3, rows=20) as federation:
+        federation.start_all()
+        federation.run(**SETTINGS)
+        federation.wait_for("run", DONE, 300)
+        expected = simulated(federation, federation.clients, **SETTINGS)
+        assert {c: labels_of(federation, c) for c in federation.clients} == expected
+        assert not list(federation.folder.glob("*-state/*"))
