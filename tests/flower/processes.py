@@ -56,9 +56,13 @@ class Forwarder:
         while True:
             try:
                 near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self.to))
             except OSError:
                 return
+            try:
+                far = socket.create_connection(("127.0.0.1", self.to))
+            except OSError:  # whom it is for has not started, or has ended
+                near.close()
+                continue
             threading.Thread(target=self._serve, args=(near, far), daemon=True).start()
 
     def _serve(self, near, far):

@@ -13,7 +13,7 @@ def test_three_nodes_have_the_labels_of_the_simulation(tmp_path):
     with Federation(tmp_path, clients=3, rows=20) as federation:
         federation.start_all()
         federation.run(**SETTINGS)
-        federation.wait_for("run", DONE, 300)
+        federation.wait_for("run", DONE, 600)
         expected = simulated(federation, federation.clients, **SETTINGS)
         assert {c: labels_of(federation, c) for c in federation.clients} == expected
         assert not list(federation.folder.glob("*-state/*"))
