@@ -27,8 +27,8 @@ from xclp_crypto.privacy import (
 )
 from xclp_crypto.rng import SeededRng
 from xclp_lp.data import LOADERS, label_mask, load
-from xclp_lp.estimator import projection_seed
 from xclp_lp.graph import neighbour_graph
+from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import hamming_distances, influence
 from xclp_lp.session import hash_rows
 

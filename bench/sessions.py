@@ -24,8 +24,8 @@ import numpy as np
 from xclp_crypto.transport.simulate import Progress
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.bench import clustered, peak_rss
-from xclp_lp.estimator import projection_seed
 from xclp_lp.labels import one_hot
+from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import pooled
 from xclp_lp.session import hash_rows
 

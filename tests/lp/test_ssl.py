@@ -20,9 +20,9 @@ from torch import nn
 
 from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError, XclpError
 from xclp_crypto.params import FRACTION_BITS
-from xclp_lp.estimator import projection_seed
 from xclp_lp.experiments.methods import Choices
 from xclp_lp.labels import one_hot
+from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client, pooled, predict
 from xclp_lp.session import hash_rows
 from xclp_lp.ssl import ClientData, FederatedTrainer, Network, Training, network
