@@ -50,11 +50,35 @@ timing: $(VENV)/.test-installed
 audit: $(VENV)/.test-installed $(VENV)/.audit-installed
 	$(BIN)/pip-audit --skip-editable
 
-.PHONY: demo test browser nodes faults restarts coverage mutants fuzz timing audit flower lint docs \
-  dependencies package \
+# The shares of lines and branches of xclp_crypto that its own tests run; which test runs what.
+coverage .coverage: $(VENV)/.dev-installed
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -p tests.mutation.contexts \
+	  --test-seconds .coverage.seconds.json tests/crypto
+	$(BIN)/coverage combine --quiet
+	$(BIN)/python -m tests.mutation.rates
+
+# Small changes to the code, each of which a test ought to notice. All of them take hours:
+# make mutants SAMPLE=200 takes so many of each package.
+mutants: .coverage
+	$(BIN)/python -m tests.mutation.mutate $(if $(SAMPLE),--sample $(SAMPLE))
+
+# The Flower app, in an environment of its own: Flower holds Typer, Rich and others back at older
+# versions than people without it get, and importing it warns.
+NODES := .venv-flower
+FLOWER := $(NODES)/bin/python -m pytest -W "ignore:'click.utils:DeprecationWarning"
+
+$(NODES)/.installed: pyproject.toml
+	@test -x $(NODES)/bin/python || $(PYTHON) -m venv $(NODES)
+	$(NODES)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[flower]' pytest
+	@touch $@
+
+# In one process, and with a SuperLink and three SuperNodes.
+nodes: $(NODES)/.installed
+	$(FLOWER) tests/flower/pieces.py tests/flower/in_process.py tests/flower/small.py
 
 # Real SuperLinks and SuperNodes on this machine, minutes each.
-flower: $(VENV)/.test-installed $(VENV)/.flower-installed
+flower: $(NODES)/.installed
 	$(FLOWER) -s tests/flower/federations.py tests/flower/large.py
 
 lint: $(VENV)/.dev-installed
@@ -113,4 +137,4 @@ data:
 	  for package in *.deb; do dpkg-deb --extract $$package . || exit 1; done && rm *.deb
 
 clean:
-	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage*
+	rm -rf $(VENV) $(NODES) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage*
