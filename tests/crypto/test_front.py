@@ -29,7 +29,11 @@ ROWS = [[2], [0], [1]]
 FOUR_VALUES, FOUR_ROWS = [*VALUES, -VALUES[2]], [*ROWS, []]
 
 
-@pytest.mark.parametrize("backend", [*BACKENDS, BACKENDS["masked"], Shade(ideal_ot)], ids=str)
+@pytest.mark.parametrize(
+    "backend",
+    [*BACKENDS, BACKENDS["masked"], Shade(ideal_ot)],
+    ids=[*BACKENDS, "masked-object", "shade-ideal-ot"],
+)
 def test_distances_and_cost(backend):
     matrix, cost = secure_hamming(BITS, backend, rng=SeededRng(1))
     assert matrix.tolist() == [[0, 1, 3], [1, 0, 2], [3, 2, 0]]
@@ -401,7 +405,9 @@ CALLS = [
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize(
-    "values", [5, None, "abc", {"a": 1, "b": 2}, np.array(5), iter(VALUES)], ids=repr
+    "values",
+    [5, None, "abc", {"a": 1, "b": 2}, np.array(5), iter(VALUES)],
+    ids=lambda v: type(v).__name__,
 )
 def test_what_is_no_list_of_arrays_is_refused(call, values):
     with pytest.raises(DataError, match="must be a list with one array per client, got a value of"):
