@@ -63,14 +63,18 @@ def test_pixels_are_where_they_belong(last: bool) -> None:
 
 
 def test_a_trained_network_brings_classes_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "FROM_SCRATCH", replace(networks.FROM_SCRATCH, rounds=8))
     given = digits(200, labelled=150)
-    after = np.concatenate(networks.trained(given))
     classes = np.concatenate(load("digits", n_clients=2).thinned(200).labels)
-    assert after.shape == (400, 512)
-    assert within_class(after, classes) > 1.5 * within_class(
-        np.concatenate(given.features), classes
-    )
+    scores = []
+    for rate in (1e-9, networks.FROM_SCRATCH.rate):
+        training = replace(networks.FROM_SCRATCH, rounds=8, rate=rate)
+        monkeypatch.setattr(networks, "FROM_SCRATCH", training)
+        features = np.concatenate(networks.trained(given))
+        assert features.shape == (400, 1568)
+        scores.append(within_class(features, classes))
+    untrained, after = scores
+    assert after > 2 * untrained
+    assert after > 1.2 * within_class(np.concatenate(given.features), classes)
 
 
 @pytest.mark.parametrize("name", ["network", "efficientnet-tuned"])

@@ -205,7 +205,7 @@ def install(mutant: Mutant, live: Live) -> bool:
             return False
         function.__code__ = code
     for thing in gc.get_objects():  # what the original returned while tests were imported
-        if isinstance(thing, functools._lru_cache_wrapper):
+        if type(thing) is functools._lru_cache_wrapper:
             thing.cache_clear()
     return where in live
 
