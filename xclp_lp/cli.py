@@ -484,7 +484,11 @@ def ssl(
             if done == 0 and not console.is_terminal:
                 _print_lines([f"seed {seed}, {method}: {count(total, 'round')} …"])
 
-        result = run_study(study, folder, resume=resume, report=progress)
+        try:
+            result = run_study(study, folder, resume=resume, report=progress)
+        except KeyboardInterrupt:
+            _say(f"stopped; with --resume it goes on from the last checkpoint in {folder}")
+            raise
     _write_json(file, result)
     _print_lines([f"{study.dataset}: {result['data']['source']}"])
     console.print(markdown(result), markup=False, emoji=False, highlight=False, soft_wrap=True)

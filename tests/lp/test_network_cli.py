@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import signal
 import socket
 import stat
 import struct
@@ -405,6 +406,17 @@ def test_a_log_that_the_disk_does_not_take(tmp_path, certificates):
     state = federation.state("hospital-0")
     assert f"xclp: the log {state} cannot be written: File too large\n" in said
     assert "Traceback" not in said
+
+
+def test_a_server_that_is_interrupted_while_clients_are_connected(tmp_path, certificates):
+    federation = Federation(tmp_path, clients=2, certificates=certificates, n_bits=1024)
+    federation.serve()
+    federation.start("hospital-0")
+    federation.wait_for(SERVER, "connected", client="hospital-0")
+    os.kill(federation.processes[SERVER].pid, signal.SIGINT)
+    assert federation.exit_code(SERVER) == 130
+    assert "Traceback" not in federation.output(SERVER)
+    federation.processes["hospital-0"].kill()
 
 
 def test_events_that_the_disk_does_not_take(federation, monkeypatch, capsys):

@@ -402,6 +402,21 @@ def test_the_command_line_runs_a_study(tmp_path: Path) -> None:
     assert read_result(tmp_path / "s.json") == result
 
 
+def test_an_interrupted_study_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s.toml").write_text(TOML)
+
+    def interrupted(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xclp_lp.ssl.run.run_study", interrupted)
+    options = ["ssl", str(tmp_path / "s.toml"), "--out", str(tmp_path)]
+    done = CliRunner().invoke(cli.app, options, catch_exceptions=False)
+    assert done.exit_code == 130
+    assert "with --resume it goes on" in done.output + capsys.readouterr().err
+
+
 WITHOUT_TORCH = """
 import sys
 from importlib.machinery import PathFinder

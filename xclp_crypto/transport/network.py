@@ -648,6 +648,9 @@ class _Server(_Party):
             _logger.warning("refused", extra={"client": name, "reason": str(error)})
             with suppress(*_BROKEN):
                 await connection.send(REFUSED, self._refusal(error))
+        except asyncio.CancelledError:
+            # The program is being stopped. A cancelled handler makes asyncio print a traceback.
+            _logger.info("disconnected", extra={"client": name, "reason": "stopped"})
         finally:
             client = self.clients.get(name)
             if client is not None and client.connection is connection:
