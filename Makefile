@@ -70,7 +70,7 @@ FLOWER := $(NODES)/bin/python -m pytest -W "ignore:'click.utils:DeprecationWarni
 
 $(NODES)/.installed: pyproject.toml
 	@test -x $(NODES)/bin/python || $(PYTHON) -m venv $(NODES)
-	$(NODES)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[flower]' pytest
+	$(NODES)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[flower]' pytest hypothesis
 	@touch $@
 
 # In one process, and with a SuperLink and three SuperNodes.
