@@ -399,8 +399,9 @@ def test_a_log_that_the_disk_does_not_take(tmp_path, certificates):
     """What cannot be in the log does not leave, and the others hear of it."""
     federation = Federation(tmp_path, clients=2, certificates=certificates, n_bits=1024)
     federation.serve()
-    federation.start("hospital-0", inside=[small_files])
     federation.start("hospital-1")
+    federation.wait_for(SERVER, "connected", client="hospital-1")  # or nobody might be there for it
+    federation.start("hospital-0", inside=[small_files])
     assert federation.finish() == {SERVER: 1, "hospital-0": 2, "hospital-1": 1}
     said = federation.output("hospital-0")
     state = federation.state("hospital-0")
