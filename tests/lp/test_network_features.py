@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
@@ -21,12 +20,7 @@ from xclp_lp.ssl.client import Training
 SHORT = Training(rounds=3, sampled=1.0, epochs=1, steps=2, rate=0.1, full_rate=None)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def digits(rows: int = 40, clients: int = 2, labelled: int = 20) -> Given:

@@ -6,7 +6,7 @@ All on a few small rows; what the methods reach is measured by the studies in ex
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,7 @@ from xclp_lp.ssl.strategies import FedAvg, FedProx, Scaffold, Work, average, sna
 FEW = Training(rounds=4, sampled=1.0, epochs=1, rate=0.2, full_rate=None)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def blobs(

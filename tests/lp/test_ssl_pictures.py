@@ -6,7 +6,7 @@ What they reach needs a GPU, hours and the real data. Here are few pictures and 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,7 @@ from xclp_lp.ssl.seeds import derived
 from xclp_lp.ssl.strategies import FedAvg, snapshot
 from xclp_lp.ssl.study import Study
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize(("name", "d"), [("cnn-13", 128), ("resnet-18", 512)])
