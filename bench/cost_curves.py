@@ -14,8 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 from cost_points import BACKENDS, SUMS, SWEEPS, Point, busiest, varied
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from xclp_crypto.protocols.hamming import get_backend
 
@@ -29,6 +32,7 @@ AXES = {
     "clients": "clients, p",
     "values": "values of each client",
     "groups": "clients, p",
+    "session": "rows of each client, n",
 }
 NAMES = {"sum": "sum", "recover": "row sums, recover", "restart": "row sums, restart"}
 
@@ -69,6 +73,23 @@ TRAFFIC: list[Panel] = [
 MEMORY: Panel = ("peak memory of the process, GB", lambda q: q["memory"] / 1e9)
 
 
+def finish(ax: Axes, sweep: str) -> None:
+    """Mark the measured values on the horizontal axis, and powers of ten or a few on the other."""
+    _, values = varied(sweep)
+    ax.set_xticks(values, [f"{value:,}" for value in values])
+    ax.xaxis.set_minor_locator(NullLocator())
+    low, high = ax.get_ylim()
+    if high < 30 * low:  # where powers of ten are one or none
+        ticks = np.outer(10.0 ** np.arange(-9, 9), (1, 2, 3, 5, 7)).ravel()
+        ax.set_yticks(ticks[(low <= ticks) & (ticks <= high)])
+    ax.yaxis.set_major_formatter(
+        FuncFormatter(lambda y, _: f"{y:,.0f}" if y >= 1 else f"{y:.9f}".rstrip("0"))
+    )
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.set_xlabel(AXES[sweep] if ax.get_subplotspec().is_last_row() else "")
+    ax.grid(visible=True, alpha=0.3)
+
+
 def grid(points: Sequence[Point], sweeps: Sequence[str], ways: Sequence[str]) -> Figure:
     """Return a column of panels for each sweep, on logarithmic axes."""
     panels = [*SECONDS, *TRAFFIC, MEMORY]
@@ -99,10 +120,9 @@ def grid(points: Sequence[Point], sweeps: Sequence[str], ways: Sequence[str]) ->
             if name == MEMORY[0]:
                 least = min(q["memory_before"] for q in points if q["sweep"] == sweep)
                 ax.axhline(least / 1e9, c="black", lw=0.8, ls=":")
-            ax.grid(visible=True, alpha=0.3)
+            finish(ax, sweep)
             ax.set_ylabel(name if column == 0 else "")
         axes[0, column].set_title(title(sweep), fontsize="medium")
-        axes[-1, column].set_xlabel(AXES[sweep])
     handles = {}
     for ax in axes.flat:
         handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
@@ -119,7 +139,7 @@ def formulas(points: Sequence[Point]) -> Figure:
 
     An integer of Z_L has log2 L bits, a ciphertext 768 bytes, an entry of S four and a score eight.
     """
-    figure = Figure(figsize=(13, 4.2), layout="constrained")
+    figure = Figure(figsize=(13, 5.4), layout="constrained")
     pair, shares, session = figure.subplots(1, 3)
     _, n = varied("rows")
     L = SWEEPS["rows"]["bits"]
@@ -165,10 +185,9 @@ def formulas(points: Sequence[Point]) -> Figure:
     pair.set_title(f"between two clients, L = {L}", fontsize="medium")
     shares.set_title("between a client and the server, the same runs", fontsize="medium")
     session.set_title(f"a client after the distances, {title('session')}", fontsize="medium")
-    for ax in (pair, shares, session):
-        ax.set_xlabel(AXES["rows"])
-        ax.grid(visible=True, alpha=0.3)
-        ax.legend(fontsize="small")
+    for ax, sweep in ((pair, "rows"), (shares, "rows"), (session, "session")):
+        finish(ax, sweep)
+        ax.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
     pair.set_ylabel("MB")
     return figure
 

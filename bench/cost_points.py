@@ -48,17 +48,12 @@ SWEEPS: dict[str, dict[str, Any]] = {
 
 MOST: dict[tuple[str, str], int] = {
     ("rows", "shade"): 10,
-    ("rows", "paillier"): 10,
-    ("rows", "paillier-packed"): 300,
-    ("bits", "shade"): 256,
-    ("bits", "paillier"): 256,
-    ("clients", "shade"): 3,
-    ("clients", "paillier"): 3,
-    ("clients", "paillier-packed"): 5,
-    ("clients", "shade-ext"): 10,
-    ("groups", "sum"): 100,
-    ("groups", "recover"): 100,
-    ("groups", "restart"): 100,
+    ("rows", "paillier"): 30,
+    ("bits", "shade"): 1024,
+    ("bits", "paillier"): 1024,
+    ("clients", "shade"): 5,
+    ("clients", "paillier"): 5,
+    ("clients", "paillier-packed"): 10,
 }
 """Where a curve ends that would take longer than the others together."""
 
