@@ -16,7 +16,7 @@ from xclp_crypto.errors import (
     TooFewParties,
 )
 from xclp_crypto.front import STAGES, client_names
-from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.protocols.hamming import BACKENDS, interface, rlwe
 from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.protocols.ot import ideal_ot
 from xclp_crypto.rng import SeededRng
@@ -368,6 +368,40 @@ def test_faults_and_progress_are_passed_on():
     secure_hamming(BITS, "masked", progress=seen.append)
     assert {p.party for p in seen} == {"client-0", "client-1", "client-2", "server"}
     assert "client upload" in {p.activity for p in seen}
+
+
+def counted(seen):
+    """Return the reports of what is counted, by activity and party."""
+    found = {}
+    for p in seen:
+        if p.total:
+            found.setdefault((p.activity, p.party), []).append((p.done, p.total))
+    return found
+
+
+def test_what_is_counted_is_reported_to_its_end(monkeypatch):
+    monkeypatch.setattr(rlwe, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(interface, "_REPORTED", 9)
+    seen = []
+    bits = np.random.default_rng(0).integers(0, 2, (12, 8))
+    secure_hamming(np.split(bits, [5, 9]), "rlwe", progress=seen.append)
+    a, b, c = "client-0", "client-1", "client-2"
+    reports = counted(seen)
+    assert reports["distances", "server"] == [(20, 47), (35, 47), (47, 47)]
+    owned = {
+        client: rows[-1][1] for (what, client), rows in reports.items() if what == "decrypted rows"
+    }
+    sizes = {a: 5, b: 4, c: 3}
+    assert owned
+    assert owned == {client: sizes[client] for client in owned}
+    for activity in ("evaluated rows", "decrypted rows"):
+        mine = [rows for (what, _), rows in reports.items() if what == activity]
+        assert mine
+        for rows in mine:
+            done = [number for number, _ in rows]
+            assert len(done) > 1
+            assert done == sorted(set(done))
+            assert rows[-1][0] == rows[-1][1] == rows[0][1]
 
 
 @pytest.mark.parametrize("run", ["hamming", "row sums", "sum"])

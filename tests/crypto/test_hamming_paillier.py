@@ -183,6 +183,7 @@ def test_digits_fit_the_plaintext_and_groups_are_few_and_even(n_bits, rows, para
     assert packing.base > n_bits
     assert packing.base**packing.slots <= 1 << (parameters.modulus_bits - 1)
     assert [i for s in packing.slices() for i in range(s.start, s.stop)] == list(range(rows))
+    assert (packing.slots - 1) * packing.groups < max(rows, 1)
     if packing.groups > 1:
         most = rows // (packing.groups - 1) + (rows % (packing.groups - 1) > 0)
         assert (n_bits + 1) ** most > 1 << (parameters.modulus_bits - 1)

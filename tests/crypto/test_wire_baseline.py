@@ -11,11 +11,6 @@ BASELINE = json.loads((VECTORS / "wire_baseline.json").read_text(encoding="utf-8
 GENERATOR = runpy.run_path(str(VECTORS / "generate_wire.py"))
 
 
-@pytest.fixture(scope="module")
-def now():
-    return GENERATOR["digests"]()
-
-
 def test_the_baseline_covers_all_protocols_and_message_types():
     assert set(BASELINE) == set(GENERATOR["PROTOCOLS"])
     names = {key.split(":")[0] for forms in BASELINE.values() for key in forms["opened"]}
@@ -32,11 +27,10 @@ def test_the_baseline_covers_all_protocols_and_message_types():
     }
 
 
-@pytest.mark.parametrize("form", ["opened", "sealed"])
 @pytest.mark.parametrize("protocol", BASELINE)
-def test_nothing_that_is_sent_changed(now, protocol, form):
+def test_nothing_that_is_sent_changed(protocol):
     """If this fails on purpose, run tests/vectors/generate_wire.py and say so in the release."""
-    assert now[protocol][form] == BASELINE[protocol][form]
+    assert GENERATOR["digests"](protocol) == BASELINE[protocol]
 
 
 def test_digests_are_of_different_things():
