@@ -125,6 +125,56 @@ def test_errors_are_centred_binomial():
     assert math.sqrt(eta / 2) > 3.2
 
 
+def errors_of(limbs: list[np.ndarray], exact: list[np.ndarray], p: RlweParameters) -> np.ndarray:
+    """Return limbs minus exact ones, as centred numbers modulo q."""
+    q = 1 << p.modulus_bits
+    difference = rlwe.carried([a - b for a, b in zip(limbs, exact, strict=True)], p.limb_bits)
+    numbers = whole(difference, p.limb_bits, q)
+    return np.array([v - q if v > q // 2 else v for v in numbers], dtype=object)
+
+
+def require_binomial(errors: np.ndarray) -> None:
+    """Check that errors are small and vary as they should: hiding rests on these."""
+    eta = RlweParameters.error_bits
+    assert max(abs(errors)) <= eta
+    assert np.var(errors.astype(float)) == pytest.approx(eta / 2, rel=0.1)
+
+
+@pytest.mark.parametrize("parameters", RLWE_SETS, ids=lambda p: p.name)
+def test_ciphertexts_are_products_with_the_secret_and_one_error_each(parameters):
+    ring, n = ring_of(parameters), parameters.degree
+    bits = np.random.default_rng(1).integers(0, 2, (3, 100)).astype(np.uint8)
+    secrets, limbs = rlwe.encrypt(SeededRng(5), ring, bits)
+    s = secrets.reshape(3, -1, n)[:, :, ::-1]
+    b, zero = ring.products(s)
+    b[parameters.delta_bits // parameters.limb_bits] += rlwe.chunked(
+        bits.astype(np.int8), parameters
+    ).astype(np.int64) << (parameters.delta_bits % parameters.limb_bits)
+    exact = [
+        np.concatenate([x.reshape(3, -1)[:, :100], y.reshape(3, -1)], axis=1)
+        for x, y in zip(b, zero, strict=True)
+    ]
+    require_binomial(errors_of(limbs, exact, parameters))
+
+
+@pytest.mark.parametrize("parameters", RLWE_SETS, ids=lambda p: p.name)
+def test_the_evaluators_first_half_is_a_sum_of_products_and_one_error_each(parameters, monkeypatch):
+    ring, n = ring_of(parameters), parameters.degree
+    bits = np.random.default_rng(1).integers(0, 2, (2, 100)).astype(np.uint8)
+    switched, seen = rlwe.switched, []
+
+    def noting(limbs, p):
+        seen.append([limb.copy() for limb in limbs])
+        return switched(limbs, p)
+
+    monkeypatch.setattr(rlwe, "switched", noting)
+    matrix, _ = rlwe.prepare(SeededRng(5), ring, bits)
+    u = rlwe.chunked(matrix[:, :100], parameters)[:, :, ::-1]
+    rho = matrix[:, 100:].reshape(2, -1, n)[:, :, ::-1]
+    (limbs,) = seen
+    require_binomial(errors_of(limbs, ring.sum_of_products(u, rho), parameters))
+
+
 @pytest.mark.parametrize("parameters", RLWE_SETS, ids=lambda p: p.name)
 def test_flood_is_a_centred_sum_of_four_words(parameters):
     draws = rlwe.flood(SeededRng(4), (20_000,), parameters)

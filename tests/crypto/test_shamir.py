@@ -238,6 +238,22 @@ def test_user_case_t_above_n_and_duplicate_or_zero_indices_are_refused(threshold
         share_secret(SECRET, threshold, indices, rng())
 
 
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        ((0, 1, 5), "index must be .* got 0"),
+        ((2**16, 1, 5), "index must be .* got 65536"),
+        ((1, 0, 5), "threshold must be .* got 0"),
+        ((1, 2**16, 5), "threshold must be .* got 65536"),
+        ((1, 1, -1), "element of the field"),
+        ((1, 1, P), "element of the field"),
+    ],
+)
+def test_shares_out_of_range_cannot_be_made(share, message):
+    with pytest.raises(ParameterError, match=message):
+        Share(*share)
+
+
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_secrets_of_another_length_are_refused(length):
     with pytest.raises(ParameterError, match=f"32 bytes, got {length}"):
