@@ -231,6 +231,7 @@ def test_uniform_bytes_of_another_length_are_refused(n):
 
 def test_points_and_bytes_are_different_types():
     assert MULTIPLES[1] != GENERATOR
+    assert Point.__eq__(GENERATOR, GENERATOR.encode()) is NotImplemented
     for operation in (lambda: GENERATOR + MULTIPLES[1], lambda: GENERATOR - MULTIPLES[1]):
         with pytest.raises(TypeError):
             operation()

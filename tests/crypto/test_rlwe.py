@@ -95,6 +95,10 @@ def test_an_inexact_transform_is_noticed():
     broken = dataclasses.replace(ring, digits=ring.digits * (1 + 1e-7))
     with pytest.raises(XclpError, match="not exact"):
         broken.products(rlwe.ternary(SeededRng(0), (1, N)))
+    bits = np.ones((1, 8), np.uint8)
+    for work in (rlwe.encrypt, rlwe.prepare):  # in threads
+        with pytest.raises(XclpError, match="not exact"):
+            work(SeededRng(0), broken, bits)
 
 
 def test_public_polynomials_are_fixed_by_seed_and_label():
