@@ -35,7 +35,8 @@ def with_session(clients, client, server, *, seed=0, numbers=None, agreement=Non
     """Return a factory of roles that exchange keys and go on as `client` and `server`.
 
     `client(session, rng)` and `server(session, rng)` are coroutine functions; `agreement` and
-    `identities` are by party.
+    `identities` are by party. The randomness of a role can be given as its second argument, as a
+    `DurableRole` does.
     """
     clients = tuple(clients)
     numbers = numbers or {c: [] for c in clients}
@@ -46,8 +47,8 @@ def with_session(clients, client, server, *, seed=0, numbers=None, agreement=Non
     def make():
         rng = SeededRng(seed)
 
-        async def client_role(io):
-            own = rng.child(io.name)
+        async def client_role(io, own=None):
+            own = own or rng.child(io.name)
             agreed = Agreement(**{"version": 1, **agreement.get(io.name, {})})
             with io.step("setup"):
                 session = await key_exchange_client(
@@ -55,8 +56,8 @@ def with_session(clients, client, server, *, seed=0, numbers=None, agreement=Non
                 )
             return await client(session, own)
 
-        async def server_role(io):
-            own = rng.child(SERVER)
+        async def server_role(io, own=None):
+            own = own or rng.child(SERVER)
             agreed = Agreement(**{"version": 1, **agreement.get(SERVER, {})})
             with io.step("setup"):
                 session = await key_exchange_server(

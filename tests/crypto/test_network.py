@@ -5,11 +5,11 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import wait
-from dataclasses import dataclass
 
 import network_runs as runs
 import protocol_runs
 import pytest
+from durable_runs import Blob
 from hypothesis import given
 from hypothesis import strategies as st
 from network_runs import SERVER, Federation, Patient
@@ -35,26 +35,7 @@ from xclp_crypto.transport import network
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.network import Limits, _Inbox, _Outbox
 from xclp_crypto.transport.replay import DurableRole, Outgoing
-from xclp_crypto.wire import Message, encode
-
-
-@dataclass(frozen=True, repr=False)
-class Blob(Message):
-    """Any number of bytes, for tests of what carries them."""
-
-    TAG = 0xFF51
-    data: bytes
-
-    @staticmethod
-    def size(*, n):
-        return n
-
-    def write(self, out):
-        out.raw(self.data)
-
-    @classmethod
-    def read(cls, data, *, n):
-        return cls(data.raw(n))
+from xclp_crypto.wire import encode
 
 
 @pytest.fixture(scope="module")

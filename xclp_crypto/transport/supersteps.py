@@ -374,7 +374,10 @@ class Relay:
             client.again = now + self._retry * 2**client.tries
             client.tries += 1
             items = tuple(i for i in client.queue if i.number >= client.fed.get(i.sender, 0))
-            asks.append((name, Ask(items, dict(client.taken), self._gone_for(name))))
+            # With an older log, a client would give up whose messages it had, and gets again.
+            unsure = {i.sender for i in client.queue if i.number < client.fed.get(i.sender, 0)}
+            gone = tuple(n for n in self._gone_for(name) if n not in unsure)
+            asks.append((name, Ask(items, dict(client.taken), gone)))
         return asks
 
     def _wants(self, name: str, client: _Client) -> bool:
