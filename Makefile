@@ -54,7 +54,7 @@ audit: $(VENV)/.test-installed $(VENV)/.audit-installed
 coverage .coverage: $(VENV)/.dev-installed
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -p tests.mutation.contexts \
-	  --test-seconds .coverage.seconds.json tests/crypto
+	  --test-seconds .coverage-seconds.json tests/crypto
 	$(BIN)/coverage combine --quiet
 	$(BIN)/python -m tests.mutation.rates
 

@@ -299,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=60, help="of tests for one mutant")
     parser.add_argument("--only", default="", help="mutants whose line of output contains this")
     parser.add_argument("--coverage", type=Path, default=ROOT / ".coverage")
-    parser.add_argument("--test-seconds", type=Path, default=ROOT / ".coverage.seconds.json")
+    parser.add_argument("--test-seconds", type=Path, default=ROOT / ".coverage-seconds.json")
     chosen = parser.parse_args(arguments)
 
     from coverage import CoverageData  # of the extra dev, and the tests of this file do without
