@@ -170,12 +170,7 @@ class _Await:
 class DriverIO(RoleIO):
     """The `RoleIO` that a driver gives to a role: each await yields one `Operation`."""
 
-    def __init__(
-        self,
-        name: str,
-        view: list[tuple[str, Message]] | None = None,
-        report: Report | None = None,
-    ) -> None:
+    def __init__(self, name: str, view: list[tuple[str, Message]] | None, report: Report) -> None:
         super().__init__(name)
         self._view = view
         self._report = report
@@ -232,8 +227,7 @@ class DriverIO(RoleIO):
 
     def report(self, activity: str, done: int, total: int) -> None:
         """See `RoleIO.report`."""
-        if self._report is not None:
-            self._report(activity, done, total)
+        self._report(activity, done, total)
 
 
 def recorded(function: F) -> F:

@@ -149,8 +149,7 @@ def every_dropout(make: Factory, parties: Sequence[str] | None = None) -> Iterat
 def _flip(position: Callable[[int], int], mask: int = 0xFF) -> Tamper:
     def tamper(payload: bytes, earlier: Sequence[Delivery]) -> bytes:
         altered = bytearray(payload)
-        if altered:
-            altered[position(len(altered))] ^= mask
+        altered[position(len(altered))] ^= mask
         return bytes(altered)
 
     return tamper

@@ -4,6 +4,8 @@ import copy
 import math
 import pickle
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import gmpy2
 import numpy as np
@@ -30,6 +32,7 @@ from xclp_crypto.primitives.paillier import (
     decrypt,
     encrypt,
     generate,
+    keys,
     phe,
 )
 from xclp_crypto.rng import SeededRng
@@ -54,6 +57,18 @@ small = st.integers(-(2**200), 2**200)
 
 
 # Arithmetic
+
+
+def test_worker_processes_that_die_are_said(monkeypatch):
+    def dies(items):
+        raise BrokenProcessPool
+
+    def pool(workers, max_tasks_per_child):
+        return ThreadPoolExecutor(workers)
+
+    monkeypatch.setattr(arithmetic, "ProcessPoolExecutor", pool)
+    with pytest.raises(ParameterError, match="2 worker processes could not be started; guard the"):
+        arithmetic.spread(dies, range(32), 2)
 
 
 @settings(max_examples=60)
@@ -219,6 +234,23 @@ def test_keys_survive_the_way_over_bytes():
     assert decrypt(private, encrypt(public, [1, -2], rng())).tolist() == [1, -2]
 
 
+def test_factors_that_are_no_primes_are_refused():
+    prime, other = gmpy2.next_prime(mpz(3) << 254), gmpy2.next_prime(mpz(7) << 253)
+    composite = gmpy2.next_prime(mpz(15) << 124) * gmpy2.next_prime(mpz(7) << 125)
+    assert prime.bit_length() == other.bit_length() == composite.bit_length() == 256
+    for p, q in ((prime, composite), (composite, prime)):
+        with pytest.raises(ParameterError, match="p and q must be prime"):
+            PrivateKey(p, q, PublicKey(p * q, None, INSECURE_TEST_512))
+    assert PrivateKey(prime, other, PublicKey(prime * other, None, INSECURE_TEST_512))
+
+
+def test_a_generator_is_never_made_from_a_number_that_is_no_unit(monkeypatch):
+    draws = iter([[mpz(0)], [mpz(3)]])
+    monkeypatch.setattr(keys, "draw_below", lambda n, count, rng: next(draws))
+    key = generate(rng(4), INSECURE_TEST_128)
+    assert key.public.h == -9 % key.public.n
+
+
 def test_user_case_secret_and_public_keys_cannot_be_confused():
     assert not issubclass(PrivateKey, PublicKey)
     assert not issubclass(PublicKey, PrivateKey)
@@ -227,6 +259,9 @@ def test_user_case_secret_and_public_keys_cannot_be_confused():
         PublicKey.decode(KEY.export_secret(), INSECURE_TEST_512)
     with pytest.raises(DecodeError, match="not a secret Paillier key"):
         PrivateKey.decode(KEY.public.encode(), INSECURE_TEST_512)
+    assert KEY.public != "KEY"
+    ciphertexts = encrypt(KEY, [[1, 2]], rng())
+    assert repr(ciphertexts) == f"<Ciphertexts of shape (1, 2) under {KEY.public!r}>"
     for text in (repr(KEY), str(KEY), f"{KEY}"):
         assert text == "<PrivateKey>"
     assert str(P) not in repr(KEY.public)
@@ -363,6 +398,7 @@ def test_user_case_numpy_integers_booleans_and_arrays_of_any_shape_are_accepted(
         (1.0, "got float"),
         ("1", "got str"),
         ([[1], [1, 2]], "rectangular|got list"),
+        ([np.zeros((2, 3), int), np.zeros((2, 4), int)], "must form a rectangular array"),
         ([None], "got NoneType"),
         (np.array([1 + 0j]), "complex128"),
     ],
@@ -478,6 +514,9 @@ def test_shapes_that_do_not_fit_the_bytes_are_refused_before_anything_is_reserve
         Ciphertexts.decode(huge, KEY.public)
     with pytest.raises(DecodeError, match="255 dimensions"):
         Ciphertexts.decode(data[:12] + b"\xff" + bytes(2000), KEY.public)
+    empty = data[:12] + bytes([4]) + b"\xff" * 12 + bytes(4)
+    with pytest.raises(DecodeError, match=r"no array of shape \(4294967295, .*, 0\)"):
+        Ciphertexts.decode(empty, KEY.public)
 
 
 # python-paillier as the oracle

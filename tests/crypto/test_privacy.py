@@ -132,6 +132,14 @@ def test_wrong_contributions_are_refused(columns, codes, error):
         encode_label_sums(columns, codes, 3, FixedPoint())
 
 
+@pytest.mark.parametrize("modulus", [1 << 31, 1 << 63, 1000])
+def test_sums_are_modulo_2_to_the_32_or_64(modulus):
+    """Their arrays wrap around by themselves."""
+    codec = FixedPoint(4, 2, modulus)
+    with pytest.raises(ParameterError, match=f"must be 2.32 or 2.64, got {modulus}"):
+        encode_label_sums(np.ones((2, 2)), np.array([0, 1]), 3, codec)
+
+
 # Accounting.
 
 

@@ -328,7 +328,8 @@ def test_decryption_is_right_for_exactly_the_errors_of_less_than_half_a_step(par
 
 def test_switching_rounds_to_nearest():
     rng = SeededRng(9)
-    for parameters in RLWE_SETS:
+    two_limbs_are_left = dataclasses.replace(LARGE, limbs=4, limb_bits=24)
+    for parameters in (*RLWE_SETS, two_limbs_are_left):
         limbs = [
             rng.residues(1 << parameters.limb_bits, (500,)).astype(np.int64)
             for _ in range(parameters.limbs)

@@ -479,6 +479,24 @@ def test_a_server_that_counts_a_client_whose_shares_did_not_arrive_is_named():
     assert [type(e) for e in outcome.errors.values()] == [Excluded]  # it is told, and blames nobody
 
 
+def test_clients_that_have_no_shares_of_each_other_do_not_reach_the_threshold():
+    """All of them are ready, and no three have the shares of each other."""
+    cut = {("c0", "c1"), ("c2", "c3"), ("c1", "c2")}
+    lost = Faults(
+        on_message=lambda d: (
+            None
+            if d.message == "Sealed[SumShares]" and (d.sender, d.receiver) in cut
+            else d.payload
+        )
+    )
+    outcome = run(secure_sum(problem(4), graph=MaskGraph.complete(names(4), 3)), lost)
+    error = outcome.errors[SERVER]
+    assert isinstance(error, TooFewParties)
+    assert (error.step, error.needed) == ("sum", 3)
+    assert error.present < 3
+    assert sent(outcome, "SumUpload") == 0
+
+
 @pytest.mark.parametrize("chosen", [["c0"], ["c0", "c1"], []])
 def test_a_server_that_starts_with_too_few_clients_gets_no_upload(chosen):
     async def script(session, graph, lab):

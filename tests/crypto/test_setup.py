@@ -18,6 +18,7 @@ from xclp_crypto.errors import (
     ParameterError,
     ProtocolError,
     ReuseError,
+    Stalled,
     TooFewParties,
 )
 from xclp_crypto.params import MAX_ANNOUNCED, Agreement, residue_width
@@ -159,6 +160,8 @@ def test_agreement_tells_names_types_and_values_apart():
     for other in others:
         with pytest.raises(FaultyPeer, match="b has another value"):
             base.require_same(other.encode(), "b")
+    with pytest.raises(FaultyPeer, match="compares 24 bytes of parameters, and 16 are"):
+        base.require_same(base.encode() + bytes(8), "b")
 
 
 @pytest.mark.parametrize(
@@ -610,6 +613,47 @@ def test_a_client_whose_bitmap_is_lost_is_excluded_and_told_so():
     assert outcome.errors["b"].party == "b"
     assert outcome.results[SERVER] == ("a", "c")
     assert outcome.results["a"] == outcome.results["c"]
+
+
+def test_without_a_contribution_that_reached_everybody_the_server_goes_no_further():
+    """Each client lacks the share of the next one."""
+    after = dict(zip("abc", "bca", strict=True))
+    lost = on(
+        lambda d: d.message == "Sealed[SeedShare]" and after[d.sender] == d.receiver,
+        lambda d: None,
+    )
+    outcome = run(setup(), lost)
+    error = outcome.errors[SERVER]
+    assert isinstance(error, TooFewParties)
+    assert (error.step, error.present, error.needed) == ("run", 0, 1)
+    assert not set(outcome.results) & set(CLIENTS)
+
+
+def test_who_missed_a_deadline_is_not_waited_for_again():
+    """What it sends late is of an earlier step; a wait that needs it names it."""
+    caught = []
+
+    async def client(session, rng):
+        if session.io.name != "b":
+            await session.io.send(SERVER, Confirm(bytes(32)))
+        await session.io.send(SERVER, Confirm(bytes(32)))
+
+    async def server(session, rng):
+        with session.io.step("late"):
+            got = await session.io.gather(Confirm, CLIENTS, 1)
+            for at_least in (None, 3):
+                try:
+                    await session.io.gather(Confirm, CLIENTS, at_least)
+                except (Stalled, TooFewParties) as error:
+                    caught.append(error)
+            return sorted(got), sorted(await session.io.gather(Confirm, CLIENTS, 2))
+
+    lost = on(lambda d: (d.message, d.sender) == ("Sealed[Confirm]", "b"), lambda d: None)
+    outcome = run(with_session(CLIENTS, client, server), lost)
+    assert outcome.results[SERVER] == (["a", "c"], ["a", "c"])
+    stalled, too_few = caught
+    assert str(stalled) == str(Stalled(SERVER, "late", ("b",), "Confirm"))
+    assert (too_few.step, too_few.present, too_few.needed) == ("late", 2, 3)
 
 
 # Every fault

@@ -193,10 +193,8 @@ def _sparse_parameters(p: int, colluding: float, dropouts: float) -> tuple[int, 
             continue
         thresholds = np.arange(MIN_CLIENTS, degree + 2)
         reveal = p * stats.hypergeom.sf(thresholds - 1, p - 1, bad, degree)
-        safe = thresholds[reveal <= 2.0**-STATISTICAL_BITS]
-        if len(safe) == 0:
-            continue
-        t = int(safe[0])
+        # The last one is always safe: a client has fewer neighbours than it.
+        t = int(thresholds[reveal <= 2.0**-STATISTICAL_BITS][0])
         if p * stats.hypergeom.cdf(t - 1, p - 1, p - 1 - gone, degree) <= 2.0**-COMPLETION_BITS:
             return degree, t
     return None

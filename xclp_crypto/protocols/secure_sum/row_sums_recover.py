@@ -88,7 +88,7 @@ def strip_block(
     at_own: dict[str, Residues],
     lab: bytes,
     modulus: int,
-    progress: Report | None = None,
+    progress: Report,
 ) -> None:
     """Take the masks of the survivors off this client's block, in place.
 
@@ -109,8 +109,7 @@ def strip_block(
             ring.subtract_from(block, mask, modulus)
             if client in at_own:  # the peer added the negative of it
                 ring.add_into(block, at_own[client], modulus)
-        if progress is not None:
-            progress("own masks stripped", done, len(survivors))
+        progress("own masks stripped", done, len(survivors))
 
 
 async def row_sums_client(
