@@ -1,0 +1,245 @@
+"""Certificates and what is wrong with them; connections with them are in `test_network`."""
+
+import errno
+import os
+import shutil
+import socket
+import ssl
+import stat
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from xclp_crypto.errors import (
+    CertificateRefused,
+    ParameterError,
+    StorageError,
+    Unreachable,
+    VersionMismatch,
+)
+from xclp_crypto.primitives.identity import Identity, IdentityKey
+from xclp_crypto.transport import tls
+from xclp_crypto.transport.tls import (
+    common_name,
+    connection_error,
+    listen_error,
+    make_authority,
+    reason_of,
+    tls_context,
+)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tls") / "certificates"
+    make_authority(folder, ["a", "b"], ["localhost", "127.0.0.1"], days=30)
+    return folder
+
+
+@pytest.fixture
+def files(certificates, tmp_path):
+    """A client's files, which a test may damage."""
+    names = ("authority.pem", "a.pem", "a.key")
+    for name in names:
+        shutil.copy(certificates / name, tmp_path)
+    return [tmp_path / name for name in names]
+
+
+# Files
+
+
+def test_certificates_are_for_their_side_and_secrets_for_their_owner(certificates):
+    def certificate(name):
+        return x509.load_pem_x509_certificate((certificates / f"{name}.pem").read_bytes())
+
+    authority = certificate("authority")
+    for name, purpose in (("server", "serverAuth"), ("a", "clientAuth"), ("b", "clientAuth")):
+        found = certificate(name)
+        found.verify_directly_issued_by(authority)
+        usage = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+        assert [u._name for u in usage] == [purpose]
+        assert (found.not_valid_after_utc - found.not_valid_before_utc).days == 30
+        for secret in (f"{name}.key", f"{name}.identity"):
+            assert stat.S_IMODE((certificates / secret).stat().st_mode) == 0o600
+    hosts = certificate("server").extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert hosts.value.get_values_for_type(x509.DNSName) == ["localhost"]
+    assert list(map(str, hosts.value.get_values_for_type(x509.IPAddress))) == ["127.0.0.1"]
+    public = dict(
+        line.split(" = ") for line in (certificates / "identities.toml").read_text().splitlines()
+    )
+    assert list(public) == ['"server"', '"a"', '"b"']
+    key = IdentityKey(bytes.fromhex((certificates / "a.identity").read_text()))
+    assert Identity.from_text(public['"a"'].strip('"')) == key.public
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "a/b", "a\nb"])
+def test_names_that_are_none_of_a_file_are_refused(tmp_path, name):
+    with pytest.raises(ParameterError, match="cannot be the name in a certificate"):
+        make_authority(tmp_path / "new", ["a", name], ["localhost"])
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("clients", [["a", "a"], ["a", "server"], ["authority"]])
+def test_names_that_collide_are_refused(tmp_path, clients):
+    with pytest.raises(ParameterError, match="different names, and none is 'server'"):
+        make_authority(tmp_path / "new", clients, ["localhost"])
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(("hosts", "days"), [([], 1), (["localhost"], 0)])
+def test_certificates_for_no_host_or_no_day_are_refused(tmp_path, hosts, days):
+    with pytest.raises(ParameterError, match="at least one host and one day"):
+        make_authority(tmp_path / "new", ["a"], hosts, days=days)
+
+
+def test_nothing_is_overwritten(tmp_path):
+    kept = tmp_path / "b.key"
+    kept.write_text("precious")
+    with pytest.raises(ParameterError, match=r"b\.key is there already; choose another folder"):
+        make_authority(tmp_path, ["a", "b"], ["localhost"])
+    assert kept.read_text() == "precious"
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="cannot be written: Not a directory"):
+        make_authority(tmp_path / "file" / "certificates", ["a"], ["localhost"])
+
+
+# Contexts
+
+
+def test_both_sides_must_show_a_certificate_over_tls_1_3(files):
+    for server in (True, False):
+        context = tls_context(*files, server=server)
+        assert context.verify_mode == ssl.CERT_REQUIRED
+        assert context.minimum_version == ssl.TLSVersion.TLSv1_3
+        assert context.check_hostname == (not server)
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_file_that_is_missing_is_named(files, number):
+    files[number].unlink()
+    with pytest.raises(ParameterError, match=f"{files[number].name} cannot be read: No such file"):
+        tls_context(*files, server=False)
+
+
+def test_an_authority_that_is_no_certificate_is_refused(files):
+    shutil.copy(files[2], files[0])
+    with pytest.raises(ParameterError, match=r"authority\.pem holds no certificate in PEM"):
+        tls_context(*files, server=False)
+
+
+def test_the_key_of_another_is_refused(files, certificates):
+    shutil.copy(certificates / "b.key", files[2])
+    with pytest.raises(ParameterError, match=r"a\.key is not the key of .*a\.pem"):
+        tls_context(*files, server=False)
+
+
+@pytest.mark.parametrize("what", ["text", "encrypted"])
+def test_a_key_that_is_none_or_has_a_passphrase_is_refused_without_asking_for_it(files, what):
+    if what == "text":
+        files[2].write_text("-----BEGIN nothing")
+    else:
+        key = serialization.load_pem_private_key(files[2].read_bytes(), None)
+        encrypted = serialization.BestAvailableEncryption(b"passphrase")
+        pem = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encrypted
+        )
+        files[2].write_bytes(pem)
+    with pytest.raises(ParameterError, match="in PEM, the key without a passphrase"):
+        tls_context(*files, server=False)
+
+
+# What went wrong with a connection
+
+
+def test_the_name_of_a_peer():
+    subject = ((("countryName", "IS"),), (("commonName", "north"),))
+    assert common_name({"subject": subject}) == "north"
+    assert common_name({"subject": subject[:1]}) == ""
+    assert common_name({}) == ""
+
+
+def alert(reason):
+    error = ssl.SSLError(1, f"[SSL: {reason}] a line of OpenSSL (_ssl.c:2580)")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (
+            alert("TLSV13_ALERT_CERTIFICATE_REQUIRED"),
+            CertificateRefused,
+            "host:1 refuses this program's certificate: tlsv13 alert certificate required;",
+        ),
+        (alert("WRONG_VERSION_NUMBER"), VersionMismatch, "TLS 1.3: wrong version number"),
+        (alert(None), VersionMismatch, "host:1 does not speak TLS 1.3: "),
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            Unreachable,
+            "there is no address for 'host': Name or service not known",
+        ),
+        (TimeoutError(), Unreachable, "host:1 does not answer"),
+        (
+            OSError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED)),
+            Unreachable,
+            "host:1 cannot be reached: Connection refused",
+        ),
+        (EOFError("the other end"), Unreachable, "host:1 cannot be reached: the other end"),
+    ],
+)
+def test_each_failure_says_what_to_do(error, kind, words):
+    found = connection_error(error, "host:1")
+    assert type(found) is kind
+    assert words in str(found)
+
+
+def test_reasons_have_no_lines_of_openssl():
+    assert reason_of(alert("NO_SHARED_CIPHER")) == "no shared cipher"
+    assert reason_of(EOFError()) == "EOFError"
+    assert reason_of(OSError("gone")) == "gone"
+
+
+def test_an_address_that_is_not_of_this_machine_is_said():
+    error = OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    assert "on host:1: Cannot assign requested address" in str(listen_error(error, "host:1"))
+    error = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    assert "on host:1: it is in use; choose another" in str(listen_error(error, "host:1"))
+
+
+def test_a_handshake_that_fails_is_logged(certificates, tmp_path, caplog):
+    make_authority(tmp_path / "others", ["a"], ["localhost"])
+
+    def context(folder, name, server):
+        files = [folder / f for f in ("authority.pem", f"{name}.pem", f"{name}.key")]
+        return tls_context(*files, server=server)
+
+    def side(context, **how):
+        ends = ssl.MemoryBIO(), ssl.MemoryBIO()
+        return context.wrap_bio(*ends, **how), *ends
+
+    client, to_client, from_client = side(
+        context(certificates, "a", False), server_hostname="localhost"
+    )
+    server, to_server, from_server = side(
+        context(tmp_path / "others", "server", True), server_side=True
+    )
+    with pytest.raises(ssl.SSLWantReadError):
+        client.do_handshake()
+    to_server.write(from_client.read())
+    with pytest.raises(ssl.SSLWantReadError):
+        server.do_handshake()
+    assert not caplog.records
+    to_client.write(from_server.read())
+    with pytest.raises(ssl.SSLCertVerificationError) as caught:
+        client.do_handshake()
+    (record,) = caplog.records
+    assert record.name == tls.__name__
+    assert record.getMessage() == "TLS handshake failed"
+    assert record.reason == reason_of(caught.value)
+    assert "certificate" in record.reason
