@@ -1,3 +1,4 @@
+import asyncio
 import socket
 import ssl
 import struct
@@ -5,6 +6,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import wait
+from contextlib import suppress
 
 import network_runs as runs
 import protocol_runs
@@ -71,6 +73,12 @@ class Nothing:
 @given(st.data())
 def test_every_message_arrives_once_and_in_order_whatever_breaks(data):
     """Pieces that are lost with the connection, doubled or late do no harm."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(network, "PIECE_BYTES", 4)
+        arrives_once_and_in_order(data)
+
+
+def arrives_once_and_in_order(data):
     payloads = data.draw(st.lists(st.binary(max_size=9), max_size=5))
     window = data.draw(st.integers(1, 20))
     outbox, inbox = _Outbox("b", window, Nothing()), _Inbox(0)
@@ -103,6 +111,19 @@ def test_every_message_arrives_once_and_in_order_whatever_breaks(data):
             break
     assert got == payloads
     assert outbox.bytes == 0
+
+
+def test_a_piece_after_a_gap_is_left_out():
+    inbox = _Inbox(2)
+    piece = memoryview(b"four")
+    inbox.add(2, 1, 12, 0, piece)
+    for number, size, offset in ((2, 12, 8), (3, 4, 0), (1, 4, 0), (2, 12, 10), (2, 16, 4)):
+        inbox.add(number, 1, size, offset, piece)
+        assert not inbox.complete
+    inbox.add(2, 1, 12, 4, piece)
+    inbox.add(2, 7, 12, 8, piece)
+    assert list(inbox.complete) == [(bytearray(b"fourfourfour"), 7)]
+    assert inbox.received == 3
 
 
 def test_what_a_receiver_has_that_was_never_sent_is_noticed():
@@ -585,6 +606,89 @@ def test_a_client_refuses_what_does_not_speak_its_protocol(tls, answer, words):
         thread.join()
 
 
+def welcomed(context, *frames):
+    """Join a server that greets, sends these frames, and reads what comes; return the error."""
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def serve():
+            plain, _ = listener.accept()
+            with context(SERVER).wrap_socket(plain, server_side=True) as sock:
+                sock.sendall(frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)))
+                sock.recv(1000)
+                sock.sendall(frame(network.WELCOME, bytes(16)) + b"".join(frames))
+                with suppress(OSError):
+                    while sock.recv(1000):
+                        pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        federation = Federation({"a": waits_for_the_server, "b": None}, context)
+        error = federation.join("a", port=listener.getsockname()[1]).exception()
+        thread.join()
+        federation.pool.shutdown()
+    return error
+
+
+DATA_TO_B = struct.pack(">HHQIQQ", 2, 1, 0, 1, 1, 0) + b"x"
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (frame(network.DATA, DATA_TO_B), "the server hands on what is for b"),
+        (frame(network.ACK, struct.pack(">HHQ", 1, 0, 1)), "what this party never sends"),
+        (frame(network.HELLO, hello()), "the server sends no frames of kind 2"),
+        (frame(network.BYE, b"\1"), "the server sends no frames of kind 10"),
+        (frame(network.ACK, struct.pack(">HHQ", 0, 3, 1)), "a frame names no parties"),
+        (frame(network.ACK, struct.pack(">HHQ", 3, 0, 1)), "a frame names no parties"),
+        (frame(network.RESUME, struct.pack(">HHQ", 0, 0, 1)), "a frame names no parties"),
+        (frame(network.GONE, b"\0"), "a frame of kind 9 has 1 bytes"),
+    ],
+)
+def test_frames_that_make_no_sense_to_a_client_end_its_session(tls, sent, words):
+    error = welcomed(tls, sent)
+    assert type(error) is VersionMismatch
+    assert words in str(error)
+
+
+def test_a_server_that_refuses_a_client_in_the_session_is_believed(tls):
+    error = welcomed(tls, frame(network.REFUSED, network._told(DataError("not any more"))))
+    assert type(error) is DataError
+    assert str(error) == "the server refuses: not any more"
+
+
+def test_who_is_given_up_and_nobody_here_is_not_missed(tls):
+    """A client goes on, until it hears of somebody for whom it waits."""
+    gone = [frame(network.GONE, struct.pack(">H", index)) for index in (7, 1, 2)]
+    error = welcomed(tls, *gone)
+    assert isinstance(error, Stalled)
+    assert "no Blob from server" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (frame(network.END, b"\0"), VersionMismatch, "does not greet as this protocol says"),
+        (b"", Unreachable, "localhost:.* cannot be reached"),
+    ],
+)
+def test_a_server_that_does_not_welcome(tls, answer, kind, words):
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def serve():
+            plain, _ = listener.accept()
+            with tls(SERVER).wrap_socket(plain, server_side=True) as sock:
+                sock.sendall(frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)))
+                sock.recv(1000)
+                sock.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(kind, match=words):
+            check(None, tls("a"), port=listener.getsockname()[1])
+        thread.join()
+
+
 def test_a_server_without_tls_is_said(tls):
     with socket.create_server(("localhost", 0)) as listener:
 
@@ -617,6 +721,235 @@ def test_a_client_cannot_speak_in_anothers_name(tls, clock):
     assert federation.join("b").result() == "sent"
     clock.jump()
     assert federation.results() == {SERVER: ["b"], "b": "sent"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)), b"sends no frames of kind 1"),
+        (frame(network.END, b"\0"), b"a client sends no frames of kind 11"),
+        (frame(network.DATA, struct.pack(">HHQIQQ", 0, 3, 0, 1, 1, 0)), b"names no parties"),
+        (frame(network.ACK, struct.pack(">HHQ", 2, 1, 1)), b"in the name of another client"),
+        (frame(network.BEAT, b"\0"), b"a frame of kind 8 has 1 bytes"),
+    ],
+)
+def test_frames_that_make_no_sense_to_the_server_end_the_connection(serving, tls, sent, words):
+    speak(serving.port, tls("a"), frame(network.HELLO, hello()) + sent, words)
+    check(serving, tls("a"))
+
+
+# Connections without sockets
+
+
+class Wire:
+    """One end of a connection, in place of asyncio's writer; `sent` are the frames."""
+
+    def __init__(self, name):
+        self.subject = {"subject": ((("commonName", name),),)}
+        self.reader = asyncio.StreamReader()
+        self.transport = self
+        self.data = bytearray()
+        self.closed = self.aborted = False
+
+    @property
+    def sent(self):
+        frames, at = [], 0
+        while at < len(self.data):
+            length, kind = struct.unpack_from(">IB", self.data, at)
+            frames.append((kind, bytes(self.data[at + 5 : at + 5 + length])))
+            at += 5 + length
+        return frames
+
+    def kinds(self):
+        return [kind for kind, _ in self.sent if kind != network.BEAT]
+
+    def get_extra_info(self, what):
+        return self.subject
+
+    def is_closing(self):
+        return self.closed
+
+    def write(self, data):
+        self.data += data
+
+    async def drain(self):
+        await asyncio.sleep(0)
+
+    def close(self):
+        self.closed = True
+        self.reader.feed_eof()
+
+    async def wait_closed(self):
+        pass
+
+    def abort(self):
+        self.aborted = True
+
+
+def on_server(role, talk):
+    """Run `talk(server)` beside a server's role, without a listener; return what it returns."""
+
+    async def main():
+        durable = DurableRole(SERVER, role, NoLog(), peers=("a", "b"))
+        durable.run()
+        server = network._Server(durable, ("a", "b"), runs.AGREEMENT, runs.LIMITS)
+        try:
+            return await talk(server)
+        finally:
+            for handler in server.handlers:
+                handler.cancel()
+            if server.handlers:
+                await asyncio.wait(server.handlers)
+            server.close()
+            durable.close()
+
+    return asyncio.run(main())
+
+
+async def connected(server, name, instance):
+    wire = Wire(name)
+    asyncio.create_task(server.accept(wire.reader, wire))  # noqa: RUF006 (the server keeps it)
+    greeting = struct.pack(">8sHB16s", network.MAGIC, 1, 0, instance)
+    wire.reader.feed_data(frame(network.HELLO, greeting + runs.AGREEMENT.encode()))
+    await until(lambda: network.RESUME in wire.kinds() or wire.aborted)
+    return wire
+
+
+async def until(true):
+    while not true():
+        await asyncio.sleep(0.001)
+
+
+def blob(letter, number=0):
+    payload = encode(Blob(letter))
+    head = struct.pack(">HHQIQQ", 0, 2, number, 1, len(payload), 0)
+    return frame(network.DATA, head + payload)
+
+
+def test_a_client_that_starts_anew_before_the_role_took_anything_begins_again():
+    """It comes back before the server noticed that it had gone; the old connection ends."""
+
+    async def role(io, rng):
+        await io.recv(Blob, "b", n=1)
+        return (await io.recv(Blob, "a", n=1)).data
+
+    async def talk(server):
+        first = await connected(server, "a", b"first start of a")
+        first.reader.feed_data(blob(b"1"))
+        await until(lambda: server.inboxes["a"].received == 1)
+        second = await connected(server, "a", b"2nd start of a .")
+        assert server.inboxes["a"].received == 0
+        await until(lambda: first.aborted)
+        assert not second.closed
+        assert server.clients["a"].instance == b"2nd start of a ."
+        second.reader.feed_data(blob(b"2"))
+        await until(lambda: server.inboxes["a"].received == 1)
+        server.role.feed("b", encode(Blob(b"x")))
+        await server.drive()
+        assert second.sent[-1] == (network.ACK, struct.pack(">HHQ", 0, 2, 1))
+        third = await connected(server, "a", b"3rd start of a .")
+        assert network.REFUSED in third.kinds()
+        assert b"already taken part" in third.data
+        assert not second.closed
+        return server.role.result()
+
+    assert on_server(role, talk) == b"2"
+
+
+def test_what_comes_for_a_role_that_has_ended_is_acknowledged():
+    """Or its sender would wait for it until it gives up."""
+
+    async def role(io, rng):
+        await io.recv(Blob, "a", n=1)
+
+    async def talk(server):
+        wire = await connected(server, "a", b"a start of a ...")
+        wire.reader.feed_data(blob(b"1") + blob(b"2", 1))
+        await until(lambda: server.inboxes["a"].received == 2)
+        await server.drive()
+        assert server.role.ended
+        for _ in range(2):  # once
+            await server.acknowledge_rest()
+        return [struct.unpack(">HHQ", body)[2] for kind, body in wire.sent if kind == network.ACK]
+
+    assert on_server(role, talk) == [1, 2]
+
+
+def test_a_program_that_is_stopped_says_so_of_its_connections(caplog):
+    async def talk(server):
+        wire = await connected(server, "a", b"a start of a ...")
+        (handler,) = server.handlers
+        handler.cancel()
+        await handler
+        assert wire.aborted
+        assert server.clients["a"].connection is None
+
+    with caplog.at_level("INFO"):
+        on_server(waits_for_b, talk)
+    (record,) = [r for r in caplog.records if r.getMessage() == "disconnected"]
+    assert (record.client, record.reason) == ("a", "stopped")
+
+
+async def waits_for_b(io, rng):
+    await io.recv(Blob, "b", n=1)
+
+
+def test_a_connection_that_breaks_while_a_message_is_acknowledged_is_closed():
+    """The message is acknowledged on the next one, as having been taken."""
+
+    async def main():
+        role = DurableRole("a", waits_for_the_server, NoLog(), peers=("b", SERVER))
+        role.run()
+        party = network._ClientParty(role, ("a", "b"), SERVER, runs.AGREEMENT, runs.LIMITS)
+        wire = Wire(SERVER)
+        wire.closed = True
+        party.connection = network._Connection(wire.reader, wire, 1.0, party.clock)
+        await party.acknowledge(SERVER, 1)
+        party.close()
+        role.close()
+        return wire
+
+    wire = asyncio.run(main())
+    assert wire.data == b""
+    assert wire.reader.at_eof()
+
+
+@pytest.mark.parametrize(
+    ("left", "waits"),
+    [
+        ([10], 0),
+        ([11, 10], 1),
+        ([20, 15, 12, 4], 3),
+        ([20, 20, 20, 15, 9], 4),
+        ([20] * 30, 21),
+    ],
+)
+def test_a_role_that_sends_much_is_held_while_it_moves_and_never_for_ever(monkeypatch, left, waits):
+    """`left` are the bytes that wait, at the beginning and after each pause."""
+    monkeypatch.setattr(network, "HIGH_WATER", 10)
+    paused = 0
+
+    async def main():
+        role = DurableRole("a", waits_for_the_server, NoLog(), peers=("b", SERVER))
+        role.run()
+        party = network._ClientParty(role, ("a", "b"), SERVER, runs.AGREEMENT, runs.LIMITS)
+        party.outboxes["b"].bytes = 1000  # not connected, so that nobody holds it
+        box = party.outboxes[SERVER]
+        box.open, box.bytes = True, left[0]
+
+        async def sleep(seconds):
+            nonlocal paused
+            paused += 1
+            box.bytes = left[paused]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(network.asyncio, "sleep", sleep)
+            await party._let_leave()
+        party.close()
+        role.close()
+
+    asyncio.run(main())
+    assert paused == waits
 
 
 def test_errors_keep_their_type_on_the_way():

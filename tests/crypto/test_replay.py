@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto import wire
 from xclp_crypto.errors import (
+    DecodeError,
     FaultyPeer,
     LogError,
     LogInUseError,
@@ -264,6 +265,97 @@ def test_a_log_of_another_party_or_binding_is_refused():
         durable("c", sending(1.0), ["b"], data)
     with pytest.raises(LogError, match="other parameters or other data"):
         DurableRole("a", sending(1.0), Log.from_bytes(data, KEY), peers=["b"], binding=b"other")
+
+
+def test_a_log_that_comes_to_another_record_than_the_role_is_refused():
+    """It sends where the log has that a message arrived."""
+
+    async def sends(io, rng):
+        await io.send("b", Sensitivity(1.0))
+
+    async def receives(io, rng):
+        await io.recv(Labelled, "b")
+
+    party = durable("a", receives, ["b"])
+    party.run()
+    party.feed("b", wire.encode(Labelled()))
+    words = "a comes to a message that it sends where the log has a message that arrives"
+    with pytest.raises(ReplayError, match=words):
+        durable("a", sends, ["b"], party._log.to_bytes())
+
+
+@pytest.mark.parametrize("fed", [struct.pack(">HI", 1, 1) + b"z", b"\0\0\0"])
+def test_a_log_with_a_message_of_nobody_is_refused(fed):
+    async def receives(io, rng):
+        await io.recv(Labelled, "b")
+
+    party = durable("a", receives, ["b"])
+    party.run()
+    party._log.append(3, fed)
+    with pytest.raises(LogError, match="the log has a message of nobody in this session"):
+        durable("a", receives, ["b"], party._log.to_bytes())
+
+
+def test_a_role_that_has_ended_takes_nothing_and_keeps_nothing():
+    async def ends(io, rng):
+        return "early"
+
+    party = durable("a", ends, ["b"])
+    party.run()
+    data = party._log.to_bytes()
+    party.feed("b", b"late")
+    party.advance()
+    assert party.result() == "early"
+    assert party.fed == {"b": 0}
+    assert party._log.to_bytes() == data
+
+
+def test_the_last_note_is_kept_wherever_it_is_in_the_log():
+    party = durable("a", sending(1.0), ["b"])
+    assert party.note == b""
+    party.keep(b"before")
+    party.run()
+    party.keep(b"between")
+    party.keep(b"after")
+    again = durable("a", sending(1.0), ["b"], party._log.to_bytes())
+    assert party.note == again.note == b"after"
+    again.run()
+    assert [out.before for out in again.outgoing()] == [True]
+
+
+def _item(kind, data):
+    return kind + len(data).to_bytes(8, "big") + data
+
+
+def _archive():
+    buffer = io.BytesIO()
+    np.savez(buffer, np.arange(3))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (b"\1", "a recorded result does not"),
+        (b"\1" + _item(b"c", b"xyz"), "a recorded result does not"),
+        (b"\0" + _item(b"b", b"xyz")[:-1], "a recorded result does not"),
+        (b"\1" + _item(b"a", b"no array"), "a recorded array does not"),
+        (b"\1" + _item(b"a", b""), "a recorded array does not"),
+        (b"\1" + _item(b"a", _archive()), "a recorded array does not"),
+    ],
+)
+def test_recorded_results_that_do_not_decode_are_refused(result, words):
+    """As another program with the key of the log would write them."""
+
+    async def role(io, rng):
+        return await io.compute(recorded(lambda: b"bytes"))
+
+    party = durable("a", role, ["b"])
+    party._log.append(5, result)
+    data = party._log.to_bytes()
+    party.close()
+    with pytest.raises(DecodeError, match=words):
+        durable("a", role, ["b"], data)
 
 
 def test_recorded_results_are_taken_from_the_log_and_others_are_computed_again():
@@ -519,6 +611,46 @@ def test_appending_before_reading_is_refused():
     log = Log.from_bytes(b"", KEY)
     with pytest.raises(LogError, match="not read"):
         log.append(1, b"")
+
+
+def test_a_piece_under_the_right_key_that_is_too_short_is_refused():
+    log = Log.from_bytes(b"", KEY)
+    assert list(log.replay()) == []
+    log._append_piece(b"k")
+    with pytest.raises(LogError, match="another key was given, or it is damaged"):
+        list(Log.from_bytes(log.to_bytes(), KEY).replay())
+
+
+def _no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_log_that_cannot_be_synced_is_said_and_nothing_leaves(tmp_path, monkeypatch):
+    party = DurableRole("a", sending(1.0), Log.open(tmp_path / "a.log", KEY), peers=["b"])
+    party.run()
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", _no_space)
+        for _ in range(2):  # it is not forgotten
+            with pytest.raises(StorageError, match=r"a\.log cannot be written: No space left"):
+                party.outgoing()
+    assert [out.number for out in party.outgoing()] == [0]
+    party.close()
+
+
+def test_a_new_log_whose_folder_cannot_be_synced_is_free_again(tmp_path, monkeypatch):
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", _no_space)
+        with pytest.raises(StorageError, match="cannot be written: No space left"):
+            Log.open(tmp_path / "a.log", KEY)
+    Log.open(tmp_path / "a.log", KEY).close()
+
+
+def test_a_log_that_cannot_be_cut_is_said():
+    class Fixed(io.BytesIO):
+        truncate = _no_space
+
+    with pytest.raises(StorageError, match="a torn log cannot be written: No space left"):
+        list(Log(Fixed(), KEY, name="a torn log").replay())
 
 
 class Full(io.BytesIO):
