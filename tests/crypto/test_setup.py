@@ -447,6 +447,12 @@ RELAY_FAULTS = {
         link[0],
         link[0].payload[:2] + Confirm.TAG.to_bytes(2, "big") + link[0].payload[4:],
     ),
+    "outer type changed": lambda link, _: (
+        link[0],
+        Confirm.TAG.to_bytes(2, "big") + link[0].payload[2:],
+    ),
+    "cut": lambda link, _: (link[0], link[0].payload[:-1]),
+    "emptied": lambda link, _: (link[0], b""),
     "from another sender": redirected,
     "reflected": reflected,
 }

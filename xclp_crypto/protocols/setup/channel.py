@@ -8,7 +8,8 @@ what another client sends to the server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
@@ -106,7 +107,9 @@ class SealedIO(RoleIO):
         """See `RoleIO.recv`."""
         self._box(frm)
         self._in_time(kind, (frm,), None)
-        return self._open(kind, frm, await self._io.recv(Sealed, frm, body=kind.size(**dims)), dims)
+        with self._relayed():
+            sealed = await self._io.recv(Sealed, frm, body=kind.size(**dims))
+        return self._open(kind, frm, sealed, dims)
 
     async def gather(
         self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim
@@ -114,7 +117,8 @@ class SealedIO(RoleIO):
         """See `RoleIO.gather`."""
         asked = self._in_time(kind, parties, at_least)
         bodies = {party: kind.size(**dims_for(party, dims)) for party in asked}
-        got = await self._io.gather(Sealed, asked, at_least, body=bodies)
+        with self._relayed():
+            got = await self._io.gather(Sealed, asked, at_least, body=bodies)
         self._late.update(party for party in asked if party not in got)
         return {frm: self._open(kind, frm, got.pop(frm), dims_for(frm, dims)) for frm in tuple(got)}
 
@@ -130,11 +134,18 @@ class SealedIO(RoleIO):
         asked = self._in_time(kind, parties, at_least)
         bodies = {party: kind.size(**dims_for(party, dims)) for party in asked}
 
+        blamed: list[FaultyPeer] = []
+
         def opened(frm: str, sealed: Sealed) -> None:
-            each(frm, self._open(kind, frm, sealed, dims_for(frm, dims)))
+            try:
+                each(frm, self._open(kind, frm, sealed, dims_for(frm, dims)))
+            except FaultyPeer as error:
+                blamed.append(error)
+                raise
 
         opened.__name__ = name_of(each)
-        got = await self._io.gather_each(Sealed, asked, opened, at_least, body=bodies)
+        with self._relayed(blamed):
+            got = await self._io.gather_each(Sealed, asked, opened, at_least, body=bodies)
         self._late.update(party for party in asked if party not in got)
         return got
 
@@ -169,6 +180,20 @@ class SealedIO(RoleIO):
             secret = self._secrets[peer]
             self._boxes[peer] = channel_pair(secret, self.name, peer, self._session_id)
         return self._boxes[peer]
+
+    @contextlib.contextmanager
+    def _relayed(self, opened: Sequence[FaultyPeer] = ()) -> Iterator[None]:
+        """Blame the relay too for what is wrong outside of the seal, between two clients.
+
+        Args:
+            opened: the errors about what was sealed, which stay as they are.
+        """
+        try:
+            yield
+        except FaultyPeer as error:
+            if error in opened or SERVER in (self.name, *error.parties):
+                raise
+            raise FaultyPeerOrServer(error.parties, error.reason) from None
 
     def _open(self, kind: type[M], frm: str, sealed: Sealed, dims: Mapping[str, Any]) -> M:
         blame = FaultyPeer if SERVER in (frm, self.name) else FaultyPeerOrServer
