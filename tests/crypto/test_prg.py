@@ -13,7 +13,7 @@ from Crypto.Cipher import AES
 from Crypto.Hash import SHA256
 from Crypto.Protocol.KDF import HKDF
 from Crypto.Util import Counter
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -94,6 +94,7 @@ def test_rfc_5869_hkdf_sha256(case):
 
 
 @given(st.binary(min_size=16, max_size=100), st.binary(max_size=100), st.integers(1, 8160))
+@example(bytes(16), b"", 8160)
 @settings(max_examples=50)
 def test_derive_key_is_the_hkdf_that_the_rfc_vectors_checked(secret, info, length):
     assert derive_key(secret, info, length) == ref_hkdf(secret, info, length)
