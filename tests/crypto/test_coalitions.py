@@ -5,18 +5,25 @@ clients are compared that differ, but have the same distances to all others, so 
 the inputs of the coalition are the same. For the back ends that promise privacy under any collusion
 all that the coalition receives from honest clients must be uniform and have one distribution for
 both inputs: then a simulator that has the distances and the coalition's inputs alone, and takes any
-bits of the honest clients that fit them, gives the same view. For the others the coalition reads
-every bit, and the tests show how.
+bits of the honest clients that fit them, gives the same view. The clients of a coalition without
+the server have no output, so what these receive must not depend on the distances either. What they
+can open with their keys is looked at opened. For the other back ends the coalition reads every bit,
+and the tests show how.
 """
 
+from functools import cache
+
+import gmpy2
 import numpy as np
 import pytest
 from gmpy2 import mpz
 from protocol_runs import hamming
+from rlwe_noise import flood_quantiles, noise_of
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.params import INSECURE_TEST_128
 from xclp_crypto.primitives import rlwe
+from xclp_crypto.primitives.paillier import PrivateKey, PublicKey
 from xclp_crypto.protocols.hamming import distances_between
 from xclp_crypto.protocols.hamming import paillier as paillier_module
 from xclp_crypto.protocols.hamming.interface import DistanceShares, column_ranges
@@ -31,9 +38,9 @@ from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.plain import PlainBits
 from xclp_crypto.protocols.hamming.rlwe import Rlwe, RlweAnswers, RlweCiphertexts, RlweMasks
 from xclp_crypto.protocols.hamming.shade import Shade
-from xclp_crypto.protocols.hamming.shade_ext import ShadeExt
+from xclp_crypto.protocols.hamming.shade_ext import ShadeExt, take_block
 from xclp_crypto.protocols.ot import ideal_ot
-from xclp_crypto.protocols.ot.bits import HashPoints
+from xclp_crypto.protocols.ot.bits import HashPoints, lane_groups
 from xclp_crypto.protocols.ot.extension import OtColumns, OtCorrections
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
@@ -49,7 +56,7 @@ HONEST = {
 }
 COLLUDING = {
     "a": [[0, 1, 0, 1, 0], [1, 0, 1, 1, 0]],
-    "b": [[0, 1, 1, 0, 0], [1, 0, 0, 1, 1]],
+    "b": [[0, 1, 0, 0, 0], [1, 0, 1, 0, 0]],
     "c": [[1, 0, 1, 0, 0], [0, 1, 0, 0, 1]],
 }
 FLIP = np.array([1, 1, 0, 0, 0])
@@ -68,18 +75,37 @@ def inputs(coalition):
     return first, second
 
 
+def at_other_distances(coalition):
+    """Return the first input with zeros for the bits of the honest clients."""
+    return {c: x if c in coalition else 0 * x for c, x in inputs(coalition)[0].items()}
+
+
+def all_distances(bits):
+    stacked = np.concatenate(list(bits.values())).astype(np.uint8)
+    return distances_between(stacked, stacked)
+
+
 @COALITIONS
-def test_the_two_inputs_have_the_same_output_and_the_same_rows_of_the_coalition(coalition):
+def test_two_inputs_have_the_same_output_and_all_the_same_rows_of_the_coalition(coalition):
     first, second = inputs(coalition)
-    one, other = (np.concatenate(list(x.values())).astype(np.uint8) for x in (first, second))
-    assert np.array_equal(distances_between(one, one), distances_between(other, other))
+    assert np.array_equal(all_distances(first), all_distances(second))
+    third = at_other_distances(coalition)
     for client in CLIENTS:
+        for mine in coalition:
+            pairs = [{c: x[c] for c in (client, mine)} for x in (first, third)]
+            same_distances = np.array_equal(*map(all_distances, pairs))
+            assert same_distances == (client in coalition)
         same_weights = np.array_equal(first[client].sum(axis=1), second[client].sum(axis=1))
         assert np.array_equal(first[client], second[client]) == (client in coalition)
         assert same_weights == (client in coalition)
 
 
-class Watching(Shade):
+# What clients of a coalition can open. Each back end keeps what its clients hold, and says in
+# digits what client `mine`, which sent `sent`, can make of the messages `got` from another client.
+# Where it could test a guess of that one's rows, the right guess is tested.
+
+
+class WatchingShade(Shade):
     """`shade` over ideal transfers, in which each client's chosen messages are kept.
 
     The view of the ideal twin has both messages of a transfer; of the real one only the chosen.
@@ -95,13 +121,139 @@ class Watching(Shade):
             self.chosen[io.name, sender] = messages.view("<u2").reshape(-1)
         return got
 
+    def opened(self, mine, client, got, sent, rows):
+        if (mine, client) in self.chosen:
+            values = self.chosen[mine, client]
+            yield "transfers", values
+            yield "transfers in pairs", paired(values[:-1], values[1:])
+
+
+class WatchingShadeExt(ShadeExt):
+    """`shade-ext` over ideal base transfers, in which each client's pads are kept."""
+
+    def __init__(self):
+        self.taken = {}
+        super().__init__(ideal_ot)
+
+    async def client(self, session, *others):
+        compute, taken = session.io.compute, self.taken.setdefault(session.io.name, [])
+
+        async def watched(function, *args):
+            if function is take_block:
+                taken.append(args)
+            return await compute(function, *args)
+
+        session.io.compute = watched
+        await super().client(session, *others)
+
+    def opened(self, mine, client, got, sent, rows):
+        for message in got:
+            if isinstance(message, OtColumns):
+                yield "OtColumns", message.columns & 7
+            if isinstance(message, OtCorrections):
+                (args,) = (t for t in self.taken[mine] if np.array_equal(t[1], message.residues))
+                pads, corrections, choices, lanes = args
+                chosen = choices.reshape(-1, 1)
+                for first, stop, part in lane_groups(corrections, choices.size, lanes):
+                    values = (pads.lanes(first, stop)[:, :, : part.shape[2]] + part * chosen) & 7
+                    yield "OtCorrections", part & 7
+                    yield "transfers", values
+                    yield "transfers and corrections in pairs", paired(values, part & 7)
+                    yield "transfers in pairs", paired(values[:, :, :-1], values[:, :, 1:])
+
+
+class WatchingRlwe(Rlwe):
+    """`rlwe` in which each owner's secrets are kept, and the public polynomials."""
+
+    def __init__(self):
+        self.secrets = {}
+
+    async def _evaluate(self, session, ring, *others):
+        self.ring = ring
+        return await super()._evaluate(session, ring, *others)
+
+    async def _decrypt(self, session, parameters, n_bits, secrets, *others):
+        self.secrets[session.io.name] = np.concatenate(secrets)
+        return await super()._decrypt(session, parameters, n_bits, secrets, *others)
+
+    def opened(self, mine, client, got, sent, rows):
+        p = rlwe.parameters_for(rows.shape[1])
+        modulus = 1 << p.switched_bits
+        for message in got:
+            if isinstance(message, RlweCiphertexts):
+                for limb in message.limbs:
+                    yield "RlweCiphertexts", limb >> (p.limb_bits - 3)
+            if isinstance(message, RlweMasks):
+                c1 = message.values
+                yield "RlweMasks", c1 >> (p.switched_bits - 3)
+                u = rlwe.chunked((1 - 2 * rows).astype(np.int8), p)[:, :, ::-1]
+                known = rlwe.switched(self.ring.products(u)[0], p).reshape(len(rows), -1)
+                unknown = (c1 - known.astype(int)) % modulus
+                yield "c1 without u·a", unknown >> (p.switched_bits - 3)
+                differences = (unknown[1:] - unknown[:-1]) % modulus
+                yield "c1 between rows", differences >> (p.switched_bits - 3)
+            if isinstance(message, RlweAnswers):
+                secrets, c2 = self.secrets[mine], message.values
+                plain = rlwe.decrypt(secrets, c1, c2, p).astype(int)
+                noise = noise_of(secrets, c1, c2, p).reshape(-1)
+                digits = (8 * flood_quantiles(noise, p)).astype(int)
+                yield "RlweAnswers", c2 >> (p.switched_bits - 3)
+                yield "plaintexts", plain >> (p.plain_bits - 3)
+                yield "plaintexts, low bits", plain & 7
+                yield "noise", digits
+                yield "noise in pairs", paired(digits[:-1], digits[1:])
+
+
+class WatchingPaillier:
+    """What both forms of Paillier have in common: each owner's key is kept."""
+
+    def __init__(self):
+        self.keys = {}
+        super().__init__(INSECURE_TEST_128)
+
+    async def _send_rows(self, io, key, *others):
+        self.keys[io.name] = key
+        await super()._send_rows(io, key, *others)
+
+    def opened(self, mine, client, got, sent, rows):
+        groups = [m.values for m in sent if isinstance(m, PaillierRows)]
+        for message in got:
+            if isinstance(message, PaillierRows):
+                yield "PaillierRows", ciphertext_digits(message.values, message.n)
+                yield "ratios of PaillierRows", ratios(message.values, message.n)
+            if isinstance(message, PaillierAnswers):
+                key, square = self.keys[mine], message.n**2
+                yield "PaillierAnswers", ciphertext_digits(message.values, message.n)
+                plain = key.decrypt_residues(message.values)
+                yield "plaintexts", eighths(plain, message.n)
+                # Of the right rows the product of own ciphertexts is known, and can be divided off.
+                known = self.evaluate(rows.astype(bool), groups.pop(0), square)
+                quotients = [
+                    c * gmpy2.invert(k, square) % square
+                    for c, k in zip(message.values, known, strict=True)
+                ]
+                masks = key.decrypt_residues(quotients)
+                fresh = [
+                    q * (1 - r * message.n) % square for q, r in zip(quotients, masks, strict=True)
+                ]
+                yield "randomisers", ciphertext_digits(fresh, message.n)
+                yield "ratios of randomisers", ratios(fresh, message.n)
+
+
+class WatchingLiteral(WatchingPaillier, Paillier):
+    pass
+
+
+class WatchingPacked(WatchingPaillier, PaillierPacked):
+    pass
+
 
 BACKENDS = {
-    "rlwe": Rlwe,
-    "shade": Watching,
-    "shade-ext": lambda: ShadeExt(ideal_ot),
-    "paillier": lambda: Paillier(INSECURE_TEST_128),
-    "paillier-packed": lambda: PaillierPacked(INSECURE_TEST_128),
+    "rlwe": WatchingRlwe,
+    "shade": WatchingShade,
+    "shade-ext": WatchingShadeExt,
+    "paillier": WatchingLiteral,
+    "paillier-packed": WatchingPacked,
 }
 """By name, those that promise privacy whoever colludes; with short keys and ideal transfers."""
 EVERY = pytest.mark.parametrize("name", BACKENDS)
@@ -112,23 +264,15 @@ def eighths(numbers, modulus):
     return np.array([int(8 * x // modulus) for x in numbers])
 
 
-def received(message):
-    """Return what a client of the coalition gets from an honest one, as digits from 0 to 7."""
-    match message:
-        case RlweCiphertexts():
-            bits = rlwe.parameters_for(message.n_bits).limb_bits
-            return np.concatenate([limb.reshape(-1) >> (bits - 3) for limb in message.limbs])
-        case RlweMasks() | RlweAnswers():
-            bits = rlwe.parameters_for(message.n_bits).switched_bits
-            return message.values.reshape(-1).astype(int) >> (bits - 3)
-        case OtColumns():
-            return message.columns.reshape(-1) & 7
-        case OtCorrections():
-            return message.residues & 7
-        case PaillierRows() | PaillierAnswers():
-            low = np.array([int(v % 8) for v in message.values])
-            return np.concatenate([low, eighths(message.values, message.n**2)])
-    return None
+def ciphertext_digits(values, n):
+    """Return the low and the high digits of numbers modulo n²."""
+    return np.concatenate([np.array([int(v % 8) for v in values]), eighths(values, n**2)])
+
+
+def ratios(values, n):
+    """Return the high digits of ratios of neighbours modulo n, where plaintexts do not show."""
+    pairs = zip(values[1:], values[:-1], strict=True)
+    return eighths([one * gmpy2.invert(other, n) % n for one, other in pairs], n)
 
 
 def paired(digits, others):
@@ -155,7 +299,7 @@ def shares_of(view, sizes):
 
 
 def joint_view(name, bits, coalition, seed):
-    """Return, by what it is, all that the coalition gets from honest clients, as digits 0 … 7.
+    """Return, by what it is, all that the coalition gets of honest clients, as digits 0 … 7.
 
     Values that come in pairs, which must be independent, are joined by their two highest bits.
     """
@@ -173,14 +317,12 @@ def joint_view(name, bits, coalition, seed):
             add(f"{client}'s shares with {peer}", shares[client, peer])
         add(f"{client}'s shares in pairs", paired(*(shares[client, peer] for peer in peers)))
         for mine in coalition:
-            for sender, message in outcome.views[mine]:
-                digits = received(message) if sender == client else None
-                if digits is not None:
-                    add(f"{type(message).__name__} from {client} to {mine}", digits)
-            if (mine, client) in getattr(backend, "chosen", {}):
-                got = backend.chosen[mine, client]
-                add(f"transfers from {client} to {mine}", got)
-                add(f"transfers in pairs from {client} to {mine}", paired(got[:-1], got[1:]))
+            got, sent = (
+                [m for sender, m in outcome.views[to] if sender == frm]
+                for frm, to in ((client, mine), (mine, client))
+            )
+            for what, digits in backend.opened(mine, client, got, sent, bits[client]):
+                add(f"{what} from {client} to {mine}", digits)
     return {what: np.concatenate(parts) for what, parts in seen.items()}
 
 
@@ -197,6 +339,18 @@ def counts_of(name, bits, coalition, seeds):
 RUNS = 40
 
 
+@cache
+def honest_counts(name, coalition, which):
+    """Return the counts of the first, the second or the third input, of runs of their own."""
+    bits = (*inputs(coalition), at_other_distances(coalition))[which]
+    return counts_of(name, bits, coalition, range(which * RUNS, (which + 1) * RUNS))
+
+
+def of_clients(counts):
+    """Leave out what only the server receives."""
+    return {what: c for what, c in counts.items() if "'s shares" not in what}
+
+
 def worst_uniform(*samples):
     """Return the smallest p-value of uniformity, corrected for the number of tests."""
     every = [counts for found in samples for counts in found.values()]
@@ -205,26 +359,41 @@ def worst_uniform(*samples):
 
 def worst_same(one, other):
     """Return the smallest p-value of equality, corrected for the number of tests."""
+    assert one.keys() == other.keys()
     return min(same_distribution(one[what], other[what]) for what in one) * len(one)
 
 
 SEEN = {
-    "rlwe": {"RlweCiphertexts from a to b", "RlweMasks from c to b", "RlweAnswers from c to b"},
+    "rlwe": {
+        "RlweCiphertexts from a to b",
+        "c1 without u·a from c to b",
+        "plaintexts from c to b",
+        "noise from c to b",
+    },
     "shade": {"transfers from a to b"},
-    "shade-ext": {"OtCorrections from a to b", "OtColumns from c to b"},
-    "paillier": {"PaillierRows from a to b", "PaillierAnswers from c to b"},
-    "paillier-packed": {"PaillierRows from a to b", "PaillierAnswers from c to b"},
+    "shade-ext": {"transfers from a to b", "OtColumns from c to b"},
+    "paillier": {
+        "PaillierRows from a to b",
+        "plaintexts from c to b",
+        "randomisers from c to b",
+    },
 }
+SEEN["paillier-packed"] = SEEN["paillier"]
 
 
 @EVERY
 @COALITIONS
 def test_server_and_clients_together_see_the_same_whatever_the_others_bits_are(name, coalition):
-    first, second = inputs(coalition)
-    one = counts_of(name, first, coalition, range(RUNS))
-    other = counts_of(name, second, coalition, range(RUNS, 2 * RUNS))
-    assert one.keys() == other.keys()
+    one, other = (honest_counts(name, coalition, which) for which in (0, 1))
     assert SEEN[name] <= one.keys() or coalition != "b"
+    assert worst_uniform(one, other) > 1e-3
+    assert worst_same(one, other) > 1e-3
+
+
+@EVERY
+@COALITIONS
+def test_clients_together_see_the_same_whatever_the_distances_are(name, coalition):
+    one, other = (of_clients(honest_counts(name, coalition, which)) for which in (0, 2))
     assert worst_uniform(one, other) > 1e-3
     assert worst_same(one, other) > 1e-3
 
@@ -237,10 +406,59 @@ def one_mask_for_all_peers(rng, shape, parameters):
     return DRAWN_MASKS(SeededRng(rng._key), shape, parameters)
 
 
-DRAWN_MASKS = rlwe.drawn_masks
+def no_flood(rng, shape, parameters):
+    return [np.zeros(shape, np.int64) for _ in range(parameters.limbs)]
+
+
+def one_flood(rng, shape, parameters):
+    return [np.broadcast_to(limb[:1, :1], shape).copy() for limb in FLOODS(rng, shape, parameters)]
+
+
+def no_secrets(rng, ring, bits):
+    """Encrypt with s = 0."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rlwe, "ternary", lambda rng, shape: np.zeros(shape, np.int8))
+        return ENCRYPT(rng, ring, bits)
+
+
+def no_blinding(rng, ring, bits):
+    """Prepare with ρ = 0 and e1 = 0."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("ternary", "binomial_error"):
+            patch.setattr(rlwe, name, lambda rng, shape, *eta: np.zeros(shape, np.int8))
+        return PREPARE(rng, ring, bits)
+
+
+def one_blinding(rng, ring, bits):
+    """Prepare with the same ρ and e1 for all rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("ternary", "binomial_error"):
+            patch.setattr(rlwe, name, first_of_all(getattr(rlwe, name)))
+        return PREPARE(rng, ring, bits)
+
+
+def first_of_all(draw):
+    return lambda *args: np.repeat(draw(*args)[:1], args[1][0], axis=0)
+
+
+def one_pad_for_all_rows(self, first, stop):
+    return np.repeat(LANES(self, first, stop)[:, :, :1], 8, axis=2)
+
+
+def no_randomisers(self, count, *others):
+    return [mpz(1)] * count
+
+
+DRAWN_MASKS, FLOODS, PREPARE, ENCRYPT = rlwe.drawn_masks, rlwe.flood, rlwe.prepare, rlwe.encrypt
+LANES, RANDOMISERS = HashPoints.lanes, PublicKey.randomisers
 BROKEN = {
     "rlwe, no mask": (rlwe, "drawn_masks", no_mask),
     "rlwe, one mask for all peers": (rlwe, "drawn_masks", one_mask_for_all_peers),
+    "rlwe, no flood": (rlwe, "flood", no_flood),
+    "rlwe, one flood": (rlwe, "flood", one_flood),
+    "rlwe, c1 is u·a": (rlwe, "prepare", no_blinding),
+    "rlwe, one ρ for all rows": (rlwe, "prepare", one_blinding),
+    "rlwe, rows without secrets": (rlwe, "encrypt", no_secrets),
     "shade, no mask": (
         SeededRng,
         "residues",
@@ -251,23 +469,49 @@ BROKEN = {
         "lanes",
         lambda self, first, stop: np.zeros((stop - first, len(self), 8), np.uint16),
     ),
+    "shade-ext, one pad for all rows": (HashPoints, "lanes", one_pad_for_all_rows),
     "paillier, no mask": (
         paillier_module,
         "random_masks",
         lambda n, count, rng: [mpz(0)] * count,
     ),
+    "paillier, no re-randomisation": (PublicKey, "randomisers", no_randomisers),
+    "paillier, one randomiser": (
+        PublicKey,
+        "randomisers",
+        lambda self, count, *others: RANDOMISERS(self, 1, *others) * count,
+    ),
+    "paillier, rows without randomisers": (PrivateKey, "_randomisers", no_randomisers),
 }
-BROKEN["paillier-packed, no mask"] = BROKEN["paillier, no mask"]
+BROKEN |= {
+    name.replace("paillier", "paillier-packed"): how
+    for name, how in BROKEN.items()
+    if name.startswith("paillier")
+}
+ONLY_WITH_THE_SERVER = "rlwe, one mask for all peers"
+CASES = [
+    pytest.param(broken, coalition, id=f"{broken}, {name}")
+    for broken in BROKEN
+    for coalition, name in (("b", "one"), ("ac", "all but one"))
+    # What is used twice is looked at in one coalition: the other takes as long.
+    if coalition == "b" or ", one " not in broken
+]
 
 
-@pytest.mark.parametrize("broken", BROKEN)
-def test_the_same_test_fails_without_masks(monkeypatch, broken):
+@pytest.mark.parametrize(("broken", "coalition"), CASES)
+def test_the_same_test_fails_without_masks(monkeypatch, broken, coalition):
+    """A mask, a flood, a pad or a randomiser is missing or used twice."""
     monkeypatch.setattr(*BROKEN[broken])
-    name, bits = broken.split(",")[0], inputs("b")[0]
+    name, bits = broken.split(",")[0], inputs(coalition)[0]
     matrix = run(hamming(BACKENDS[name](), bits)).raise_errors().results[SERVER].matrix
-    stacked = np.concatenate(list(bits.values())).astype(np.uint8)
-    assert np.array_equal(matrix, distances_between(stacked, stacked))  # so only views show it
-    assert worst_uniform(counts_of(name, bits, "b", range(RUNS))) < 1e-6
+    assert np.array_equal(matrix, all_distances(bits))  # so only views show it
+    counts = counts_of(name, bits, coalition, range(RUNS))
+    assert worst_uniform(counts) < 1e-6
+    if broken != ONLY_WITH_THE_SERVER:
+        assert worst_uniform(of_clients(counts)) < 1e-6
+    if broken.endswith(("no mask", "no pad")):  # then clients can tell distances apart
+        other = counts_of(name, at_other_distances(coalition), coalition, range(RUNS))
+        assert worst_same(of_clients(counts), of_clients(other)) < 1e-6
 
 
 # Back ends that rest on nobody colluding

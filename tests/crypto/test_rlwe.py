@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rlwe_noise import flood_quantiles, noise_of
 from scipy import stats
 from scipy.integrate import quad
 
@@ -25,6 +26,7 @@ from xclp_crypto.protocols.hamming.rlwe import (
     roles_of,
 )
 from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import same_distribution, uniformity
 
 SMALL, LARGE = RLWE_SETS
 N = RlweParameters.degree
@@ -387,34 +389,42 @@ def test_owner_cannot_check_a_guess_of_the_evaluators_bits(monkeypatch):
     assert blinding_pvalue(c1, BITS) < 1e-9
 
 
-def decryption_noise(y: np.ndarray, x: np.ndarray, seed: int) -> np.ndarray:
-    """Return what the owner sees in c2 next to the masked distance, in units of 2^drop."""
-    t, _, secrets, _, _, c1, c2 = run(y, x, seed)
-    modulus = 1 << SMALL.switched_bits
-    phase = c2.astype(np.int64) - secrets.astype(np.int64) @ c1.astype(np.int64).T
-    step = 1 << (SMALL.switched_bits - SMALL.plain_bits)
-    noise = (phase - t.astype(np.int64) * step) % modulus
-    return np.where(noise > modulus // 2, noise - modulus, noise)
+def noise_counts(y: np.ndarray, x: np.ndarray, seeds: range) -> np.ndarray:
+    """Return how often the noise that the owner sees in c2 is in each 16th of the flood."""
+    total = np.zeros(16, dtype=np.int64)
+    for seed in seeds:
+        _, _, secrets, _, _, c1, c2 = run(y, x, seed)
+        quantiles = flood_quantiles(noise_of(secrets, c1, c2, SMALL), SMALL)
+        total += np.bincount((16 * quantiles).astype(int).ravel(), minlength=16)
+    return total
 
 
-def test_the_noise_that_the_owner_sees_is_the_flood(monkeypatch):
-    unit = 2.0 ** (64 - (SMALL.modulus_bits - SMALL.switched_bits))  # one word of the flood
-    noise = np.concatenate([decryption_noise(BITS, BITS, s).ravel() for s in range(60)])
-    rounding = 4096 * 2 / 3 / 12  # variance of the rounding of c1 times ternary s
-    assert noise.var() == pytest.approx(unit**2 / 3 + rounding, rel=0.15)
-    step = 1 << (SMALL.switched_bits - SMALL.plain_bits)
-    assert np.abs(noise).max() < step / 2
-    # two inputs of the evaluator give the same distribution
-    other = np.concatenate([decryption_noise(BITS, 1 - BITS, s).ravel() for s in range(60, 120)])
-    assert stats.ks_2samp(noise, other).pvalue > 1e-4
-    # without the flood the variance gives it away
-    monkeypatch.setattr(
-        rlwe,
-        "flood",
-        lambda rng, shape, p: [np.zeros(shape, dtype=np.int64) for _ in range(p.limbs)],
-    )
-    bare = np.concatenate([decryption_noise(BITS, BITS, s).ravel() for s in range(20)])
-    assert bare.var() < unit**2 / 12
+def test_the_noise_that_the_owner_sees_is_the_flood():
+    """Whatever the evaluator's rows are; so it follows from the sizes."""
+    noise = noise_counts(BITS, BITS, range(60))
+    other = noise_counts(BITS, 1 - BITS, range(60, 120))
+    assert uniformity(noise) > 1e-4
+    assert uniformity(other) > 1e-4
+    assert same_distribution(noise, other) > 1e-4
+
+
+@pytest.mark.parametrize("bits", [0, 63])
+def test_the_same_test_finds_a_flood_that_is_missing_or_short(monkeypatch, bits):
+    draw = rlwe.flood
+    shorter = 64 - bits
+
+    def flood(rng, shape, p):
+        low, high, *others = draw(rng, shape, p)
+        value = (low.astype(object) + (high.astype(object) << p.limb_bits)) >> shorter
+        mask = (1 << p.limb_bits) - 1
+        parts = ((value & mask).astype(np.int64), (value >> p.limb_bits).astype(np.int64))
+        return [*parts, *others]
+
+    monkeypatch.setattr(rlwe, "flood", flood)
+    t, masks, *_ = run(BITS, BITS)
+    expected = (BITS[:, None] != BITS[None]).sum(axis=2)
+    assert (distances(t, masks, BITS, SMALL) == expected).all()  # so only the noise shows it
+    assert uniformity(noise_counts(BITS, BITS, range(20))) < 1e-9
 
 
 def test_owner_decrypts_to_uniform_values():
