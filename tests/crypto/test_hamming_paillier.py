@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from gmpy2 import mpz
+from gmpy2 import invert, mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_runs import hamming
@@ -25,7 +25,7 @@ from xclp_crypto.params import (
     PAILLIER_2048_112_BIT,
     PAILLIER_3072,
 )
-from xclp_crypto.primitives.paillier import generate
+from xclp_crypto.primitives.paillier import PublicKey, generate
 from xclp_crypto.protocols.hamming import paillier as module
 from xclp_crypto.protocols.hamming.paillier import (
     Packing,
@@ -642,46 +642,86 @@ def test_the_same_test_fails_when_masks_are_missing_short_or_reused(monkeypatch,
     assert uniform < 1e-6
 
 
-def answers(backend, rows, seed):
-    """What an owner receives for these rows, under masks that are the same for all seeds."""
+OWN_ROWS = np.array([[1, 0, 1], [0, 0, 1]], np.uint8)
+ROWS = [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
+OTHER_ROWS = [[0, 0, 1], [1, 1, 1], [0, 1, 0]]
+
+
+def sixteenths(numbers, modulus):
+    return [int(16 * v // modulus) for v in numbers]
+
+
+def owner_counts(backend, rows, seeds):
+    """Digits of all that an owner can make of the answers for these rows, (k, 16) counts.
+
+    It decrypts them, and divides off its own ciphertexts, as for the right guess of the rows: the
+    randomiser that is left must be fresh.
+    """
+    n, square = KEY.public.n, KEY.public.n_squared
     packing = backend.packing(2, 3)
-    values = KEY.encrypt_residues(
-        pack(np.array([[1, 0, 1], [0, 0, 1]], np.uint8), packing.base), SeededRng(0)
-    )
-    got, _ = backend.answer(np.array(rows, bool), values, KEY.public, mpz(1), SeededRng(seed))
-    return got
+    own = OWN_ROWS[packing.group(0)]
+    values = KEY.encrypt_residues(pack(own, packing.base), SeededRng(0))
+    known = backend.evaluate(np.array(rows, bool), values, square)
+    columns = []
+    for seed in seeds:
+        got, _ = backend.answer(np.array(rows, bool), values, KEY.public, mpz(1), SeededRng(seed))
+        opened = KEY.decrypt_residues(got)
+        quotients = [c * invert(k, square) % square for c, k in zip(got, known, strict=True)]
+        masks = KEY.decrypt_residues(quotients)
+        fresh = [q * (1 - r * n) % square for q, r in zip(quotients, masks, strict=True)]
+        numbers = [
+            (opened, n),
+            ([(t - u) % n for t, u in combinations(opened, 2)], n),
+            (got, square),
+            (fresh, square),
+            ([u * invert(v, n) % n for u, v in combinations(fresh, 2)], n),
+        ]
+        low = [[int(v % 16) for v in some] for some, _ in numbers]
+        columns.append(low + [sixteenths(some, modulus) for some, modulus in numbers])
+    samples = (np.concatenate(c) for c in zip(*columns, strict=True))
+    return np.array([np.bincount(s, minlength=16) for s in samples])
+
+
+def owner_p_values(backend, runs):
+    """Smallest corrected p-values: uniformity, and equality for two inputs of the evaluator."""
+    one = owner_counts(backend, ROWS, range(runs))
+    other = owner_counts(backend, OTHER_ROWS, range(runs, 2 * runs))
+    uniform = min(map(uniformity, np.concatenate([one, other]))) * 2 * len(one)
+    return uniform, min(map(same_distribution, one, other)) * len(one)
 
 
 @BOTH
-def test_answers_are_re_randomised_and_show_the_owner_nothing_but_a_uniform_number(
-    monkeypatch, backend
-):
-    monkeypatch.setattr(module, "random_masks", lambda n, count, rng: [mpz(5)] * count)
-    rows = [[1, 1, 0], [1, 1, 0], [0, 0, 0]]
-    first = answers(backend, rows, 1)
-    assert len(set(first + answers(backend, rows, 2))) == 6
-    plain = KEY.decrypt_residues(first)
-    assert plain[0] == plain[1]
-    # The owner can divide its own plaintext away; the randomiser that is left must be fresh.
-    received = [c for seed in range(250) for c in answers(backend, rows, seed)]
-    opened = KEY.decrypt_residues(received)
-    noise = [
-        int(c * (1 - t * KEY.public.n) % KEY.public.n_squared)
-        for c, t in zip(received, opened, strict=True)
-    ]
-    assert len(set(noise)) == len(noise)
-    assert uniformity(np.bincount([v % 16 for v in noise], minlength=16)) > 1e-3
+def test_answers_show_the_owner_nothing_but_uniform_numbers_and_fresh_randomisers(backend):
+    uniform, same = owner_p_values(backend, 300)
+    assert uniform > 1e-3
+    assert same > 1e-3
+
+
+def no_randomisers(self, count, *others):
+    return [mpz(1)] * count
+
+
+def one_randomiser(self, count, *others):
+    return RANDOMISERS(self, 1, *others) * count
+
+
+RANDOMISERS = PublicKey.randomisers
 
 
 @BOTH
-def test_the_same_test_fails_without_re_randomisation(monkeypatch, backend):
-    monkeypatch.setattr(module, "random_masks", lambda n, count, rng: [mpz(5)] * count)
-    monkeypatch.setattr(
-        "xclp_crypto.primitives.paillier.PublicKey.randomisers",
-        lambda self, count, rng, workers, history_bits: [mpz(1)] * count,
-    )
-    first = answers(backend, [[1, 1, 0], [1, 1, 0]], 1)
-    assert first[0] == first[1]
+@pytest.mark.parametrize(
+    "broken",
+    [no_masks, short_masks, one_mask, no_randomisers, one_randomiser],
+    ids=lambda f: f.__name__,
+)
+def test_the_same_test_fails_without_a_mask_or_a_randomiser(monkeypatch, backend, broken):
+    if "mask" in broken.__name__:
+        monkeypatch.setattr(module, "random_masks", broken)
+    else:
+        monkeypatch.setattr(PublicKey, "randomisers", broken)
+    assert np.array_equal(result(backend, X).matrix, oracle(X))
+    uniform, _ = owner_p_values(backend, 60)
+    assert uniform < 1e-6
 
 
 def test_evaluators_see_ciphertexts_only_and_the_server_no_ciphertexts():

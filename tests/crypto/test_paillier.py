@@ -36,7 +36,7 @@ from xclp_crypto.primitives.paillier import (
     phe,
 )
 from xclp_crypto.rng import SeededRng
-from xclp_crypto.testing import uniformity
+from xclp_crypto.testing import same_distribution, uniformity
 
 KEY = generate(SeededRng(1), INSECURE_TEST_512)
 OTHER = generate(SeededRng(2), INSECURE_TEST_512)
@@ -433,15 +433,51 @@ def test_user_case_equal_inputs_never_give_equal_bytes():
     assert fresh.encode(rng(8)) != first
 
 
-@pytest.mark.parametrize("key", [KEY, KEY.public], ids=["owner", "public"])
-def test_ciphertexts_look_uniform(key):
-    """Low bits and high digits of encryptions of one number; a fixed randomiser fails."""
-    values = key.encrypt_residues([mpz(1)] * 4000, rng(9))
-    low = np.bincount([int(v) % 16 for v in values], minlength=16)
-    high = np.bincount([int(16 * v // KEY.public.n_squared) for v in values], minlength=16)
-    assert min(uniformity(low), uniformity(high)) > 1e-3
-    assert len(set(values)) == 4000
-    assert uniformity(np.bincount([int(values[0]) % 16] * 4000, minlength=16)) < 1e-9
+PLAINTEXTS = {"zero": mpz(0), "one": mpz(1), "large": mpz(2 * N // 3)}
+
+
+def ciphertext_counts(key, plaintext, runs, seed):
+    """Low and high digits of encryptions of one number, and of these modulo n, (4, 16) counts."""
+    values = key.encrypt_residues([plaintext] * runs, rng(seed))
+    units = [v % N for v in values]
+    columns = [[int(v % 16) for v in some] for some in (values, units)]
+    columns += [[int(16 * v // m) for v in some] for some, m in ((values, N * N), (units, N))]
+    return np.array([np.bincount(c, minlength=16) for c in columns])
+
+
+def ciphertext_p_values(key, runs):
+    """Smallest corrected p-values: uniformity, and equality with encryptions of zero."""
+    counts = [ciphertext_counts(key, m, runs, seed) for seed, m in enumerate(PLAINTEXTS.values())]
+    uniform = min(map(uniformity, np.concatenate(counts))) * 4 * len(counts)
+    zero, *others = counts
+    same = min(p for other in others for p in map(same_distribution, zero, other))
+    return uniform, same * 4 * len(others)
+
+
+OWNER_AND_PUBLIC = pytest.mark.parametrize("key", [KEY, KEY.public], ids=["owner", "public"])
+
+
+@OWNER_AND_PUBLIC
+def test_ciphertexts_are_uniform_and_the_same_for_zero_and_other_numbers(key):
+    uniform, same = ciphertext_p_values(key, 1500)
+    assert uniform > 1e-3
+    assert same > 1e-3
+
+
+@OWNER_AND_PUBLIC
+@pytest.mark.parametrize("bits", [0, 8])
+def test_the_same_test_fails_with_exponents_that_are_zero_or_short(monkeypatch, key, bits):
+    def short(count, length, source):
+        exponents = arithmetic.draw_exponents(count, length, source).copy()
+        exponents[:, bits // 8 :] = 0
+        return exponents
+
+    monkeypatch.setattr("xclp_crypto.primitives.paillier.keys.draw_exponents", short)
+    values = key.encrypt_residues([mpz(7)] * 3, rng())
+    assert KEY.decrypt_residues(values) == [7] * 3  # so only the ciphertexts show it
+    uniform, same = ciphertext_p_values(key, 1500)
+    assert uniform < 1e-9
+    assert same < 1e-9 or bits
 
 
 def test_owner_and_public_key_draw_randomisers_from_one_group():

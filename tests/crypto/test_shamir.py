@@ -29,6 +29,7 @@ from xclp_crypto.primitives.shamir import (
     share_secret,
 )
 from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import same_distribution, uniformity
 
 SECRET = bytes(range(32))
 P = SHAMIR_PRIME
@@ -156,6 +157,46 @@ def test_fewer_shares_than_the_threshold_are_uniform():
     # The same test notices a share that is the secret.
     leaking = [np.bincount(list(shares_of(s, 5, 2000, True)), minlength=25) for s in range(5)]
     assert stats.chi2_contingency(np.array(leaking) + 1).pvalue < 1e-3
+
+
+def field_counts(secret, runs, seed):
+    """Two shares of a threshold of 3 in the field of 32-byte secrets, (6, 16) counts.
+
+    High and low digits of each, together; and of each alone.
+    """
+    source, columns = rng(seed), []
+    for _ in range(runs):
+        a, b, _ = (s.value for s in share_secret(secret, 3, [1, 2, 3], source))
+        high, low = ([16 * v // P for v in (a, b)], [v % 16 for v in (a, b)])
+        together = [4 * (x // 4) + y // 4 for x, y in (high, low)]
+        columns.append([*together, *high, *low])
+    return np.array([np.bincount(c, minlength=16) for c in np.array(columns, dtype=int).T])
+
+
+def field_p_values(runs):
+    """Smallest corrected p-values: uniformity, and equality for two secrets."""
+    one, other = (field_counts(s, runs, seed) for seed, s in enumerate((SECRET, bytes(32))))
+    uniform = min(map(uniformity, np.concatenate([one, other]))) * 2 * len(one)
+    return uniform, min(map(same_distribution, one, other)) * len(one)
+
+
+def test_fewer_shares_than_the_threshold_are_uniform_in_the_field_of_secrets_too():
+    uniform, same = field_p_values(2000)
+    assert uniform > 1e-3
+    assert same > 1e-3
+
+
+@pytest.mark.parametrize("drawn", [0, 1])
+def test_the_same_test_fails_with_too_few_random_coefficients(monkeypatch, drawn):
+    monkeypatch.setattr(
+        shamir,
+        "random_elements",
+        lambda count, *others: random_elements(drawn, *others) + [0] * (count - drawn),
+    )
+    assert recover_secret(share_secret(SECRET, 3, [1, 2, 3], rng())) == SECRET
+    uniform, same = field_p_values(500)
+    assert uniform < 1e-9
+    assert same < 1e-9 or drawn
 
 
 def test_shares_of_different_secrets_drawn_alike_differ_by_the_secret_only():
