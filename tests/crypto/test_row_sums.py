@@ -35,8 +35,10 @@ from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     RowSums,
     check_rows,
+    double_masks,
     ideal_row_sums_client,
     ideal_row_sums_server,
+    row_sums_recover,
     row_sums_restart,
     secure_row_sums_client,
     secure_row_sums_server,
@@ -61,6 +63,7 @@ from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import (
     blamed,
+    deliveries,
     every_corruption,
     every_dropout,
     run,
@@ -645,8 +648,55 @@ def test_the_same_test_fails_when_masks_are_left_out(monkeypatch, broken, droppe
     assert worst_uniform(samples) < 1e-6
 
 
+# What travels to the owner of rows, and what the owner sees
+
+
+def blocks_in_transit(mode, seeds):
+    """The entries of all blocks as sent, and differences between their rows, (runs·columns, k)."""
+    values, rows = small_problem()
+    wide = {c: np.repeat(v, 16, axis=1) for c, v in values.items()}
+    samples = []
+    for seed in seeds:
+        blocks = []
+
+        async def server(session, *others, blocks=blocks, **how):
+            honest = session.io.send
+
+            async def send(to, message):
+                if isinstance(message, RowSumsBlock):
+                    blocks.append(message.values.copy())  # the owner takes the masks off in place
+                await honest(to, message)
+
+            session.io.send = send
+            return await secure_row_sums_server(session, *others, **how)
+
+        make = row_sums(wide, rows, fraction_bits=4, seed=seed, mode=mode, server=server)
+        run(make).raise_errors()
+        assert len(blocks) == len(rows)
+        between = [block[1:] - block[:-1] for block in blocks]
+        samples.append(np.concatenate(blocks + between).T)
+    return np.concatenate(samples)
+
+
 @BOTH
-def test_a_block_in_transit_is_masked_and_the_owner_gets_nothing_else(mode):
+def test_a_block_in_transit_is_masked(mode):
+    assert worst_uniform(blocks_in_transit(mode, range(20))) > 1e-3
+
+
+@BOTH
+def test_the_same_test_finds_a_block_without_masks(monkeypatch, mode):
+    monkeypatch.setattr(row_sums_restart, "pair_masks", no_masks)
+    monkeypatch.setattr(row_sums_recover, "owner_mask", lambda *args: np.zeros(args[-1], np.uint64))
+    monkeypatch.setattr(double_masks, "accumulate", lambda *args, **options: None)
+    values, rows = small_problem()
+    for client, found in run(row_sums(values, rows, mode=mode)).raise_errors().results.items():
+        if client != SERVER:  # the sum does not tell
+            assert (found.values == sum(range(4))).all()
+    assert worst_uniform(blocks_in_transit(mode, range(5))) < 1e-6
+
+
+@BOTH
+def test_an_owner_gets_its_block_and_nothing_else(mode):
     values, rows = small_problem()
     seen = views(row_sums(values, rows, mode=mode))
     for client in rows:
@@ -655,6 +705,25 @@ def test_a_block_in_transit_is_masked_and_the_owner_gets_nothing_else(mode):
         assert kinds == [*rounds, RowSumsBlock]
         from_clients = {type(m).__name__ for f, m in seen[client] if f != SERVER}
         assert from_clients <= {"Sealed", "SumShares", "SumSeen"}
+
+
+@BOTH
+def test_an_owner_sees_the_same_whatever_the_others_values_are_if_their_sum_is_the_same(mode):
+    """Byte for byte with the same randomness, so also in distribution; other rows may differ."""
+    values, rows = small_problem()
+    own = rows["a"]
+    same_sum = {c: v.copy() for c, v in values.items()}
+    for client, change in (("b", 5), ("c", -2), ("d", -3)):
+        same_sum[client][own] += change
+        same_sum[client][rows["b"]] *= 7
+    another = same_sum | {"d": values["d"]}
+
+    def view(inputs):
+        sent = deliveries(row_sums(inputs, rows, fraction_bits=4, mode=mode))
+        return [(d.sender, d.payload) for d in sent if d.receiver == "a"]
+
+    assert view(values) == view(same_sum)
+    assert view(values) != view(another)
 
 
 def test_pair_masks_are_the_same_at_both_ends_and_differ_between_attempts_and_pairs():

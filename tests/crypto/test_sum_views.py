@@ -15,6 +15,8 @@ from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import accumulate, expand
 from xclp_crypto.algebra.ring import residue_dtype
+from xclp_crypto.params import SHAMIR_PRIME
+from xclp_crypto.primitives import shamir
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.primitives.key_agreement import KeyPair, PublicKey
 from xclp_crypto.primitives.shamir import Share, recover_secret
@@ -27,11 +29,16 @@ from xclp_crypto.protocols.secure_sum import (
     secure_sum_server,
 )
 from xclp_crypto.protocols.secure_sum import row_sums as row_sums_module
-from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks, SumReady, SumReveal
+from xclp_crypto.protocols.secure_sum.double_masks import (
+    ClientMasks,
+    SumReady,
+    SumReveal,
+    SumShares,
+)
 from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload, rows_of_others
 from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
 from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.testing import run, same_distribution, uniformity
+from xclp_crypto.testing import deliveries, run, same_distribution, uniformity, views
 from xclp_crypto.transport.simulate import Faults
 
 M = 17
@@ -282,6 +289,62 @@ def test_the_same_test_fails_when_both_secrets_of_a_late_client_are_revealed(mon
     counts = sum_counts(INPUT, "late", FEWER, leak=Leak())
     assert worst_uniform(counts)[0] < 1e-9
     assert counts["stripped d"][INPUT["d"] % M] == counts["stripped d"].sum()
+
+
+# SecureSum, what clients see
+
+
+def small_sum(inputs, seed=0):
+    return secure_sum(arrays(inputs, (4,)), graph=GRAPH, fraction_bits=0, modulus=M, seed=seed)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_of_a_sum_sees_the_same_whatever_the_others_have(client):
+    """Byte for byte with the same randomness, so also in distribution."""
+    another = {"a": 2, "b": 1, "c": -2, "d": 0} | {client: INPUT[client]}
+    one, other = (
+        {
+            party: [(d.sender, d.payload) for d in sent if d.receiver == party]
+            for party in (client, SERVER)
+        }
+        for sent in (deliveries(small_sum(inputs)) for inputs in (INPUT, another))
+    )
+    assert one[client] == other[client]
+    assert one[SERVER] != other[SERVER]
+
+
+def share_counts(seeds):
+    """What a and b hold of the secrets of c and d, of which three give each.
+
+    High digits of their shares of one secret together, and high and low digits of each alone.
+    """
+    columns = []
+    for seed in seeds:
+        seen = views(small_sum(INPUT, seed))
+        for peer in "cd":
+            for name in ("key_share", "seed_share"):
+                x, y = (
+                    Share.decode(getattr(m, name)).value
+                    for holder in "ab"
+                    for sender, m in seen[holder]
+                    if isinstance(m, SumShares) and sender == peer
+                )
+                high = [16 * v // SHAMIR_PRIME for v in (x, y)]
+                columns.append([4 * (high[0] // 4) + high[1] // 4, *high, x % 16, y % 16])
+    return [np.bincount(c, minlength=16) for c in np.array(columns, dtype=int).T]
+
+
+def test_shares_that_two_clients_hold_of_the_secrets_of_others_are_uniform():
+    counts = share_counts(range(40))
+    assert min(map(uniformity, counts)) * len(counts) > 1e-3
+
+
+def test_the_same_test_fails_without_random_coefficients(monkeypatch):
+    monkeypatch.setattr(shamir, "random_elements", lambda count, *others: [0] * count)
+    found = run(small_sum(INPUT)).raise_errors().results[SERVER]
+    assert (found.total == sum(INPUT.values())).all()
+    counts = share_counts(range(40))
+    assert min(map(uniformity, counts)) * len(counts) < 1e-9
 
 
 # SecureRowSums, mode recover

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import sparse
-from session_runs import SMALL, blobs, expected_labels, federation
+from session_runs import SMALL, blobs, client, expected_labels, federation
 
 from xclp_crypto import wire
 from xclp_crypto.errors import DecodeError, EncodingOverflow, FaultyPeer
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import encode_label_sums, label_sensitivity
 from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.testing import run, views
+from xclp_crypto.testing import deliveries, run, views
 from xclp_crypto.transport.simulate import Faults, Simulation
 from xclp_lp import columns
 from xclp_lp.columns import (
@@ -34,7 +34,8 @@ from xclp_lp.columns import (
     group_width,
     reaches,
 )
-from xclp_lp.labels import one_hot
+from xclp_lp.labels import UNLABELLED, one_hot
+from xclp_lp.session import ClientData
 
 
 def random_case(seed: int) -> tuple[NDArray[np.float32], sparse.csr_array, dict[str, Any]]:
@@ -183,7 +184,42 @@ def test_sessions_in_any_blocks_have_the_labels_of_pooled_data(
 
 
 def test_clients_learn_no_more_than_their_columns_tell() -> None:
-    """`Reach` has a row if, and only if, some column of the client is not zero there."""
+    """All that a client receives is the same, byte for byte, if its columns and sums are.
+
+    With the same randomness, so they are the same in distribution. The rows of b and c far away
+    from all rows of a are others, as many of them labelled. They are in no component with a label
+    of a, so they change neither its columns nor its rows of the sum.
+    """
+    data = {"a": rows_of(4, 0, 0), "b": rows_of(2, 4, 1), "c": rows_of(0, 5, 2)}
+    far = data | {"b": rows_of(2, 4, 1, far_seed=3), "c": rows_of(0, 5, 2, far_seed=3)}
+    near = data | {"b": rows_of(2, 4, 1, near_seed=3)}
+
+    def received(inputs: dict[str, ClientData]) -> dict[str, list[tuple[str, bytes]]]:
+        sent = deliveries(federation(inputs, replace(SMALL, k=1)))
+        return {
+            p: [(d.sender, d.payload) for d in sent if d.receiver == p] for p in (*data, SERVER)
+        }
+
+    one, two, three = (received(inputs) for inputs in (data, far, near))
+    assert one["a"] == two["a"]
+    for party in ("b", "c", SERVER):  # who may know something of the rows far away
+        assert one[party] != two[party]
+    assert one["a"] != three["a"]  # a row that its labels reach has moved
+
+
+def rows_of(
+    near: int, far: int, client_seed: int, near_seed: int = 0, far_seed: int = 0
+) -> ClientData:
+    """Rows around two opposite points, the first of each labelled."""
+    x = [
+        np.random.default_rng([client_seed, *seed]).normal(centre, 0.2, (n, 5))
+        for n, seed, centre in ((near, (0, near_seed), 1), (far, (1, far_seed), -1))
+    ]
+    codes = [np.where(np.arange(n) < 1, code, UNLABELLED) for n, code in ((near, 0), (far, 1))]
+    return client(np.concatenate(x), np.concatenate(codes))
+
+
+def test_reach_has_a_row_if_and_only_if_some_column_of_the_client_is_not_zero_there() -> None:
     data = blobs({"a": 9, "b": 7, "c": 8}, labelled=2, seed=5)
     params = replace(SMALL, k=1)
     seen = views(federation(data, params))
