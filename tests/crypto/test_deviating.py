@@ -1,0 +1,189 @@
+"""What a client can learn that does not follow SecureHamming; the back ends promise nothing then.
+
+Each test runs the whole protocol between roles, key exchange and server included. One client
+replaces a step of its own part; the others run the code as it is, and notice nothing.
+"""
+
+import gmpy2
+import numpy as np
+import pytest
+from gmpy2 import mpz
+from protocol_runs import hamming
+
+from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.params import INSECURE_TEST_128
+from xclp_crypto.primitives import rlwe
+from xclp_crypto.primitives.paillier import PrivateKey, PublicKey
+from xclp_crypto.protocols.hamming import distances_between
+from xclp_crypto.protocols.hamming import paillier as paillier_module
+from xclp_crypto.protocols.hamming.interface import DistanceShares
+from xclp_crypto.protocols.hamming.paillier import Paillier, PaillierAnswers
+from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
+from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweMasks
+from xclp_crypto.protocols.hamming.shade_ext import ShadeExt
+from xclp_crypto.protocols.ot import extension, ideal_ot
+from xclp_crypto.protocols.ot.bits import HashPoints, lane_groups, transpose
+from xclp_crypto.protocols.ot.extension import OtCorrections, SenderPads
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.testing import run
+
+
+def random_bits(rows, n_bits, seed=0):
+    return np.random.default_rng(seed).integers(0, 2, (rows, n_bits)).astype(np.uint8)
+
+
+def right(outcome, bits):
+    """Whether the server has the right distances, as if nothing had happened."""
+    stacked = np.concatenate(list(bits.values()))
+    return np.array_equal(outcome.results[SERVER].matrix, distances_between(stacked, stacked))
+
+
+def seen_by(outcome, party, kind):
+    return [m for _, m in outcome.views[party] if isinstance(m, kind)]
+
+
+@pytest.mark.parametrize("shift", [None, 65], ids=["honest", "deviating"])
+def test_limit_an_owner_of_rlwe_that_adds_to_its_ciphertexts_reads_every_bit(monkeypatch, shift):
+    """It adds 2^65 to coefficient i of row i, which the evaluator multiplies by 1 − 2x_i = ±1.
+
+    Flood and noise are below 2^66 and Δ = 2^67, so distances stay right, and the sign of what is
+    left after decryption is the bit. Without the shift it is the sign of the flood.
+    """
+    n_bits = 64
+    bits = {"a": random_bits(n_bits, n_bits, 1), "b": random_bits(n_bits, n_bits, 2)}
+    honest, kept = rlwe.encrypt, []
+
+    def encrypt(rng, ring, rows):
+        secrets, limbs = honest(rng, ring, rows)
+        kept.append(secrets)
+        if shift is not None:
+            p, i = ring.parameters, np.arange(n_bits)
+            limbs[shift // p.limb_bits][i, i] += 1 << shift % p.limb_bits
+            carry = limbs[0][i, i] >> p.limb_bits
+            limbs[1][i, i] += carry
+            for limb in limbs:
+                limb[i, i] &= (1 << p.limb_bits) - 1
+        return secrets, limbs
+
+    monkeypatch.setattr(rlwe, "encrypt", encrypt)
+    outcome = run(hamming("rlwe", bits), record=True).raise_errors()
+    assert right(outcome, bits)
+    (secrets,) = kept  # only the first client owns ciphertexts
+    (c1,), (c2,) = (seen_by(outcome, "a", kind) for kind in (RlweMasks, RlweAnswers))
+    p = rlwe.parameters_for(n_bits)
+    step, modulus = 1 << p.switched_bits - p.plain_bits, 1 << p.switched_bits
+    phase = c2.values.astype(np.int64) - secrets.astype(np.int64) @ c1.values.astype(np.int64).T
+    left = (phase % modulus + step // 2) % step - step // 2
+    read = (left < 0).T
+    if shift is None:
+        assert 0.4 < np.mean(read == bits["b"]) < 0.6
+    else:
+        assert np.array_equal(read, bits["b"])
+
+
+def short_key():
+    """Return a key that the evaluator takes, with an h of order 6 instead of half of (p−1)(q−1)."""
+    half = INSECURE_TEST_128.modulus_bits // 2
+    p = gmpy2.next_prime(mpz(3) << (half - 2))
+    while p % 12 != 7:  # 3 modulo 4, and there are three cube roots of 1
+        p = gmpy2.next_prime(p)
+    q = gmpy2.next_prime(p)
+    while q % 4 != 3 or gmpy2.gcd(p - 1, q - 1) != 2:
+        q = gmpy2.next_prime(q)
+    root = next(r for g in range(2, 99) if (r := gmpy2.powmod(g, (p - 1) // 3, p)) != 1)
+    h = (-1 - (root - 1) * q * gmpy2.invert(q, p)) % (p * q)  # −root modulo p, −1 modulo q
+    return PrivateKey(p, q, PublicKey(p * q, h, INSECURE_TEST_128))
+
+
+@pytest.mark.parametrize("backend", [Paillier, PaillierPacked])
+@pytest.mark.parametrize("key", [None, short_key()], ids=["honest key", "short key"])
+def test_limit_an_owner_of_paillier_with_a_key_of_its_choice_reads_every_bit(
+    monkeypatch, backend, key
+):
+    """It marks the ciphertext of bit l by G^(2^l), and re-randomising does not hide the marks.
+
+    With its h the evaluator draws from six randomisers only, whose sixth power is 1.
+    """
+    n_bits = 10
+    bits = {"a": random_bits(3, n_bits, 1), "b": random_bits(4, n_bits, 2)}
+    keys, generate, encrypt_rows = [], paillier_module.generate, paillier_module.encrypt_rows
+
+    def marker(n):
+        return gmpy2.powmod(5, n, n * n)
+
+    def own_key(rng, parameters):
+        keys.append(key or generate(rng, parameters))
+        return keys[-1]
+
+    def marked(own, rows, base, rng, workers):
+        square, mark = own.public.n_squared, marker(own.public.n)
+        values = encrypt_rows(own, rows, base, rng, workers)
+        return [v * gmpy2.powmod(mark, 1 << i, square) % square for i, v in enumerate(values)]
+
+    monkeypatch.setattr(paillier_module, "generate", own_key)
+    monkeypatch.setattr(paillier_module, "encrypt_rows", marked)
+    outcome = run(hamming(backend(INSECURE_TEST_128), bits), record=True).raise_errors()
+    assert right(outcome, bits)
+    (own,) = keys  # only the first client owns ciphertexts
+    n, square = own.public.n, own.public.n_squared
+    marks = {  # by the exponent of G, Σ_{x_l=0} 2^l − Σ_{x_l=1} 2^l
+        gmpy2.powmod(marker(n), 6 * ((1 << n_bits) - 1 - 2 * x), square): x
+        for x in range(1 << n_bits)
+    }
+    for message in seen_by(outcome, "a", PaillierAnswers):
+        plain = own.decrypt_residues(message.values)
+        left = [v * (1 - m * n) % square for v, m in zip(message.values, plain, strict=True)]
+        read = [marks.get(gmpy2.powmod(v, 6, square)) for v in left]
+        if key is None:
+            assert read == [None] * len(bits["b"])
+        else:
+            found = np.array(read)[:, None] >> np.arange(n_bits) & 1
+            assert np.array_equal(found, bits["b"])
+
+
+def test_limit_a_receiver_of_shade_ext_and_the_server_read_every_bit(monkeypatch):
+    """The receiver hides another choice in one column of one transfer in each of 128 rows.
+
+    All its choices are 0, so T − R of row j is |b_i| for every j, but where s_j = 1, for which the
+    sender hashed another row. So R, which the server has, gives s and with it all pads; and
+    the corrections are Δ = 1 − 2b under two pads. A server that does not collude sees distances
+    above L and stops.
+    """
+    n_bits = 8
+    bits = {"a": random_bits(130, n_bits), "b": np.zeros((128, n_bits), np.uint8)}
+    honest, kept = extension._Receiver.extend, []
+
+    def extend(self, choices, count):
+        batch = honest(self, choices, count)
+        first = np.arange(128) * n_bits  # the first transfer of each row
+        batch.u[np.arange(128), first // 64] ^= np.uint64(1) << (first % 64).astype(np.uint64)
+        kept.append((self._hash, batch.t.copy(), first, count))
+        return batch
+
+    monkeypatch.setattr(extension._Receiver, "extend", extend)
+    outcome = run(hamming(ShadeExt(ideal_ot), bits), record=True)
+    assert {party: type(error) for party, error in outcome.errors.items()} == {SERVER: FaultyPeer}
+    ((hash_, t, first, count),) = kept
+    shares = {c: m.shares for c, m in outcome.views[SERVER] if isinstance(m, DistanceShares)}
+    differences = (shares["b"] - shares["a"].T) % 16  # (128, 130)
+    usual = [np.bincount(column).argmax() for column in differences.T]
+    s = (differences != usual).any(axis=1)
+    assert np.array_equal(usual, bits["a"].sum(axis=1))
+    assert 40 < s.sum() < 88
+
+    q = transpose(t)[:count]
+    packed = np.packbits(s, bitorder="little").view("<u8")
+    flips = np.packbits(np.eye(128, dtype=bool) & s, axis=1, bitorder="little").view("<u8")
+    q[first] ^= flips
+    pads = SenderPads(*(HashPoints(hash_, hash_.permute(rows), 0) for rows in (q, q ^ packed)))
+    lanes = len(bits["a"])
+    _, expected = extension.correlate(pads, np.zeros((count, lanes), np.uint16), 4)
+    (corrections,) = seen_by(outcome, "b", OtCorrections)
+    delta = (corrections.residues - expected) % 16
+    read = np.empty((lanes, count), bool)
+    for start, _, part in lane_groups(delta, count, lanes):
+        blocks, _, width = part.shape
+        rows = part.transpose(0, 2, 1).reshape(blocks * width, count)
+        assert np.isin(rows, (1, 15)).all()
+        read[8 * start : 8 * start + len(rows)] = rows == 15
+    assert np.array_equal(read, np.tile(bits["a"], 128))
