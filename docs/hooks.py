@@ -7,6 +7,7 @@ Comments in the pages are replaced, so that what is stated in one place is not w
 - ``<!-- messages -->``: all messages with tag and size, from their classes;
 - ``<!-- parameters -->``: the security numbers with value and source, from `xclp_crypto.params`.
 
+A line ``*In the repository …*``, which tells readers of the bare page where to find that, is left out.
 Links to files outside of `docs` become their names. A page that would load anything from another
 host fails the build.
 """
@@ -22,11 +23,13 @@ from mkdocs.exceptions import PluginError
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)?((?:examples|bench|tests|results)\b[^)]*)\)")
+UNBUILT = re.compile(r"^\*In the repository .*\*\n\n?", re.MULTILINE)
 FOREIGN = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Replace comments, then links that leave the folder."""
+    """Replace comments, then links that leave the folder, and drop what is for unbuilt pages."""
+    markdown = UNBUILT.sub("", markdown)
     for name, make in DIRECTIVES.items():
         comment = re.compile(rf"^<!-- {name}(?:: (.+))? -->$", re.MULTILINE)
         markdown = comment.sub(lambda found, make=make: make(found[1]), markdown)

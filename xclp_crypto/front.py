@@ -251,7 +251,8 @@ def secure_sum(
         values: one array per client, numbers of any shape, the same for all.
         threshold: fewest clients whose values the sum may have, by default a majority, or nine in
             ten if masks are sparse. Where all share masks, it is also how many would have to
-            collude with the server to take one client's values from the sum.
+            collude with the server to take one client's values from the sum; below a majority, a
+            server that shows different clients different survivors may do that alone.
         drop: clients that vanish, by default in stage ``upload``, the worst moment: masks are
             agreed on, and the values do not come.
         sparse: whether each client shares masks with few others only; by default for more than

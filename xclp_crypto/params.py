@@ -41,7 +41,28 @@ FRACTION_BITS: Final = 40
 """Fractional bits of fixed-point scores: a sum over p parties is off by at most p·2^-41."""
 
 STATISTICAL_BITS: Final = 40
-"""Bits of statistical security, and of certainty that a computation is right: bounds ≤ 2^-40."""
+"""Bits of statistical security, and of certainty that a computation is right: bounds ≤ 2^-40. Our
+choice, which is common in multi-party computation: `SSP` of ocelot (GaloisInc/swanky) and `STATSEC`
+of zama-ai/kms are 40 as well. A bound holds for all of one session together."""
+
+KAPPA: Final = 128
+"""Columns of the matrix of OT extension, bits of a row and base transfers: the computational
+security parameter κ of Ishai, Kilian, Nissim and Petrank 2003. A checked batch (`check_receiver`)
+has at least as many rows more, which serve no transfer (Roy 2022)."""
+
+CHALLENGE_BYTES: Final = 16
+"""Bytes of the challenge of OT extension's check, a key of AES-128: the point of the hash is then
+uniform in the ideal-cipher model, and fixed only after the columns are."""
+
+SCRYPT_COST: Final = 1 << 15
+"""N of scrypt, which turns a passphrase into the key of a log; with r = 8: 32 MiB and a tenth of a
+second (RFC 7914)."""
+
+SCRYPT_BLOCK: Final = 8
+"""r of scrypt, and p = 1 (RFC 7914, section 2)."""
+
+MIN_PASSPHRASE: Final = 12
+"""Fewest bytes of such a passphrase: guards against a word, and is no promise."""
 
 COMPLETION_BITS: Final = 20
 """Bits of certainty that a sum over a sparse mask graph can be completed; where it cannot, it stops
@@ -63,8 +84,9 @@ class RlweParameters:
     """A ring-LWE parameter set for Hamming distances; see `xclp_crypto.primitives.rlwe`.
 
     Security: N = 4096 with uniform ternary secrets and errors of standard deviation ≥ 3.2 gives 128
-    bits against known attacks up to log2 q = 106 (Bossuat et al., Security Guidelines for
-    Implementing Homomorphic Encryption, 2024, ternary table; the HE standard of 2018 allows 109).
+    bits against known classical attacks up to log2 q = 106 (Bossuat et al., Security Guidelines for
+    Implementing Homomorphic Encryption, 2024, ternary secrets; the HE standard of 2018 allows 109).
+    For 128 bits against quantum attacks published tables allow less, see docs/parameters.md.
 
     Attributes:
         name: how people call it.
@@ -94,7 +116,7 @@ class RlweParameters:
     fft_margin: ClassVar[float] = 2.0**-3
     """Largest distance of an FFT product from an integer that is accepted; proven: 2^-13."""
     max_security_bits: ClassVar[int] = 106
-    """Largest log2 q for 128-bit security, see above."""
+    """Largest log2 q for 128-bit security against classical attacks, see above."""
 
     @property
     def modulus_bits(self) -> int:

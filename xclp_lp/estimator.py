@@ -119,7 +119,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         fraction_bits: fractional bits of the fixed-point scores, at least 30 + log2(clients)
             unless there is noise in the sums.
         threshold: fewest clients with which a run goes on; by default 2, and in the secure sums a
-            majority.
+            majority. With up to 100 clients it is also how many, with the server, can take one
+            client's part from the sums: do not set it below a majority of them without need.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
             for imbalanced classes; the clients learn these totals, the server does not.
         privacy: differential privacy of the labels. `xclp_crypto.privacy.RandomizedResponse`: each

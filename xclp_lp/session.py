@@ -127,7 +127,8 @@ class Parameters:
         fraction_bits: f of the fixed-point scores; at least 30 + log2(clients), see
             `require_resolution`.
         threshold: fewest clients to go on with at every step; by default 2, and in the row sums a
-            majority of those in the graph.
+            majority of those in the graph. With up to 100 clients it is also how many, with the
+            server, can take one client's part from the sums: below a majority it weakens them.
         class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
             for imbalanced classes; None does not.
         privacy: differential privacy of the labels: `RandomizedResponse` by each client for itself,

@@ -20,6 +20,11 @@ The owner sees c1, which is pseudo-random by RLWE with secret ρ (the encryption
 the effect of ρ out of c2 again), and in c2, next to the uniform Δ·r_i, the noise
 u·e_i + ρ·e'_i − e1·s_i, which depends on x and is drowned in the flood.
 
+Both hold for parties that follow the protocol. An owner that adds a number of its own to a
+coefficient of b_i, above the flood and below Δ/2, finds it in what is left after decryption with
+the sign 1 − 2x_l, and the distances stay right. No larger flood prevents that: as long as T can be
+decrypted there is room for such a number. It would take a proof that the noise is small.
+
 *Flood.* The sum of four uniform 64-bit words, centred: smooth at scale 1, exact in integers, and
 never beyond 2^65. For a shift by δ its Hellinger distance obeys H² ≤ δ²·I/8 with the Fisher
 information I = 3.1158/2^128 of four uniform terms, and H² adds up over coefficients, so over Q of

@@ -30,6 +30,7 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import LogError, LogInUseError, ParameterError, StorageError
+from xclp_crypto.params import MIN_PASSPHRASE, SCRYPT_BLOCK, SCRYPT_COST
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.secret import Secret
 
@@ -37,8 +38,6 @@ MAGIC: Final = b"XCLPLOG"
 VERSION: Final = 1
 SALT_BYTES: Final = 16
 PIECE_BYTES: Final = 1 << 20  # data of a piece at most, which is in memory four times meanwhile
-MIN_PASSPHRASE: Final = 12
-SCRYPT_COST: Final = 1 << 15  # with r = 8: 32 MiB and a tenth of a second (RFC 7914)
 
 _HEADER = struct.Struct(f">7sBB{SALT_BYTES}s")
 _PIECE = struct.Struct(">II12s")
@@ -81,7 +80,7 @@ class LogKey(Secret):
         """Return the 32-byte key of the file with this salt."""
         secret = self._secret
         if self.kind == 1:
-            secret = Scrypt(salt=salt, length=32, n=SCRYPT_COST, r=8, p=1).derive(secret)
+            secret = Scrypt(salt=salt, length=32, n=SCRYPT_COST, r=SCRYPT_BLOCK, p=1).derive(secret)
         return derive_key(secret, label("log file", salt))
 
 

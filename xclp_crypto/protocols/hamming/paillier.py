@@ -28,8 +28,9 @@ modulo n: reduced modulo a small t they would be wrong where V wraps around n, a
 avoids this would not be uniform. *Owner learns* nothing: V is uniform in Z_n, and re-randomising
 hides x in the ciphertext itself, up to 2^-128 for each, since it has at most L ≤ 2^15 factors (see
 `xclp_crypto.primitives.paillier`). *Evaluator learns* nothing: it sees ciphertexts. The server may
-collude with any clients. Assumptions: those of the encryption, for n of 3072 bits by default; not
-post-quantum.
+collude with any clients that follow the protocol; an owner that makes its key or its ciphertexts in
+another way can read the evaluator's bits, because nothing proves that they are well formed.
+Assumptions: those of the encryption, for n of 3072 bits by default; not post-quantum.
 
 A client encrypts its rows once for all its evaluators. In each pair the side owns for which a fixed
 formula predicts less work, see `Paillier.pairs`. Each vector or group of vectors travels and is

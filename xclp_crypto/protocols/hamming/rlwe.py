@@ -16,7 +16,8 @@ blocks of `BLOCK_ROWS`, so memory stays bounded.
 
 *Server learns* H only: (T, R) is uniform subject to T − R = h. *Owner learns* nothing: c1 is
 pseudo-random, T is uniform through r, and the noise is drowned (statistical distance below 2^-40).
-*Evaluator learns* nothing: it sees ring-LWE samples. The server may collude with any clients.
+*Evaluator learns* nothing: it sees ring-LWE samples. The server may collude with any clients that
+follow the protocol; an owner that does not can read the evaluator's bits (`primitives.rlwe`).
 Assumption: ring-LWE with N = 4096 and ternary secrets, believed to hold against quantum computers
 too. See `xclp_crypto.primitives.rlwe` for the scheme, its bounds and its exactness.
 """

@@ -23,6 +23,8 @@ n_s residues instead of n_r·n_s·L. About n_r·L·(128 + n_s·w) bits.
 masked by an r_{l,i} that only the sender knows, or would be told by the pad of the other choice.
 *Sender learns* nothing: the columns are masked by G. The server may collude with any clients.
 Against semi-honest parties; the assumptions are those of the extension and its base transfers.
+Receivers are not checked (`check_receiver` needs whole batches, and here columns are sent ahead):
+one whose columns hide different choices can read the sender's bits together with the server.
 
 The payload streams in blocks that all parties derive from the public sizes, so memory is bounded
 whatever the sizes are. Columns of the next block are sent ahead, so both sides work at once.
@@ -38,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.prg import KEY_BYTES
-from xclp_crypto.params import MIN_CLIENTS, residue_width
+from xclp_crypto.params import KAPPA, MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Chains,
     Distances,
@@ -50,7 +52,7 @@ from xclp_crypto.protocols.hamming.interface import (
     send_shares,
     share_sizes,
 )
-from xclp_crypto.protocols.ot.bits import BLOCK_LANES, KAPPA, LANE, HashPoints, lane_groups
+from xclp_crypto.protocols.ot.bits import BLOCK_LANES, LANE, HashPoints, lane_groups
 from xclp_crypto.protocols.ot.extension import (
     Extension,
     OtColumns,

@@ -21,9 +21,6 @@ from xclp_crypto.wire import pack, packed_size, unpack
 
 WORD: Final = np.dtype("<u8")
 LANE: Final = np.dtype("<u2")
-KAPPA: Final = 128
-"""Columns of the matrix and bits of a row: the computational security parameter κ."""
-
 BLOCK_BYTES: Final = 16
 BLOCK_LANES: Final = 8
 """16-bit lanes in one block of hash output."""

@@ -54,10 +54,10 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import KEY_BYTES, Keystream, derive_key
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
+from xclp_crypto.params import CHALLENGE_BYTES, KAPPA
 from xclp_crypto.protocols.ot.bits import (
     BLOCK_BYTES,
     BLOCK_LANES,
-    KAPPA,
     LANE,
     WORD,
     ColumnHash,
@@ -84,10 +84,6 @@ from xclp_crypto.wire import Message, Reader, Writer, packed_size
 WORD_BITS: Final = 64
 CHUNK_WORDS: Final = 512
 """Words of every column that are worked on at once, for the caches; no result depends on it."""
-
-CHALLENGE_BYTES: Final = 16
-"""Bytes of the check's challenge, a key of AES-128: the point of the hash is then uniform in the
-ideal-cipher model, and fixed only after the columns are."""
 
 
 def batch_rows(count: int, checked: bool) -> int:

@@ -91,7 +91,10 @@ class MaskGraph:
 
         Args:
             clients: all that may take part.
-            threshold: fewest survivors, by default a majority: ⌊p/2⌋ + 1.
+            threshold: fewest survivors, by default a majority: ⌊p/2⌋ + 1. It is the share threshold
+                too. Below a majority it weakens both promises of the shares: so few colluding
+                clients and the server unmask a client, and a server that shows different clients
+                different survivors may do so unnoticed.
         """
         p = len(clients)
         threshold = p // 2 + 1 if threshold is None else threshold
