@@ -7,7 +7,7 @@ Comments in the pages are replaced, so that what is stated in one place is not w
 - ``<!-- messages -->``: all messages with tag and size, from their classes;
 - ``<!-- parameters -->``: the security numbers with value and source, from `xclp_crypto.params`.
 
-A line ``*In the repository …*``, which tells readers of the bare page where to find that, is left out.
+A line ``*In the repository …*``, which tells readers of a bare page where to find that, is dropped.
 Links to files outside of `docs` become their names. A page that would load anything from another
 host fails the build.
 """

@@ -17,8 +17,9 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import FaultyPeer, ParameterError
 
 SECURITY_BITS: Final = 128
-"""Bits of computational security that every primitive in use gives: ristretto255 (RFC 9496) and
-X25519 (RFC 7748), AES-256 and SHA-256 (more than 128 bits, NIST SP 800-57 part 1, table 2)."""
+"""Bits of security against classical attacks that primitives in use give: ristretto255 (RFC 9496)
+and X25519 (RFC 7748), AES-256 and SHA-256 (more than 128 bits, NIST SP 800-57 part 1, table 2). The
+hash of OT extension has less by its bound for large sizes, see docs/parameters.md."""
 
 SEED_BYTES: Final = 32
 """Bytes of a key, seed or contribution: 256 bits, so that 128 bits remain after any birthday or
@@ -43,7 +44,7 @@ FRACTION_BITS: Final = 40
 STATISTICAL_BITS: Final = 40
 """Bits of statistical security, and of certainty that a computation is right: bounds ≤ 2^-40. Our
 choice, which is common in multi-party computation: `SSP` of ocelot (GaloisInc/swanky) and `STATSEC`
-of zama-ai/kms are 40 as well. A bound holds for all of one session together."""
+of zama-ai/kms are 40 as well. Bounds count all distances of one client, or all clients of a sum."""
 
 KAPPA: Final = 128
 """Columns of the matrix of OT extension, bits of a row and base transfers: the computational
