@@ -107,9 +107,9 @@ class SealedIO(RoleIO):
         """See `RoleIO.recv`."""
         self._box(frm)
         self._in_time(kind, (frm,), None)
-        with self._relayed():
-            sealed = await self._io.recv(Sealed, frm, body=kind.size(**dims))
-        return self._open(kind, frm, sealed, dims)
+        with self._relayed():  # in a list, which gives up what may be large to `_open`
+            got = [await self._io.recv(Sealed, frm, body=kind.size(**dims))]
+        return self._open(kind, frm, got.pop(), dims)
 
     async def gather(
         self, kind: type[M], parties: Collection[str], at_least: int | None = None, **dims: Dim
