@@ -28,6 +28,7 @@ from xclp_crypto.errors import (
     PrivacyWarning,
     ProtocolError,
     Stalled,
+    TooFewParties,
     XclpError,
 )
 from xclp_crypto.primitives.key_agreement import KeyPair
@@ -37,6 +38,7 @@ from xclp_crypto.protocols.setup.key_exchange import Directory, Hello, _signed_h
 from xclp_crypto.protocols.setup.seed_agreement import SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.stream import FRAME, SocketDriver
+from xclp_crypto.transport.tls import make_authority
 from xclp_crypto.two_party import solvable_rows
 
 # Small vectors are soon solved for, which is not what most of these tests are about.
@@ -130,16 +132,20 @@ def test_other_parameters_are_named():
     assert isinstance(received, FaultyPeer)
     assert received.parties == ("sender",)
     assert "n_bits" in str(received)
-    assert isinstance(sent, ProtocolError)
+    assert str(sent) == (
+        "sender stalled in step 'setup': no Directory from server; the other program closed the "
+        "connection, see its error"
+    )
 
 
 def test_two_receivers_or_two_senders_do_not_hang():
     for receives in (True, False):
         results = both(
-            lambda s, r=receives: cross_distances(MINE, s, receives=r, timeout=5),
-            lambda s, r=receives: cross_distances(THEIRS, s, receives=r, timeout=5),
+            lambda s, r=receives: cross_distances(MINE, s, receives=r, timeout=2),
+            lambda s, r=receives: cross_distances(THEIRS, s, receives=r, timeout=2),
         )
-        assert all(isinstance(r, XclpError) for r in results)
+        assert all(isinstance(r, ProtocolError) for r in results)
+        assert all("do both programs run the same party?" in str(r) for r in results)
 
 
 def test_a_program_that_hangs_up_is_noticed():
@@ -149,13 +155,31 @@ def test_a_program_that_hangs_up_is_noticed():
             sock.sendall((FRAME.pack(100, 1, 1, 0) + bytes(100))[:received])
 
         result, _ = both(lambda s: cross_distances(MINE, s, receives=True), hang_up)
-        assert isinstance(result, ProtocolError)
+        assert isinstance(result, TooFewParties)
+        assert "(the other program closed the connection, see its error" in str(result)
+        assert ("do both programs run the same party?" in str(result)) == (received == 0)
+
+
+def test_a_connection_that_breaks_is_told_from_one_that_is_closed():
+    """Whoever closes without reading what has arrived resets a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname())
+        ours, _ = listener.accept()
+    ours.sendall(b"unread")
+    theirs.recv(1)
+    theirs.close()
+    with ours, pytest.raises(TooFewParties, match=r"\(the connection broke \(.+\), see the other"):
+        cross_distances(MINE, ours, receives=True)
 
 
 def test_a_silent_program_is_given_up_after_the_timeout():
-    ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(ProtocolError):
-        cross_distances(MINE, ours, receives=True, timeout=0.2)
+    for receives in (True, False):
+        ours, theirs = socket.socketpair()
+        with ours, theirs, pytest.raises(ProtocolError) as caught:
+            cross_distances(MINE, ours, receives=receives, timeout=0.2)
+        assert "nothing came from the other program for 0.2 s" in str(caught.value)
+        # the sender speaks first: a silent one may be a second receiver
+        assert ("do both programs run the same party?" in str(caught.value)) == receives
 
 
 @pytest.mark.parametrize(
@@ -189,6 +213,7 @@ def test_a_program_that_does_not_read_is_given_up():
     with ours, theirs:
         outcome = SocketDriver(ours, ("a", "b"), timeout=0.2).run({"a": talker})
     assert isinstance(outcome.errors["a"], Stalled)
+    assert "nothing came from the other program for 0.2 s" in str(outcome.errors["a"])
 
 
 def test_rows_that_can_be_solved_for_give_a_warning_and_can_be_refused():
@@ -568,32 +593,58 @@ def test_the_same_seed_gives_the_same_bytes():
     assert costs[0].bytes_by_link() == costs[1].bytes_by_link()
 
 
-def test_the_example_of_the_documentation_runs_as_two_processes():
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "crypto.md").read_text("utf-8"), re.DOTALL)
-    receiver, sender = blocks[:2]
-    assert all(len(b.splitlines()) <= 20 for b in (receiver, sender))
+BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "crypto.md").read_text("utf-8"), re.DOTALL)
+
+
+def two_processes(receiver, sender, folder):
+    """Run two programs, the listening one first; return what they print and their errors."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     receiver, sender = (b.replace("9473", port) for b in (receiver, sender))
     # the listener exists before it says so, and only then the sender starts
     receiver = receiver.replace("    sock, _ =", "    print('ready', flush=True)\n    sock, _ =")
     server = subprocess.Popen(  # noqa: S603  # the documentation's own example
-        [sys.executable, "-c", receiver], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", receiver],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert server.stdout is not None
     assert server.stdout.readline() == "ready\n"
-    subprocess.run([sys.executable, "-c", sender], check=True, timeout=60)  # noqa: S603
-    printed, _ = server.communicate(timeout=60)
+    sent = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", sender], cwd=folder, capture_output=True, text=True, timeout=60
+    )
+    printed, error = server.communicate(timeout=60)
+    return printed, error, sent.stderr
+
+
+@pytest.mark.parametrize("how", ["plain", "certificates"])
+def test_the_examples_of_the_documentation_run_as_two_processes(how, tmp_path):
+    receiver, sender = BLOCKS[:2] if how == "plain" else BLOCKS[4:6]
+    assert all(len(b.splitlines()) <= 20 for b in (receiver, sender))
+    make_authority(tmp_path / "certs", ["sender"], ["127.0.0.1"])
+    printed, *errors = two_processes(receiver, sender, tmp_path)
+    assert errors == ["", ""]
     mine = np.random.default_rng(1).integers(0, 2, (5, 256))
     theirs = np.random.default_rng(2).integers(0, 2, (3, 256))
-    assert server.returncode == 0
     assert printed.startswith(str(expected(mine, theirs)))
 
 
+def test_a_certificate_of_another_authority_is_refused_by_the_example(tmp_path):
+    receiver, sender = BLOCKS[4:6]
+    for folder in ("certs", "others"):
+        make_authority(tmp_path / folder, ["sender"], ["127.0.0.1"])
+    stranger = sender.replace('certs / "sender', 'Path("others") / "sender')
+    printed, error, refused = two_processes(receiver, stranger, tmp_path)
+    assert printed == ""
+    assert "CERTIFICATE_VERIFY_FAILED" in error
+    assert "the connection broke" in refused
+
+
 def test_the_identity_keys_of_the_documentation_work(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", (DOCS / "crypto.md").read_text("utf-8"), re.DOTALL)
     names = {}
-    for block in blocks[2:4]:
+    for block in BLOCKS[2:4]:
         exec(block, names)  # noqa: S102  # the documentation's own example
     assert capsys.readouterr().out == names["key"].public.to_text() + "\n"
     assert names["mine"].own.public == names["mine"].of("receiver") == names["key"].public

@@ -475,12 +475,17 @@ class Driver:
         answer: Any
         if wait.at_least is None:
             missing = tuple(party.missing)
-            answer = Stalled(party.name, party.step, missing, wait.kind.__name__)
+            reason = self._why_missing()
+            answer = Stalled(party.name, party.step, missing, wait.kind.__name__, reason)
         elif present < wait.at_least:
-            answer = TooFewParties(party.step, present, wait.at_least)
+            answer = TooFewParties(party.step, present, wait.at_least, self._why_missing())
         else:
             answer = self._answer(party, wait, party.missing)
         self._end_wait(party, answer)
+
+    def _why_missing(self) -> str:
+        """Say why messages do not come; for drivers that know."""
+        return ""
 
 
 class Simulation(Driver):

@@ -32,6 +32,8 @@ MAX_PAYLOAD = 1 << 30
 
 CHUNK = 1 << 20  # bytes read or written at a time
 
+_SAME_PARTY = "do both programs run the same party?"
+
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -40,20 +42,23 @@ class _Connection:
 
     Attributes:
         received: bytes that arrived and were not taken yet.
-        open: false when the other end has stopped sending, the connection broke, or nothing moved
-            for `timeout` seconds.
+        used: whether anything was ever sent or received.
+        ended: why nothing more will arrive: the other end has stopped sending, the connection
+            broke, or nothing moved for `timeout` seconds; empty before.
     """
 
     def __init__(self, sock: socket.socket, timeout: float) -> None:
         self._socket = sock
         self._timeout = timeout
         self.received = bytearray()
-        self.open = True
+        self.used = False
+        self.ended = ""
 
     def send(self, data: bytes) -> None:
         """Send all of `data`, reading meanwhile; gives up silently when the connection breaks."""
+        self.used = True
         view = memoryview(data)
-        while view and self.open:
+        while view and not self.ended:
             try:
                 view = view[self._socket.send(view[:CHUNK]) :]
             except _WOULD_BLOCK:
@@ -64,10 +69,10 @@ class _Connection:
 
     def receive(self) -> bool:
         """Wait until more bytes have arrived; false when none will."""
-        while self.open:
+        while not self.ended:
             if self._read():
                 return True
-            if self.open:
+            if not self.ended:
                 self._wait(writing=False)
         return False
 
@@ -76,16 +81,20 @@ class _Connection:
             data = self._socket.recv(CHUNK)
         except _WOULD_BLOCK:
             return False
-        except OSError:  # a broken connection ends like a closed one
-            data = b""
+        except OSError as error:  # a broken connection ends like a closed one
+            self.ended = f"the connection broke ({error}), see the other program's error"
+            return False
+        if not data:
+            self.ended = "the other program closed the connection, see its error"
+            return False
         self.received += data
-        self.open = self.open and bool(data)
-        return bool(data)
+        self.used = True
+        return True
 
     def _wait(self, *, writing: bool) -> None:
         ready = select.select([self._socket], [self._socket] if writing else [], [], self._timeout)
         if not any(ready):
-            self.open = False
+            self.ended = f"nothing came from the other program for {self._timeout:g} s"
 
 
 class SocketDriver(Simulation):
@@ -162,6 +171,12 @@ class SocketDriver(Simulation):
                 break
         return bool(self._ready) or self._give_up_one_wait()
 
+    def _why_missing(self) -> str:
+        connection = self._connection
+        if connection.ended and not connection.used:  # both programs waited for the other
+            return f"{connection.ended}; {_SAME_PARTY}"
+        return connection.ended
+
     def _take_frames(self) -> None:
         """Move complete frames from the bytes received."""
         received = self._connection.received
@@ -179,10 +194,7 @@ class SocketDriver(Simulation):
         if size > MAX_PAYLOAD:
             error = f"a frame of {size} bytes; at most {MAX_PAYLOAD} are accepted"
         elif sender >= len(self._order) or self._order[sender] not in self._elsewhere:
-            error = (
-                f"a frame from party number {sender}, which does not run there; do both programs "
-                "run the same party?"
-            )
+            error = f"a frame from party number {sender}, which does not run there; {_SAME_PARTY}"
         elif receiver >= len(self._order) or self._order[receiver] in self._elsewhere:
             error = f"a frame for party number {receiver}, which does not run here"
         if error is not None:
