@@ -1,8 +1,9 @@
 """Small changes to a source file, each of which some test ought to notice.
 
 Only bodies of functions are changed. Left alone, because no test should depend on them: docstrings,
-annotations, ``__repr__``, the texts of errors and warnings (who an error names is changed), and
-``strict=True`` of ``zip``, which checks what always holds.
+annotations, ``__repr__``, the texts of errors and warnings (who an error names is changed),
+``strict=True`` of ``zip``, which checks what always holds, and -1 as a length for ``reshape``, for
+which NumPy takes every negative number.
 """
 
 from __future__ import annotations
@@ -231,8 +232,10 @@ def _in_expression(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, ast.AST
                     yield node, _with(node, keywords=keywords[:i] + keywords[i + 1 :])
         case ast.keyword(arg="strict"):
             return
+    reshapes = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".reshape")
     for child in ast.iter_child_nodes(node):
-        yield from _in_expression(child)
+        if not (reshapes and ast.unparse(child) == "-1"):
+            yield from _in_expression(child)
 
 
 def _with(node: ast.AST, **fields: object) -> ast.AST:

@@ -68,6 +68,22 @@ def test_texts_of_errors_representations_and_annotations_stay():
     ]
 
 
+def test_the_length_that_numpy_finds_by_itself_stays():
+    source = """
+        def f(x):
+            return x.reshape(-1, 2) + x.sum(-1)
+    """
+    assert changes(source) == [
+        "x.reshape(-1, 2) + x.sum(-1) → None",
+        "x.reshape(-1, 2) + x.sum(-1) → x.reshape(-1, 2) - x.sum(-1)",
+        "x.reshape(-1, 2) → x.reshape(-1)",
+        "2 → 3",
+        "2 → 1",
+        "1 → 2",
+        "1 → 0",
+    ]
+
+
 def test_a_mutant_names_its_function_its_lines_and_the_function_that_holds_it():
     source = """
         class A:
