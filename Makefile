@@ -11,6 +11,7 @@ $(VENV)/.%-installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "xclp needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing xclp[$*] into $(VENV), which may take some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
 	@touch $@
 
@@ -70,6 +71,7 @@ FLOWER := $(NODES)/bin/python -m pytest -W "ignore:'click.utils:DeprecationWarni
 
 $(NODES)/.installed: pyproject.toml
 	@test -x $(NODES)/bin/python || $(PYTHON) -m venv $(NODES)
+	@echo "Installing xclp[flower] into $(NODES), which may take some minutes"
 	$(NODES)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[flower]' pytest hypothesis
 	@touch $@
 
