@@ -107,8 +107,7 @@ package: $(VENV)/.dev-installed
 	  clean/bin/python -X importtime -c "import xclp_crypto" 2>&1 | tail -1; done
 
 BENCH ?= bench
-SPEED = $(CURDIR)/$(BIN)/python -m pytest $(BENCH) --benchmark-only -m "not long" \
-  --benchmark-storage=file://$(CURDIR)/.benchmarks
+SPEED = $(CURDIR)/$(BIN)/python -m pytest $(BENCH) --benchmark-only -m "not long"
 
 bench: $(VENV)/.bench-installed
 	$(SPEED)
@@ -120,9 +119,10 @@ SLOWER ?= 25%
 bench-compare: $(VENV)/.bench-installed
 	rm -rf .benchmarks/base && git worktree prune
 	git worktree add --quiet --detach .benchmarks/base $(BASE)
-	cd .benchmarks/base && $(SPEED) --benchmark-save=base
+	cd .benchmarks/base && $(SPEED) --benchmark-json=$(CURDIR)/.benchmarks/base.json
 	git worktree remove --force .benchmarks/base
-	$(SPEED) --benchmark-compare --benchmark-compare-fail=median:$(SLOWER)
+	$(SPEED) --benchmark-json=.benchmarks/now.json
+	@$(BIN)/python bench/compare.py .benchmarks/base.json .benchmarks/now.json $(SLOWER)
 
 # The points of what everything costs over n, L and p, anew: some minutes, best on a quiet machine.
 costs: $(VENV)/.bench-installed
