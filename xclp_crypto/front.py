@@ -77,14 +77,23 @@ def client_names(count: int, names: Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
-def warn_if_two(count: int) -> None:
-    """Warn that with two clients each learns the other's part of a sum."""
+def warn_if_two(count: int, *, server_learns: bool = False) -> None:
+    """Warn that with two clients whoever has a sum and one part of it has the other part.
+
+    Args:
+        count: number of clients.
+        server_learns: whether the sum is the server's, and no client receives it.
+    """
     if count == MIN_CLIENTS:
+        what = (
+            "the server, which alone receives the sum, knows one's part once the other tells it "
+            "its own (the sum minus that part)"
+            if server_learns
+            else "each learns the other's part of every sum it receives (the sum minus its own "
+            "part)"
+        )
         warnings.warn(
-            "with two clients, each learns the other's part of every sum it receives "
-            "(the sum minus its own part); this is unavoidable",
-            PrivacyWarning,
-            stacklevel=3,
+            f"with two clients, {what}; this is unavoidable", PrivacyWarning, stacklevel=3
         )
 
 
@@ -223,6 +232,13 @@ class RowSumsResult(NamedTuple):
     lost: Mapping[str, str]
     cost: Cost
 
+    def __repr__(self) -> str:
+        shapes = [None if block is None else block.shape for block in self.blocks]
+        return (
+            f"RowSumsResult(blocks of shapes {shapes}, survivors={self.survivors}, "
+            f"lost={self.lost}, cost={self.cost!r})"
+        )
+
 
 Drop = Mapping[str | int, str] | Collection[str | int]
 """Clients, by name or position, that vanish; a mapping says in which stage, see `STAGES`."""
@@ -277,6 +293,9 @@ def secure_sum(
         TooFewParties: fewer clients than the threshold are left; nothing was revealed.
         ParameterError: fewer than two clients, or another parameter is out of range.
 
+    Warns:
+        PrivacyWarning: two clients take part: the server and one of them know the other's values.
+
     Example:
         >>> import numpy as np
         >>> from xclp_crypto import secure_sum
@@ -294,7 +313,7 @@ def secure_sum(
     codec = FixedPoint(fraction_bits, parties=len(clients), modulus=modulus)
     for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
         codec.check(array, client=name)
-    warn_if_two(len(clients))
+    warn_if_two(len(clients), server_learns=True)
     graph = MaskGraph.choose(clients, threshold, sparse=sparse)
     agreement = Agreement(**graph_and_codec(graph, codec), shape=shape)
 

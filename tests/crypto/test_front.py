@@ -220,9 +220,10 @@ def test_user_case_two_clients_are_warned_and_three_are_not():
     assert warned[0].filename == __file__  # points at the caller
     assert len(sums.blocks) == 2
     secure_row_sums(VALUES, ROWS)  # a warning would be an error here
-    with pytest.warns(PrivacyWarning, match="each learns the other's part") as warned:
+    with pytest.warns(PrivacyWarning, match="the server, which alone receives the sum") as warned:
         assert secure_sum([1, 2]).total == 3
     assert warned[0].filename == __file__
+    assert "each learns" not in str(warned[0].message)
     secure_sum([1, 2, 3])
 
 
@@ -511,6 +512,14 @@ def test_row_sums_that_end_with_two_of_more_clients_warn(mode):
     with pytest.warns(PrivacyWarning, match="with two clients") as warned:
         secure_row_sums([v[:2] for v in VALUES[:2]], [[0], [1]], mode=mode)
     assert len(warned) == 1
+
+
+def test_row_sums_print_the_shapes_of_blocks_and_not_what_is_in_them():
+    found = secure_row_sums(FOUR_VALUES, FOUR_ROWS, drop={0: "result"})
+    shapes = [None, *(block.shape for block in found.blocks[1:])]
+    assert repr(found).startswith(f"RowSumsResult(blocks of shapes {shapes}, survivors=(")
+    assert repr(found).endswith(f"lost={{'client-0': 'result'}}, cost={found.cost!r})")
+    assert "array" not in repr(found)
 
 
 def test_too_few_in_the_last_step_says_why_nobody_answered():
