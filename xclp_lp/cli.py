@@ -157,7 +157,7 @@ def demo(
     ] = 0.05,
     k: Annotated[int, typer.Option("-k", "--k", help="Neighbours per point.")] = 3,
     alpha: Annotated[float, typer.Option(help="How far labels travel, between 0 and 1.")] = 0.99,
-    bits: Annotated[int, typer.Option(help="Bits of each hash.")] = 4096,
+    bits: Annotated[int, typer.Option(min=1, max=MAX_HASH_BITS, help="Bits of each hash.")] = 4096,
     hamming: Annotated[
         str, typer.Option(help=f"How distances are computed: {', '.join(BACKENDS)}.")
     ] = "rlwe",
@@ -533,7 +533,9 @@ def plan(
     ] = 0.1,
     classes: Annotated[int, typer.Option(min=1, help="Without a file: number of classes.")] = 10,
     features: Annotated[int, typer.Option(min=1, help="Without a file: number of features.")] = 64,
-    bits: Annotated[int, typer.Option(help="Without a file: bits of each hash.")] = 4096,
+    bits: Annotated[
+        int, typer.Option(min=1, max=MAX_HASH_BITS, help="Without a file: bits of each hash.")
+    ] = 4096,
     k: Annotated[int, typer.Option("-k", "--k", help="Without a file: neighbours.")] = 10,
     hamming: Annotated[
         str, typer.Option(help=f"Without a file: back end, {', '.join(BACKENDS)}.")
@@ -600,13 +602,13 @@ def bench_hamming_command(
     backend: Annotated[str, typer.Option(help=f"Back end: {', '.join(BACKENDS)}.")] = "rlwe",
     n: Annotated[int, typer.Option(min=1, help="Rows of the first client.")] = 500,
     m: Annotated[int, typer.Option(min=1, help="Rows of the second client.")] = 500,
-    bits: Annotated[int, typer.Option(help="Bits of each row.")] = 4096,
+    bits: Annotated[int, typer.Option(min=1, max=MAX_HASH_BITS, help="Bits of each row.")] = 4096,
     repeat: Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")] = 3,
     json_file: JsonFile = None,
 ) -> None:
     """Time distances between two clients, with the plain computation in the same run."""
     _require_writable(json_file)
-    if backend in BACKENDS and 1 <= bits <= MAX_HASH_BITS:  # else the run itself refuses
+    if backend in BACKENDS:  # else the run itself refuses
         _print_lines([estimate_line(backend, {"client-0": n, "client-1": m}, bits)])
     with StepReporter(console).showing() as progress:
         result = bench_hamming(backend, n, m, bits, repeat=repeat, progress=progress)
@@ -629,7 +631,7 @@ def bench_hamming_command(
 def bench_propagation_command(
     n: Annotated[int, typer.Option(min=2, help="Points.")] = 2500,
     labelled: Annotated[int, typer.Option(min=1, help="Labelled points.")] = 100,
-    bits: Annotated[int, typer.Option(help="Bits of each hash.")] = 4096,
+    bits: Annotated[int, typer.Option(min=1, max=MAX_HASH_BITS, help="Bits of each hash.")] = 4096,
     k: Annotated[int, typer.Option("-k", "--k", help="Neighbours per point.")] = 10,
     alpha: Annotated[float, typer.Option(help="How far labels travel, between 0 and 1.")] = 0.99,
     solver: Annotated[

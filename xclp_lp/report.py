@@ -182,14 +182,14 @@ def forecast_tables(found: Forecast, hamming: str) -> Iterator[Table]:
     """Lay out what a run will cost: by step, and the distances by back end."""
     table = Table(
         title="Cost by step: bytes of the client with most, at most; seconds of the server, of the "
-        "slowest client and of all one after the other; memory of all in one process",
+        "slowest client and of all parties one after the other; memory of all in one process",
         title_justify="left",
         pad_edge=False,
         collapse_padding=True,
     )
     for heading in (
         *("step", "rounds", "sends", "receives"),
-        *("server", "client", "all", "memory"),
+        *("server", "client", "all parties", "memory"),
     ):
         table.add_column(heading, justify="left" if heading == "step" else "right")
 
@@ -209,13 +209,14 @@ def forecast_tables(found: Forecast, hamming: str) -> Iterator[Table]:
         )
     yield table
     others = Table(
-        title="Distances by back end, all parties, and with whom the server may collude",
+        title="Distances by back end, all parties",
         title_justify="left",
         pad_edge=False,
         collapse_padding=True,
     )
-    for heading in ("back end", "server with", "rounds", "bytes", "seconds", "memory"):
-        left = heading in ("back end", "server with")
+    collusion = "server may\ncollude with"
+    for heading in ("back end", collusion, "rounds", "bytes", "seconds", "memory"):
+        left = heading in ("back end", collusion)
         others.add_column(heading, justify="left" if left else "right")
     may = {"none": "sees the bits", "non-colluding": "no client", "2pc": "any clients"}
     for name, cost in found.back_ends.items():

@@ -701,8 +701,6 @@ def test_when_writing_fails_there_are_no_results(
         (["--labelled", "0"], ["0.0", "(0, 1]"]),
         (["--labelled", "1"], ["labelled", "1.0"]),
         (["--labelled", "1.5"], ["1.5", "(0, 1]"]),
-        (["--bits", "0"], ["n_bits", "32768", "0"]),
-        (["--bits", "32769"], ["n_bits", "32768", "32769"]),
         (["--k", "0"], ["k must be", "got 0"]),
         (["-k", "160"], ["k = 160", "rows = 160"]),
         (["--alpha", "1"], ["alpha", "got 1.0"]),
@@ -810,6 +808,17 @@ def test_wrong_usage_is_exit_code_2(
     code, out, err = xclp(*arguments)
     assert (code, out) == (2, "")
     assert "Usage: " in err
+
+
+@pytest.mark.parametrize("command", ["demo", "plan", "bench hamming", "bench propagation"])
+@pytest.mark.parametrize("bits", [0, 32769])
+def test_bits_out_of_range_are_refused_by_the_name_of_the_option(
+    xclp: Callable[..., tuple[int, str, str]], command: str, bits: int
+) -> None:
+    code, out, err = xclp(*command.split(), "--bits", str(bits))
+    assert (code, out) == (2, "")
+    assert "Invalid value for '--bits'" in " ".join(err.replace("│", " ").split())
+    assert "n_bits" not in err
 
 
 def test_without_arguments_the_help_is_shown(xclp: Callable[..., tuple[int, str, str]]) -> None:
@@ -964,7 +973,8 @@ def test_a_plan_of_a_federation_says_its_cost_and_runs_nothing(
     code, out, err = xclp("plan", str(federation), "--json", str(file))
     assert (code, err) == (0, "")
     assert "3 clients, 15 rows, 3 features" in out
-    for words in ("Cost by step", "propagation", "rlwe (chosen)", "paillier", "any clients"):
+    shown = ("Cost by step", "propagation", "all parties", "rlwe (chosen)", "paillier")
+    for words in (*shown, "collude with", "any clients"):
         assert words in out
     found = json.loads(file.read_text())
     assert found["hamming"] == "rlwe"
