@@ -142,7 +142,7 @@ PURE = [p for p in CRYPTO if module_name(p).split(".")[1:2] != ["transport"]]
 def test_roles_and_what_they_use_have_no_io_clock_thread_or_global_randomness(path):
     allowed = ALLOWED_IO.get(module_name(path), set())
     used = {n.split(".")[0] for n in imports(path)} & IO_MODULES
-    assert used <= allowed
+    assert used <= allowed, f"{path.name} may not import {', '.join(sorted(used - allowed))}"
 
 
 @pytest.mark.parametrize("path", sources("xclp_crypto"), ids=ids(sources("xclp_crypto")))
@@ -216,11 +216,12 @@ def test_roles_await_only_the_five_operations_and_other_roles(path):
         assert not isinstance(node, ast.AsyncFor | ast.AsyncWith), path
         if isinstance(node, ast.Await):
             call = node.value
-            assert isinstance(call, ast.Call), f"{path.name}:{node.lineno}"
+            where = f"{path.name}:{node.lineno} awaits what is no operation of io and no other role"
+            assert isinstance(call, ast.Call), where
             if isinstance(call.func, ast.Attribute) and call.func.attr in ROLE_METHODS:
                 continue
             arguments = {getattr(a, "id", None) for a in call.args}
-            assert arguments & {"io", "session"}, f"{path.name}:{node.lineno}"
+            assert arguments & {"io", "session"}, where
 
 
 def loaded_by(modules):

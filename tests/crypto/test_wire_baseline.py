@@ -12,9 +12,11 @@ GENERATOR = runpy.run_path(str(VECTORS / "generate_wire.py"))
 
 
 def test_the_baseline_covers_all_protocols_and_message_types():
-    assert set(BASELINE) == set(GENERATOR["PROTOCOLS"])
+    assert set(BASELINE) == set(GENERATOR["PROTOCOLS"]), (
+        "after a change of PROTOCOLS, run `python tests/vectors/generate_wire.py`"
+    )
     names = {key.split(":")[0] for forms in BASELINE.values() for key in forms["opened"]}
-    assert names == {
+    listed = {
         *("Hello", "Directory", "SeedShare", "Received", "Roster", "Confirm"),
         *("PlainBits", "MaskedRows", "DistanceShares"),
         *("RlweCiphertexts", "RlweMasks", "RlweAnswers"),
@@ -25,6 +27,9 @@ def test_the_baseline_covers_all_protocols_and_message_types():
         *("SumSurvivors", "SumSeen", "SumReveal"),
         *("RowSumsRound", "RowSumsUpload", "RowSumsBlock", "IdealSumUpload", "IdealBlock"),
     }
+    assert names == listed, (
+        f"new, so list them here: {sorted(names - listed)}; sent no more: {sorted(listed - names)}"
+    )
 
 
 @pytest.mark.parametrize("protocol", BASELINE)
