@@ -29,6 +29,7 @@ _DAMAGED = (
     OSError,
     RuntimeError,
     TypeError,
+    UnboundLocalError,  # where rdata knows a type of object in part
     ValueError,
     struct.error,
     zlib.error,
