@@ -548,7 +548,7 @@ def _require_sizes(kind: int, body: bytes) -> None:
     }
     least = {
         DATA: _DATA.size,
-        END: 1 + (body[:1] == b"\1"),
+        END: 1 + (body[:1] != b"\0"),  # an error has a code
         REFUSED: 1,
         HELLO: _HELLO.size,
     }

@@ -200,7 +200,9 @@ _KNOWN = {
 }
 
 
-class _Reader(pickle.Unpickler):
+class _Reader(pickle._Unpickler):
+    """The reader in Python: the one in C allocates as many gigabytes as an index in a file says."""
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _KNOWN:
             raise DataError(
