@@ -327,14 +327,15 @@ def test_the_largest_integer_is_exact_and_the_next_is_refused(codec, data):
 def test_the_modulus_that_the_error_names_is_enough_and_the_next_smaller_one_is_not(codec, data):
     value = data.draw(st.floats(codec.max_abs, 1e30, exclude_min=True) | st.integers(2**40, 2**62))
     assume(codec.parties * Fraction(value) * 2**codec.fraction_bits > (codec.modulus - 1) // 2)
+    signed = data.draw(st.sampled_from([1, -1])) * value
     with pytest.raises(EncodingOverflow) as error:
-        codec.encode([0, value] if isinstance(value, int) else [0.0, value])
+        codec.encode([0, signed] if isinstance(value, int) else [0.0, signed])
     needed = int(re.search(r"needs a modulus of 2\^(\d+)\.", str(error.value))[1])
     largest = codec.parties * math.ceil(Fraction(value) * 2**codec.fraction_bits)
     assert 2 ** (needed - 2) <= largest < 2 ** (needed - 1)
     assert 2**needed > codec.modulus
     if needed <= 64:
-        FixedPoint(codec.fraction_bits, codec.parties, 2**needed).encode(value)
+        FixedPoint(codec.fraction_bits, codec.parties, 2**needed).encode(signed)
 
 
 @pytest.mark.parametrize(

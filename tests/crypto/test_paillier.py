@@ -1,6 +1,7 @@
 """Paillier encryption: arithmetic, keys, arrays of ciphertexts, and phe as the oracle."""
 
 import copy
+import hashlib
 import math
 import pickle
 import sys
@@ -15,6 +16,7 @@ from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DataError, DecodeError, EncodingOverflow, ParameterError
 from xclp_crypto.params import (
     INSECURE_TEST_128,
@@ -490,6 +492,17 @@ def test_owner_and_public_key_draw_randomisers_from_one_group():
     ):
         assert all(gmpy2.powmod(u, lam, KEY.public.n_squared) == 1 for u in values)
         assert len(set(values)) == 20
+
+
+def test_without_h_the_owner_draws_what_the_public_key_does_only_faster():
+    p, q = KEY.export_primes()
+    key = PrivateKey(p, q, PublicKey(p * q, None, INSECURE_TEST_512))
+    assert key.encrypt_residues([mpz(0)] * 9, rng()) == key.public.randomisers(9, rng())
+
+
+def test_the_fingerprint_stays_what_it_is_in_files_that_exist():
+    text = label("paillier public key", KEY.public.encode())
+    assert KEY.public.fingerprint == hashlib.sha256(text).digest()[:8]
 
 
 def test_exponents_that_re_randomise_are_long_enough(monkeypatch):
