@@ -342,6 +342,7 @@ def run(
             drop=vanishing,
             progress=progress,
             announce=announce,
+            row_names=[c.row_names for c in loaded.clients],
         )
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
@@ -555,7 +556,9 @@ def plan(
             loaded = load_federation(federation)
         estimator = loaded.estimator()
         planned = estimator.plan(
-            [c.features for c in loaded.clients], [c.labels for c in loaded.clients]
+            [c.features for c in loaded.clients],
+            [c.labels for c in loaded.clients],
+            [c.row_names for c in loaded.clients],
         )
         _print_lines(plan_lines(planned))
         if estimator.draws_groups:

@@ -44,7 +44,7 @@ from xclp_lp.session import (
     no_prediction,
     server_role,
 )
-from xclp_lp.wording import count, did_you_mean
+from xclp_lp.wording import count, did_you_mean, rows_called
 
 
 @dataclass(frozen=True)
@@ -212,6 +212,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         rng: Rng | None = None,
         progress: Callable[[Progress], None] | None = None,
         announce: Callable[[Plan], None] | None = None,
+        row_names: Sequence[Sequence[str] | None] | None = None,
     ) -> Self:
         """Run the protocol on the data of all clients.
 
@@ -226,6 +227,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 `SeededRng`.
             progress: called before each computation.
             announce: called once when all is checked, before anything is computed.
+            row_names: one sequence of n_j names per client, or None: what errors and warnings call
+                its rows; by default their indices.
 
         Returns:
             This estimator.
@@ -241,7 +244,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
 
         With groups, an error has a note that names the group, and ends the run of all.
         """
-        plan = self.plan(Xs, ys)
+        plan = self.plan(Xs, ys, row_names)
         params, data, names = plan.params, plan.data, tuple(plan.data)
         vanish = checked_drop(drop, names)
         seed = projection_seed(self.random_state)
@@ -287,8 +290,18 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.n_features_in_ = plan.features
         return self
 
-    def plan(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> Plan:
+    def plan(
+        self,
+        Xs: Sequence[ArrayLike],
+        ys: Sequence[ArrayLike | None],
+        row_names: Sequence[Sequence[str] | None] | None = None,
+    ) -> Plan:
         """Check all data and parameters as `fit` does, and compute nothing.
+
+        Args:
+            Xs: as for `fit`, and the others too.
+            ys: labels.
+            row_names: names of rows.
 
         Returns:
             What `fit` would run, and the sizes that its cost follows from.
@@ -319,7 +332,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                     f"client {name!r}: {count(len(x), 'row')} of features, "
                     f"{count(len(values), 'label')}"
                 )
-        classes = labels.class_values(marked, self.classes, names)
+        classes = labels.class_values(marked, self.classes, names, row_names)
         params = Parameters(
             classes=classes,
             n_bits=self.n_bits,
@@ -341,7 +354,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         }
         projection_seed(self.random_state)  # refuses what is no random state
         plan = Plan(params, data, checked_groups(self.groups, names, self.random_state))
-        _require_usable(plan)
+        _require_usable(plan, row_names)
         if self.classes is None:
             labels.warn_of_odd_classes(classes, marked, names)
         return plan
@@ -571,14 +584,16 @@ def _as_matrix(x: ArrayLike) -> NDArray[Any]:
         raise DataError(
             "a feature is a list, not a number"
             if odd is None
-            else f"row {odd} has {lengths[odd]} features, row 0 has {lengths[0]}; all rows must be "
-            "equally long"
+            else f"row {odd} (counted from 0) has {lengths[odd]} features, row 0 has "
+            f"{lengths[0]}; all rows must be equally long"
         ) from None
     if array.dtype.kind in "OUS" and array.ndim == 2:
         # Beside text, NumPy turns the numbers of a list into text too: look at the list itself.
         for (row, column), value in np.ndenumerate(np.asarray(x, dtype=object)):
             if not isinstance(value, int | float | np.number | np.bool_):
-                raise DataError(f"row {row}, column {column} is {value!r}, which is no number")
+                raise DataError(
+                    f"row {row}, column {column} (counted from 0) is {value!r}, which is no number"
+                )
     if array.dtype.kind == "O" and array.ndim and array.size:
         convert = "X.astype(float)" if array.ndim > 1 else "numpy.vstack(list(X))"
         raise DataError(f"the features have dtype object; pass numbers, such as {convert}")
@@ -623,16 +638,17 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
         )
 
 
-def _require_usable(plan: Plan) -> None:
+def _require_usable(plan: Plan, row_names: Sequence[Sequence[str] | None] | None) -> None:
     """Check over all clients of each group what the server would refuse, and warn of zero rows."""
-    for name, own in plan.data.items():
-        zero = zero_rows(own.vectors)
-        if zero.any():
-            rows = np.flatnonzero(zero)
-            shown = ", ".join(map(str, rows[:5])) + (", …" if len(rows) > 5 else "")
+    for j, (name, own) in enumerate(plan.data.items()):
+        zero = np.flatnonzero(zero_rows(own.vectors)).tolist()
+        if zero:
+            called = rows_called(zero, None if row_names is None else row_names[j])
+            what = "is all zero, so it has no direction; it is left out and gets"
+            if len(zero) > 1:
+                what = "are all zero, so they have no direction; they are left out and get"
             warnings.warn(
-                f"client {name!r}: rows {shown} are all zero, so they have no direction; they are "
-                "left out and get no label",
+                f"client {name!r}: {called} {what} no label",
                 UserWarning,
                 stacklevel=4,
             )

@@ -113,6 +113,7 @@ class LoadedClient:
         columns: names of the features, if they come from a table.
         files: what was read.
         group: the group that it is in, if groups are named.
+        id_column: the column that holds the ids, if one does.
     """
 
     name: str
@@ -122,6 +123,17 @@ class LoadedClient:
     columns: tuple[str, ...] | None = None
     files: tuple[Path, ...] = ()
     group: str | None = None
+    id_column: str | None = None
+
+    @property
+    def row_names(self) -> list[str] | None:
+        """Return what messages call the rows: ids, or numbers from 1 of rows of a table.
+
+        None for arrays, whose rows have indices from 0.
+        """
+        if self.id_column is not None:
+            return [repr(str(row_id)) for row_id in self.ids]
+        return None if self.columns is None else [str(i + 1) for i in range(len(self.ids))]
 
 
 @dataclass(frozen=True)
@@ -397,6 +409,7 @@ def load_client(
         None if columns is None else tuple(columns),
         (features_path, labels_path),
         section.get("group"),
+        id_column,
     )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.wording import listing
+from xclp_lp.wording import listing, rows_called
 
 UNLABELLED = -1
 """Class index of a row without a label."""
@@ -115,8 +115,15 @@ def class_values(
     labels: Sequence[tuple[list[Any], NDArray[np.bool_]]],
     classes: Sequence[Any] | None,
     clients: Sequence[str],
+    row_names: Sequence[Sequence[str] | None] | None = None,
 ) -> tuple[Any, ...]:
     """Return the sorted classes: those given, or those that occur.
+
+    Args:
+        labels: per client, as from `marked_values`.
+        classes: those given, if any.
+        clients: names for errors.
+        row_names: per client, what errors call its rows, if not by their indices.
 
     Raises:
         DataError: no client has a label, labels of several types, or a label that is none of
@@ -127,24 +134,26 @@ def class_values(
     given = None if classes is None else given_classes(classes)
     known = None if given is None else {(_kind(c), c) for c in given}
     seen: set[Any] = set()
-    places: dict[str, tuple[type, str, int]] = {}
+    places: dict[str, tuple[type, str]] = {}
     floats = False
-    for client, (values, labelled) in zip(clients, labels, strict=True):
+    row_names = [None] * len(clients) if row_names is None else row_names
+    for client, (values, labelled), names in zip(clients, labels, row_names, strict=True):
         for row in np.flatnonzero(labelled).tolist():
             value = values[row]
             kind = _kind(value)
             if kind is None:
                 raise DataError(
-                    f"client {client!r}, row {row}: a label of type {type(value).__name__}; "
-                    "labels are integers, strings, booleans or floats"
+                    f"client {client!r}, {rows_called([row], names)}: a label of type "
+                    f"{type(value).__name__}; labels are integers, strings, booleans or floats"
                 )
             if known is not None and (kind, value) not in known:
                 raise DataError(
-                    f"client {client!r}, row {row}: label {value!r} is none of the classes "
-                    f"{given!r}"
+                    f"client {client!r}, {rows_called([row], names)}: label {value!r} is none of "
+                    f"the classes {given!r}"
                 )
             seen.add(value)
-            places.setdefault(kind, (type(value), client, row))
+            if kind not in places:
+                places[kind] = type(value), f"client {client!r}, {rows_called([row], names)}"
             floats |= isinstance(value, float)
     if not seen:
         raise DataError(
@@ -156,7 +165,7 @@ def class_values(
     if len(places) > 1:
         raise DataError(
             "labels are of several types: "
-            + ", ".join(f"{t.__name__} (client {c!r}, row {r})" for t, c, r in places.values())
+            + ", ".join(f"{t.__name__} ({where})" for t, where in places.values())
         )
     # 1 and 1.0 are one class; its type must not depend on which client comes first.
     return tuple(sorted(float(v) if floats else v for v in seen))

@@ -266,7 +266,7 @@ def checked_vectors(vectors: ArrayLike) -> NDArray[np.floating]:
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
         raise DataError(
-            f"row {row}, column {column} of the vectors is {v[row, column]}; "
+            f"row {row}, column {column} (counted from 0) of the vectors is {v[row, column]}; "
             "every value must be finite"
         )
     return v

@@ -215,7 +215,7 @@ def load_data(
         own = integers_if_all(own)
     values, labelled = labels.marked_values(own[0], name)
     if labelled.any():
-        labels.class_values([(values, labelled)], params.classes, [name])
+        labels.class_values([(values, labelled)], params.classes, [name], [loaded.row_names])
     try:
         vectors = checked_vectors(loaded.features)
     except DataError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any
@@ -17,6 +17,19 @@ def listing(items: Collection[Any], most: int = 8) -> str:
     """List the first few things and say how many there are if there are more."""
     shown = ", ".join(repr(item) for item in islice(items, most))
     return shown if len(items) <= most else f"{shown}, … ({len(items):,} in all)"
+
+
+def rows_called(rows: Sequence[int], names: Sequence[str] | None, most: int = 5) -> str:
+    """Say which rows: ``row 3 (counted from 0)``, or what a file calls them: ``rows 4, 9``.
+
+    Args:
+        rows: indices, from 0.
+        names: what each row of the client is called; None: by its index.
+        most: how many are said, at most.
+    """
+    called = ", ".join(str(r) if names is None else names[r] for r in rows[:most])
+    more = ", …" * (len(rows) > most)
+    return f"row{'s' * (len(rows) != 1)} {called}{more}" + " (counted from 0)" * (names is None)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -276,6 +276,22 @@ def bare_shell(command: str, cwd: Path, **environment: str) -> subprocess.Comple
     )
 
 
+@pytest.mark.filterwarnings("always")
+def test_messages_count_rows_of_tables_from_1_and_of_arrays_from_0(
+    xclp: Callable[..., tuple[int, str, str]], federation: Path
+) -> None:
+    cell(5, 1, "0")(federation)
+    cell(5, 2, "0")(federation)
+    cell(5, 3, "0")(federation)
+    array("south.npy", np.where(np.arange(4)[:, None] == 3, 0, SOUTH))(federation)
+    for command in ("plan", "run"):
+        code, _, err = xclp(command, federation)
+        assert code == 0
+        north, south = err.splitlines()
+        assert north.startswith("xclp: warning: client 'north': row 5 is all zero, so it has no")
+        assert south.startswith("xclp: warning: client 'south': row 3 (counted from 0) is all zero")
+
+
 def test_a_terminal_without_unicode(federation: Path) -> None:
     federation.write_text(TOML.replace("[clients.north]", '[clients."Zürich"]'), encoding="utf-8")
     done = bare_shell(
@@ -509,7 +525,9 @@ SOUTH = arrays()[0][1]
             array("south.npy", SOUTH.astype(complex)), ["'south'", "complex128"], id="complex"
         ),
         pytest.param(
-            array("south.npy", SOUTH.astype(str)), ["'south'", "row 0", "column 0"], id="strings"
+            array("south.npy", SOUTH.astype(str)),
+            ["'south'", "row 0, column 0 (counted from 0)"],
+            id="strings",
         ),
         pytest.param(array("south.npy", SOUTH[0]), ["'south'", "shape (3,)"], id="a vector"),
         pytest.param(
@@ -528,7 +546,7 @@ SOUTH = arrays()[0][1]
         ),
         pytest.param(
             change("k = 2", "k = 2\nclasses = [1, 3]"),
-            ["'north'", "row 1", "2", "(1, 3)"],
+            ["'north', row 2: label 2", "(1, 3)"],
             id="unknown class",
         ),
         pytest.param(change("k = 2", "k = 2\nclasses = []"), ["classes", "()"], id="no class"),

@@ -382,7 +382,7 @@ def test_labels_of_other_types(convert: Any, classes: list[Any], missing: Any) -
     reference = fit(Xs, ys)
     far = [*Xs[:2], np.vstack([Xs[2], np.zeros(4)])]
     ys[2] = np.append(ys[2], -1)
-    with pytest.warns(UserWarning, match="rows 5 are all zero"):
+    with pytest.warns(UserWarning, match=r"row 5 \(counted from 0\) is all zero, so it has no"):
         other = fit(far, [convert(y) for y in ys])
     assert other.classes_.tolist() == classes
     expected = [[classes[v] for v in labels] for labels in lists(reference.transduction_)]
@@ -444,14 +444,18 @@ def test_a_component_without_labels_stays_unlabelled() -> None:
 def test_zero_rows_are_named_and_stay_unlabelled() -> None:
     Xs, ys = example()
     Xs[1][[1, 3]] = 0
-    with pytest.warns(UserWarning, match="client 'client-1': rows 1, 3 are all zero") as caught:
+    with pytest.warns(
+        UserWarning, match=r"'client-1': rows 1, 3 \(counted from 0\) are all zero"
+    ) as caught:
         xclp = fit(Xs, ys)
     assert len(caught) == 1
     assert xclp.transduction_[1][[1, 3]].tolist() == [-1, -1]
     Xs, ys = example()
     Xs[0] = np.vstack([Xs[0], np.zeros((9, 4))])
     ys[0] = np.append(ys[0], np.full(9, -1))
-    with pytest.warns(UserWarning, match="client 'client-0': rows 6, 7, 8, 9, 10, … are all zero"):
+    with pytest.warns(
+        UserWarning, match=r"'client-0': rows 6, 7, 8, 9, 10, … \(counted from 0\) are"
+    ):
         fit(Xs, ys)
 
 
@@ -542,12 +546,21 @@ def with_labels(client: int, labels: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("Xs", "message"),
     [
-        (spoiled(1, 3, 2, np.nan), "client 'client-1': row 3, column 2 of the vectors is nan"),
-        (spoiled(2, 0, 1, np.inf), "client 'client-2': row 0, column 1 of the vectors is inf"),
-        (spoiled(0, 5, 0, -np.inf), "client 'client-0': row 5, column 0 of the vectors is -inf"),
+        (
+            spoiled(1, 3, 2, np.nan),
+            r"client 'client-1': row 3, column 2 \(counted from 0\) of the .* is nan",
+        ),
+        (
+            spoiled(2, 0, 1, np.inf),
+            r"client 'client-2': row 0, column 1 \(counted from 0\) of the .* is inf",
+        ),
+        (
+            spoiled(0, 5, 0, -np.inf),
+            r"client 'client-0': row 5, column 0 \(counted from 0\) of the .* is -inf",
+        ),
         (
             with_features(1, [[1, 2, 3, 4], [1, 2, 3], [1, 2, 3, 4], [0, 0, 0, 1]]),
-            "client 'client-1': row 1 has 3 features, row 0 has 4",
+            r"client 'client-1': row 1 \(counted from 0\) has 3 features, row 0 has 4",
         ),
         (
             with_features(1, [[1, 2, 3, [4]], [1, 2, 3, 4]]),
@@ -555,15 +568,15 @@ def with_labels(client: int, labels: Any) -> list[Any]:
         ),
         (
             with_features(1, [[1, 2, 3, "x"]] * 4),
-            "client 'client-1': row 0, column 3 is 'x', which is no number",
+            r"client 'client-1': row 0, column 3 \(counted from 0\) is 'x', which is no number",
         ),
         (
             with_features(2, np.array([[1, 2, 3, None]] * 5, dtype=object)),
-            "client 'client-2': row 0, column 3 is None, which is no number",
+            r"client 'client-2': row 0, column 3 \(counted from 0\) is None, which is no number",
         ),
         (
             with_features(2, pd.DataFrame([[1, 2, 3, 4]] * 4 + [[1, 2, pd.NA, 3]], dtype="Int64")),
-            "client 'client-2': row 4, column 2 is <NA>, which is no number",
+            r"client 'client-2': row 4, column 2 \(counted from 0\) is <NA>, which is no number",
         ),
         (with_features(0, np.ones((6, 4), dtype=complex)), "client 'client-0': .* complex128"),
         (
@@ -610,7 +623,10 @@ def test_features_that_cannot_be_used(Xs: list[Any], message: str) -> None:
     ("ys", "message"),
     [
         (with_labels(1, [0, -1, -1]), "client 'client-1': 4 rows of features, 3 labels"),
-        (with_labels(1, [[0], [1], [1], [1]]), "client 'client-1', row 0: a label of type list"),
+        (
+            with_labels(1, [[0], [1], [1], [1]]),
+            r"client 'client-1', row 0 \(counted from 0\): a label of type list",
+        ),
         (with_labels(1, np.zeros((4, 1))), r"client 'client-1': labels must be one-dimensional"),
         (
             with_labels(1, 3),
@@ -618,7 +634,7 @@ def test_features_that_cannot_be_used(Xs: list[Any], message: str) -> None:
         ),
         (
             with_labels(2, ["a", None, None, None, None]),
-            r"several types: int \(client 'client-0', row 0\), str \(client 'client-2', row 0\)",
+            r"several types: int \(client 'client-0', row 0 \(.*\)\), str \(client 'client-2', row",
         ),
         ([np.full(n, -1) for n in (6, 4, 5)], "no client has a label"),
         ([np.full(6, -1), np.full(4, -1)], "3 feature arrays and 2 label arrays"),
@@ -634,7 +650,25 @@ def test_labels_that_cannot_be_used(ys: list[Any], message: str) -> None:
 def test_an_unknown_class_is_named() -> None:
     with pytest.raises(DataError) as caught:
         fit(ys=with_labels(2, [-1, -1, -1, 9, -1]), classes=[0, 1])
-    assert str(caught.value) == "client 'client-2', row 3: label 9 is none of the classes (0, 1)"
+    assert str(caught.value) == (
+        "client 'client-2', row 3 (counted from 0): label 9 is none of the classes (0, 1)"
+    )
+
+
+def test_rows_are_called_what_they_are_called() -> None:
+    names = [None, None, list("vwxyz")]
+    Xs, ys = example()
+    Xs[2][[0, 2]] = 0
+    with pytest.warns(UserWarning, match="client 'client-2': rows v, x are all zero"):
+        CrossClientLabelPropagation(**SETTINGS).plan(Xs, ys, names)
+    for ys, message in (
+        (with_labels(2, [-1, -1, -1, 9, -1]), "client 'client-2', row y: label 9 is none"),
+        (with_labels(1, [-1, 9, -1, -1]), r"client 'client-1', row 1 \(counted from 0\): label 9"),
+    ):
+        with pytest.raises(DataError, match=message):
+            CrossClientLabelPropagation(**SETTINGS, classes=[0, 1]).fit(
+                example()[0], ys, row_names=names
+            )
 
 
 def test_labels_of_zero_rows_alone_are_not_enough() -> None:

@@ -455,6 +455,18 @@ def test_a_column_like_a_row_number_is_warned_of(tmp_path: Path, suffix: str) ->
     assert load_federation(path).clients[0].features.shape == (6, 2)
 
 
+def test_rows_are_called_by_their_ids_or_numbers_from_1(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_csv, as_npy])
+    x, y = arrays()[0][0], arrays()[1][0]
+    columns = {"tree": list("abcdef"), "label": blank(y, ""), **columns_of(x)}
+    write_csv(tmp_path / "north.csv", columns)
+    changed("[clients.north]", '[clients.north]\nid_column = "tree"')(path)
+    north, south, east = load_federation(path).clients
+    assert north.row_names == ["'a'", "'b'", "'c'", "'d'", "'e'", "'f'"]
+    assert south.row_names == ["1", "2", "3", "4"]
+    assert east.row_names is None
+
+
 # Labels by id
 
 

@@ -98,7 +98,9 @@ def test_labels_that_are_no_vector_are_refused(y: Any) -> None:
     ],
 )
 def test_labels_of_other_types_are_refused_with_client_and_row(y: Any) -> None:
-    with pytest.raises(DataError, match=r"client 'client-1', row 0: a label of type \w+"):
+    with pytest.raises(
+        DataError, match=r"client 'client-1', row 0 \(counted from 0\): a label of type \w+"
+    ):
         classes_of(["a"], y)
 
 
@@ -135,11 +137,14 @@ def test_classes_do_not_depend_on_the_order_of_clients(ys: list[list[float]]) ->
 @pytest.mark.parametrize(
     ("ys", "message"),
     [
-        ([[1], ["a"]], r"int \(client 'client-0', row 0\), str \(client 'client-1', row 0\)"),
-        ([[-1, "a"], [None, 2]], r"str \(client 'client-0', row 1\), int \(client 'client-1', row"),
-        ([[True, False], [1, 0]], r"bool \(client 'client-0', row 0\), int \(client 'client-1'"),
-        ([[0, 1, 2], [True]], r"int \(client 'client-0', row 0\), bool \(client 'client-1'"),
-        ([["a"], [0.5]], r"str \(client 'client-0', row 0\), float \(client 'client-1', row 0\)"),
+        ([[1], ["a"]], r"int \(client 'client-0', row 0 .*, str \(client 'client-1', row 0"),
+        (
+            [[-1, "a"], [None, 2]],
+            r"str \(client 'client-0', row 1 .*, int \(client 'client-1', row",
+        ),
+        ([[True, False], [1, 0]], r"bool \(client 'client-0', row 0 .*, int \(client 'client-1'"),
+        ([[0, 1, 2], [True]], r"int \(client 'client-0', row 0 .*, bool \(client 'client-1'"),
+        ([["a"], [0.5]], r"str \(client 'client-0', row 0 .*, float \(client 'client-1', row 0"),
     ],
 )
 def test_mixed_types_name_the_clients(ys: list[Any], message: str) -> None:
@@ -176,12 +181,12 @@ def test_given_classes_keep_their_order(classes: Any, ys: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("classes", "ys", "label", "place"),
     [
-        ([0, 1], [[0, -1], [-1, 7]], "7", "client 'client-1', row 1"),
-        (["a"], [["a", "b"]], "'b'", "client 'client-0', row 1"),
-        (["1"], [[1]], "1", "client 'client-0', row 0"),
-        ([1], [["1"]], "'1'", "client 'client-0', row 0"),
-        ([0, 1], [[True]], "True", "client 'client-0', row 0"),
-        ([True, False], [[1]], "1", "client 'client-0', row 0"),
+        ([0, 1], [[0, -1], [-1, 7]], "7", "client 'client-1', row 1 (counted from 0)"),
+        (["a"], [["a", "b"]], "'b'", "client 'client-0', row 1 (counted from 0)"),
+        (["1"], [[1]], "1", "client 'client-0', row 0 (counted from 0)"),
+        ([1], [["1"]], "'1'", "client 'client-0', row 0 (counted from 0)"),
+        ([0, 1], [[True]], "True", "client 'client-0', row 0 (counted from 0)"),
+        ([True, False], [[1]], "1", "client 'client-0', row 0 (counted from 0)"),
     ],
 )
 def test_unknown_classes_name_client_row_label_and_classes(

@@ -462,7 +462,7 @@ def test_mistakes_in_files(federation, party, old, new, words):
 
 def test_labels_and_columns_of_a_client(federation):
     (federation.folder / "hospital-0-labels.csv").write_text("bird\npenguin\n" + "\n" * 7)
-    with pytest.raises(DataError, match="row 0: label 'penguin' is none of the classes"):
+    with pytest.raises(DataError, match=r"row 0 \(counted from 0\): label 'penguin' is"):
         load_client_file(federation.file("hospital-0")).load()
     (federation.folder / "hospital-0-labels.csv").write_text("bird\n" + "\n" * 8)
     _, data = load_client_file(federation.file("hospital-0")).load()
