@@ -55,6 +55,7 @@ from xclp_lp.tables import (
     labels_of,
     looks_like_row_numbers,
     read_file,
+    rows_by_id,
 )
 from xclp_lp.wording import count, did_you_mean, listing
 
@@ -185,8 +186,16 @@ def load_federation(path: Path) -> FederationFile:
         raise ParameterError(f"{path}: output must be the name of a folder, got {output!r}")
     clients: list[LoadedClient] = []
     like = None
+    owners: dict[tuple[Path, str | None], str] = {}
     for name, section in sections.items():
         client = load_client(name, section, path, like)
+        data = client.files[0].resolve(), section.get("features_array")
+        if data in owners:
+            raise ParameterError(
+                f"{path}: clients {owners[data]!r} and {name!r} have the same features, "
+                f"{client.files[0]}; give each client rows of its own"
+            )
+        owners[data] = name
         clients.append(client)
         if like is None and client.columns is not None and "feature_columns" not in section:
             like = name, client.columns
@@ -348,6 +357,7 @@ def load_client(
             column_of(source, name, features_path, label_column)  # mistyped, it would be a feature
         if id_column is not None:
             ids = column_of(source, name, features_path, id_column)
+            rows_by_id(ids, name, features_path)  # refuses ids that are empty or not unique
         columns = feature_columns(
             source,
             name,

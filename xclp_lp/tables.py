@@ -305,9 +305,9 @@ def joined_by_id(
     Raises:
         DataError: an id is empty or occurs twice, or is not among `ids`.
     """
-    rows = _row_by_id(ids, client, path)
+    rows = rows_by_id(ids, client, path)
     result: list[Any] = [None] * len(ids)
-    for key, entry in _row_by_id(label_ids, client, label_path).items():
+    for key, entry in rows_by_id(label_ids, client, label_path).items():
         if key not in rows:
             raise DataError(
                 f"client {client!r}: row {entry + 1} of {label_path} has the id {key!r}, which no "
@@ -317,19 +317,24 @@ def joined_by_id(
     return result
 
 
-def _row_by_id(ids: Sequence[Any], client: str, path: Path) -> dict[str, int]:
+def rows_by_id(ids: Sequence[Any], client: str, path: Path) -> dict[str, int]:
+    """Return the index of each row by its id, which is compared as text.
+
+    Raises:
+        DataError: an id is empty or occurs twice; names the rows.
+    """
     rows: dict[str, int] = {}
     for row, value in enumerate(ids):
         key = "" if value is None else str(value).strip()
         if not key:
             raise DataError(
-                f"client {client!r}: row {row + 1} of {path} has no id; labels are joined by "
+                f"client {client!r}: row {row + 1} of {path} has no id; rows are told apart by "
                 "id_column, so every row needs one"
             )
         if key in rows:
             raise DataError(
                 f"client {client!r}: rows {rows[key] + 1} and {row + 1} of {path} have the same id "
-                f"{key!r}; labels are joined by id_column, so ids must be unique"
+                f"{key!r}; rows are told apart by id_column, so ids must be unique"
             )
         rows[key] = row
     return rows

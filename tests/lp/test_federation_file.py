@@ -544,6 +544,46 @@ def test_labels_with_an_id_column_of_another_name_are_not_joined_by_position(
         load_federation(two_tables)
 
 
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (
+            "abcadf",
+            "rows 1 and 4 of .*north.csv have the same id 'a'; rows are told apart by id_co",
+        ),
+        ("abc ef", "row 4 of .*north.csv has no id; rows are told apart by id_column"),
+    ],
+)
+def test_ids_of_one_table_must_tell_rows_apart(tmp_path: Path, ids: str, message: str) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npy])
+    x, y = arrays()[0][0], arrays()[1][0]
+    columns = {"tree": list(ids), "label": blank(y, ""), **columns_of(x)}
+    write_csv(tmp_path / "north.csv", columns)
+    changed("[clients.north]", '[clients.north]\nid_column = "tree"')(path)
+    with pytest.raises(DataError, match=f"client 'north': {message}"):
+        load_federation(path)
+
+
+def test_two_clients_cannot_have_one_file_of_features(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_csv, as_npz])
+    (tmp_path / "again.csv").symlink_to("north.csv")
+    changed("south.csv", "again.csv")(path)
+    with pytest.raises(
+        ParameterError,
+        match=r"clients 'north' and 'south' have the same features, .*again.csv; give",
+    ):
+        load_federation(path)
+    Xs, ys = arrays()
+    np.savez(tmp_path / "all.npz", **{f"x{i}": x for i, x in enumerate(Xs)}, y0=ys[0])
+    sections = [
+        f'[clients.{name}]\nfeatures = "all.npz"\nfeatures_array = "x{i}"\n'
+        for i, name in enumerate(NAMES)
+    ]
+    sections[0] += 'labels_array = "y0"\n'
+    path.write_text("\n".join([PARAMETERS, *sections]))
+    assert [len(c.features) for c in load_federation(path).clients] == [6, 4, 5]
+
+
 # What cannot be read
 
 
@@ -780,7 +820,7 @@ def test_results(tmp_path: Path) -> None:
     )
     path.write_text(text)
     Xs, ys = arrays()
-    ids = ["ä", "b,c", 'd"e', "f\ng", "", "=1+1"]
+    ids = ["ä", "b,c", 'd"e', "f\ng", "-", "=1+1"]
     write_csv(tmp_path / "north.csv", {"id": ids, "label": blank(ys[0], ""), **columns_of(Xs[0])})
     loaded = load_federation(path)
     result = fitted(loaded)
