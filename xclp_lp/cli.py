@@ -47,6 +47,7 @@ from xclp_lp.experiments.document import markdown, sections, with_tables
 from xclp_lp.experiments.run import Details, run_experiment
 from xclp_lp.federation_file import (
     file_lines,
+    label_lines,
     load_federation,
     require_writable,
     why_not_writable,
@@ -313,8 +314,9 @@ def run(
     arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon (each client
     randomises its labels), or epsilon, delta and noise_contributors (noise in the sums).
 
-    Writes NAME.csv for each client that stays (id, label, confidence, probability of every class)
-    and cost.json, which also says whose labels were counted. All parties run in this one process,
+    Writes NAME.csv for each client that stays (id, label, given label, confidence, probability of
+    every class) and cost.json, which also says whose labels were counted. A labelled row may get
+    another label; with reset_labelled = true it keeps its own. All parties run in this one process,
     with real encrypted messages: it shows what a federation computes and costs, and is for data
     that this machine may hold.
     """
@@ -347,6 +349,7 @@ def run(
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
     _print_lines(departure_lines(estimator.departures_))
+    _print_lines(label_lines(loaded, estimator))
     console.print(
         f"{count(len(written), 'file')} written to {loaded.output}", markup=False, emoji=False
     )

@@ -40,11 +40,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
-from xclp_lp.report import participation
+from xclp_lp.labels import UNLABELLED, decode, encode, marked_values
+from xclp_lp.report import participation, relabelled_lines
 from xclp_lp.tables import (
     Table,
     column_of,
@@ -473,7 +474,7 @@ def require_writable(federation: FederationFile, option: str = "") -> None:
 def write_results(federation: FederationFile, fitted: CrossClientLabelPropagation) -> list[Path]:
     """Write one ``NAME.csv`` per client that stayed and ``cost.json``; all or nothing.
 
-    Columns: id, label (empty where there is none), confidence, and the probability of every class.
+    For the columns see `write_table`.
     ``cost.json`` also says whose labels were counted, who vanished, and who has no result.
 
     Returns:
@@ -520,12 +521,28 @@ def file_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) 
         yield f"already in {federation.output}, and not of this run: {listing(old)}"
 
 
+def label_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) -> Iterator[str]:
+    """Say how many labelled rows got another label than their own, or none."""
+    away = [gone.client for gone in fitted.departures_]
+    stayed = [j for j, client in enumerate(federation.clients) if client.name not in away]
+    classes = fitted.classes_.tolist()
+    return relabelled_lines(
+        [_codes(federation.clients[j].labels, classes) for j in stayed],
+        [_codes(fitted.transduction_[j], classes) for j in stayed],
+    )
+
+
+def _codes(labels: ArrayLike, classes: Sequence[Any]) -> NDArray[np.int64]:
+    return encode(*marked_values(labels, ""), classes)
+
+
 def _write_predictions(
     file: Path, client: LoadedClient, fitted: CrossClientLabelPropagation, j: int
 ) -> None:
     write_table(
         file,
-        client.ids,
+        client,
+        _codes(client.labels, fitted.classes_.tolist()),
         fitted.classes_,
         fitted.transduction_[j],
         fitted.confidence_[j],
@@ -535,18 +552,27 @@ def _write_predictions(
 
 def write_table(
     file: Path,
-    ids: Sequence[Any],
+    client: LoadedClient,
+    codes: NDArray[np.int64],
     classes: NDArray[Any],
     labels: NDArray[Any],
     confidence: NDArray[np.float64],
     distributions: NDArray[np.float64],
 ) -> None:
-    """Write one client's predictions: id, label, confidence, the probability of every class."""
+    """Write one client's predictions.
+
+    Columns: id, under the name of the column that it was in if no other has that name; label and
+    given label, empty where there is none; confidence; the probability of every class.
+    """
+    columns = ["label", "given", "confidence", *(f"p({c})" for c in classes.tolist())]
+    own = client.id_column
+    given = decode(codes, classes.tolist())
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out)
-        writer.writerow(["id", "label", "confidence", *(f"p({c})" for c in classes.tolist())])
-        for row_id, label, sure, row in zip(ids, labels, confidence, distributions, strict=True):
-            missing = label is None or (classes.dtype.kind == "i" and label == -1)
-            writer.writerow(
-                [row_id, "" if missing else label, f"{sure:.6f}", *(f"{p:.6f}" for p in row)]
-            )
+        writer.writerow(["id" if own is None or own in columns else own, *columns])
+        for row_id, *both, sure, row in zip(
+            client.ids, labels, given, confidence, distributions, strict=True
+        ):
+            missing = [y is None or (classes.dtype.kind == "i" and y == UNLABELLED) for y in both]
+            shown = ["" if none else y for none, y in zip(missing, both, strict=True)]
+            writer.writerow([row_id, *shown, f"{sure:.6f}", *(f"{p:.6f}" for p in row)])

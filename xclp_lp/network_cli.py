@@ -24,7 +24,7 @@ from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.simulate import Progress
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.network_file import load_client_file, load_server_file, names_of, parse_address
-from xclp_lp.report import StepReporter, departure_lines, size
+from xclp_lp.report import StepReporter, departure_lines, relabelled_lines, size
 from xclp_lp.session import Graph, client_role, server_role
 from xclp_lp.wording import count
 
@@ -292,8 +292,8 @@ def join(
 ) -> None:
     """Take part in a federation as a client, and write this client's labels.
 
-    Writes NAME.csv (id, label, confidence, probability of every class) and NAME-cost.json. See
-    docs/deployment.md.
+    Writes NAME.csv (id, label, given label, confidence, probability of every class) and
+    NAME-cost.json. See docs/deployment.md.
     """
     console = Console()
     loaded = load_client_file(file)
@@ -337,6 +337,9 @@ def join(
         highlight=False,
         soft_wrap=True,
     )
+    if not loaded.own["reset_labelled"]:
+        for line in relabelled_lines([data.codes], [prediction.labels]):
+            _say(console, line)
     _forget(state)
 
 

@@ -275,7 +275,8 @@ def write_result(
             table = Path(scratch) / f"{name}.csv"
             write_table(
                 table,
-                loaded.ids,
+                loaded,
+                data.codes,
                 np.array(classes),
                 labels.decode(prediction.labels, classes),
                 prediction.confidence,

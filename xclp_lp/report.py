@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
@@ -167,6 +169,27 @@ def departure_lines(departures: Sequence[Departure]) -> Iterator[str]:
     """Say who vanished, when, and what that means."""
     for gone in departures:
         yield f"{gone.client} vanished before the end of the step {gone.step!r}: {gone.effect}."
+
+
+def relabelled_lines(
+    given: Sequence[NDArray[np.int64]], got: Sequence[NDArray[np.int64]]
+) -> Iterator[str]:
+    """Say how many labelled rows got another label than their own, or none.
+
+    Args:
+        given: per client, (n_j,) class indices, −1 for rows that had no label.
+        got: the same after the run.
+    """
+    pairs = [(a[a != UNLABELLED], b[a != UNLABELLED]) for a, b in zip(given, got, strict=True)]
+    labelled = sum(len(a) for a, _ in pairs)
+    lost = sum(int((b == UNLABELLED).sum()) for _, b in pairs)
+    changed = sum(int((a != b).sum()) for a, b in pairs) - lost
+    what = [f"{changed:,} got another label"] * bool(changed) + [f"{lost:,} got none"] * bool(lost)
+    if what:
+        yield (
+            f"of {count(labelled, 'labelled row')} {' and '.join(what)}; reset_labelled = true "
+            "keeps the given ones"
+        )
 
 
 def participation(fitted: CrossClientLabelPropagation) -> dict[str, Any]:

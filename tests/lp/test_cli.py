@@ -475,6 +475,39 @@ def test_a_client_of_a_federation_vanishes(
     assert "step 'hamming': 1 of the parties answered and 2 are needed" in one_line(err)
 
 
+@pytest.mark.filterwarnings("ignore:client 'north'. row 2 is all zero")
+def test_labelled_rows_with_another_label_are_counted(
+    xclp: Callable[..., tuple[int, str, str]], federation: Path
+) -> None:
+    for column in (1, 2, 3):
+        cell(2, column, "0")(federation)
+    array("south_y.npy", np.array([2, 1, 2, 1]))(federation)
+    assert xclp("run", federation)[0] == 0
+    found = labelled_rows(federation.parent / "results")
+    assert len(found) == 6
+    changed = sum(row["label"] not in ("", row["given"]) for row in found)
+    assert changed > 0
+    line = (
+        f"of 6 labelled rows {changed} got another label and 1 got none; reset_labelled = true "
+        "keeps the given ones"
+    )
+    assert line in xclp("run", federation)[1].splitlines()
+    change("k = 2", "k = 2\nreset_labelled = true")(federation)
+    assert "labelled rows" not in xclp("run", federation)[1].replace("15 rows labelled", "")
+    assert all(r["label"] == r["given"] for r in labelled_rows(federation.parent / "results"))
+    change("reset_labelled = true", "")(federation)
+    out = xclp("run", federation, "--drop", "south:labels")[1]  # it has no result
+    assert "of 2 labelled rows" in out
+
+
+def labelled_rows(folder: Path) -> list[dict[str, str]]:
+    rows = []
+    for file in folder.glob("*.csv"):
+        with file.open(newline="", encoding="utf-8") as lines:
+            rows += [row for row in csv.DictReader(lines) if row["given"]]
+    return rows
+
+
 def test_a_failed_party_is_exit_code_1(
     xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, federation: Path
 ) -> None:

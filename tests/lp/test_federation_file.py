@@ -816,12 +816,12 @@ def test_other_names_are_fine(tmp_path: Path, name: str) -> None:
 def test_results(tmp_path: Path) -> None:
     path = write_federation(tmp_path, [as_csv, as_npy, as_npz], 'output = "deep/er/out"')
     text = path.read_text().replace(
-        'label_column = "label"', 'label_column = "label"\nid_column = "id"'
+        'label_column = "label"', 'label_column = "label"\nid_column = "tree"'
     )
     path.write_text(text)
     Xs, ys = arrays()
     ids = ["ä", "b,c", 'd"e', "f\ng", "-", "=1+1"]
-    write_csv(tmp_path / "north.csv", {"id": ids, "label": blank(ys[0], ""), **columns_of(Xs[0])})
+    write_csv(tmp_path / "north.csv", {"tree": ids, "label": blank(ys[0], ""), **columns_of(Xs[0])})
     loaded = load_federation(path)
     result = fitted(loaded)
     result.transduction_[2][1] = -1
@@ -832,8 +832,10 @@ def test_results(tmp_path: Path) -> None:
     assert sorted(p.name for p in out.parent.iterdir()) == ["out"]  # no scratch left
     for j, name in enumerate(NAMES):
         rows = rows_of(out / f"{name}.csv")
-        assert list(rows[0]) == ["id", "label", "confidence", "p(3)", "p(5)"]
-        assert [r["id"] for r in rows] == (ids if j == 0 else [str(i) for i in range(len(rows))])
+        first = "id" if j else "tree"
+        assert list(rows[0]) == [first, "label", "given", "confidence", "p(3)", "p(5)"]
+        assert [r[first] for r in rows] == (ids if j == 0 else [str(i) for i in range(len(rows))])
+        assert [r["given"] for r in rows] == [str(v) for v in blank(ys[j], "")]
         expected = ["" if v == -1 else str(v) for v in result.transduction_[j].tolist()]
         assert [r["label"] for r in rows] == expected
         assert np.allclose([float(r["confidence"]) for r in rows], result.confidence_[j], atol=1e-6)
@@ -847,6 +849,21 @@ def test_results(tmp_path: Path) -> None:
         "without_result": [],
         **json.loads(json.dumps(result.cost_.to_dict())),
     }
+
+
+@pytest.mark.parametrize("name", ["label", "given", "confidence", "p(5)"])
+def test_an_id_column_with_the_name_of_another_column_is_called_id(
+    tmp_path: Path, name: str
+) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
+    x, y = arrays()[0][0], arrays()[1][0]
+    write_csv(tmp_path / "north.csv", {name: list("abcdef"), "y": blank(y, ""), **columns_of(x)})
+    changed('label_column = "label"', f'label_column = "y"\nid_column = "{name}"')(path)
+    loaded = load_federation(path)
+    write_results(loaded, fitted(loaded))
+    rows = rows_of(tmp_path / "results" / "north.csv")
+    assert list(rows[0]) == ["id", "label", "given", "confidence", "p(3)", "p(5)"]
+    assert [r["id"] for r in rows] == list("abcdef")
 
 
 def test_unlabelled_rows_of_text_classes_are_empty_and_minus_one_is_a_class(

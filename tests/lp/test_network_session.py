@@ -86,6 +86,11 @@ def test_labels_are_those_of_the_simulation_and_nothing_travels_in_the_clear(
     assert set(federation.finish().values()) == {0}, federation.output(SERVER)
     tap.close()
     assert {c: federation.labels(c) for c in federation.clients} == federation.simulated()
+    for name, own in zip(federation.clients, federation.ys, strict=True):
+        got = federation.labels(name)
+        changed = sum(a is not None and a != b for a, b in zip(own, got, strict=True))
+        line = f"of 2 labelled rows {changed} got another label; reset_labelled = true keeps"
+        assert (line in federation.output(name)) == bool(changed)
     assert not any(federation.state(party).exists() for party in (SERVER, *federation.clients))
     # Both directions of four connections, with the bytes of the metered messages in them.
     traffic = b"".join(map(bytes, tap.recorded))

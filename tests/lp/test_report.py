@@ -14,6 +14,7 @@ from xclp_lp.report import (
     duration,
     estimate_line,
     plan_lines,
+    relabelled_lines,
     size,
 )
 from xclp_lp.session import ClientData, Departure, Parameters
@@ -37,6 +38,22 @@ def test_words() -> None:
     assert listing({"line\nbreak": 1}) == r"'line\nbreak'"
     assert did_you_mean("labels_column", ["label_column", "labels"]).endswith("'label_column'?")
     assert did_you_mean("x", ["label_column"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("got", "line"),
+    [
+        ([[0, 1, 1], [1]], []),
+        ([[0, 1, 0], [0]], ["of 3 labelled rows 1 got another label; reset_labelled = true keeps"]),
+        ([[-1, 1, 0], [-1]], ["of 3 labelled rows 2 got none; reset_labelled = true keeps"]),
+        ([[-1, 0, 0], [1]], ["of 3 labelled rows 1 got another label and 1 got none; reset"]),
+    ],
+)
+def test_labelled_rows_that_change_are_counted(got: list[list[int]], line: list[str]) -> None:
+    given = [np.array([0, 1, -1]), np.array([1])]
+    found = list(relabelled_lines(given, [np.array(y) for y in got]))
+    assert len(found) == len(line)
+    assert all(a.startswith(b) for a, b in zip(found, line, strict=True))
 
 
 @pytest.mark.parametrize(
