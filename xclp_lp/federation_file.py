@@ -116,6 +116,7 @@ class LoadedClient:
         files: what was read.
         group: the group that it is in, if groups are named.
         id_column: the column that holds the ids, if one does.
+        label_place: what of which file holds the labels, for errors, if any does.
     """
 
     name: str
@@ -126,6 +127,7 @@ class LoadedClient:
     files: tuple[Path, ...] = ()
     group: str | None = None
     id_column: str | None = None
+    label_place: str | None = None
 
     @property
     def row_names(self) -> list[str] | None:
@@ -201,6 +203,7 @@ def load_federation(path: Path) -> FederationFile:
         if like is None and client.columns is not None and "feature_columns" not in section:
             like = name, client.columns
     _require_all_or_no_groups(clients, parameters, path)
+    _require_labels(clients)
     labels = integers_if_all([c.labels for c in clients])
     return FederationFile(
         clients=tuple(replace(c, labels=ys) for c, ys in zip(clients, labels, strict=True)),
@@ -264,6 +267,19 @@ def _require_all_or_no_groups(
         )
     if groups is not None and not without:
         raise ParameterError(f"{path}: groups are named by the clients, so leave out groups = …")
+
+
+def _require_labels(clients: Sequence[LoadedClient]) -> None:
+    if any(marked_values(c.labels, c.name)[1].any() for c in clients):
+        return
+    places = [c.label_place for c in clients if c.label_place is not None]
+    if not places:
+        raise DataError("no client has a label: name them with label_column or labels")
+    shown = ", ".join(places[:3]) + ", …" * (len(places) > 3)
+    raise DataError(
+        f"no client has a label: {shown} {'is' if len(places) == 1 else 'are'} empty, or -1, in "
+        "every row; label some rows of each class"
+    )
 
 
 def require_file_names(names: Iterable[str], path: Path) -> None:
@@ -383,6 +399,7 @@ def load_client(
         labels_path, label_source = features_path, source
     rows = len(np.atleast_1d(features))
     labels: list[Any] | NDArray[Any] = [None] * rows
+    label_place = None
     if "labels" in section or label_column or "labels_array" in section:
         labels = labels_of(
             label_source,
@@ -391,6 +408,9 @@ def load_client(
             array=section.get("labels_array"),
             column=label_column,
             id_column=id_column,
+        )
+        label_place = (
+            f"column {label_column!r} of {labels_path}" if label_column else f"{labels_path}"
         )
     table = label_source if "labels" in section and isinstance(label_source, Table) else None
     if table is not None and ids is not None and id_column in table.columns:
@@ -421,6 +441,7 @@ def load_client(
         (features_path, labels_path),
         section.get("group"),
         id_column,
+        label_place,
     )
 
 

@@ -768,6 +768,22 @@ def test_files_that_cannot_be_used(
     assert "\n" not in str(caught.value)
 
 
+def test_without_any_label_it_is_said_where_there_is_none(tmp_path: Path) -> None:
+    path = write_federation(tmp_path, [as_csv, as_npy, as_npy])
+    for labels in ('labels = "south_y.npy"', 'labels = "east_y.npy"'):
+        changed(labels, "")(path)
+    write_csv(tmp_path / "north.csv", {"label": [""] * 6, **columns_of(arrays()[0][0])})
+    with pytest.raises(
+        DataError,
+        match=r"^no client has a label: column 'label' of .*north.csv is empty, or -1, in every",
+    ):
+        load_federation(path)
+    changed('label_column = "label"', 'id_column = "label"')(path)
+    write_csv(tmp_path / "north.csv", {"label": list("abcdef"), **columns_of(arrays()[0][0])})
+    with pytest.raises(DataError, match="no client has a label: name them with label_column or"):
+        load_federation(path)
+
+
 @pytest.mark.parametrize(
     "name", ["../north", "a/b", "a\\\\b", "c:north", ".hidden", "..", "", "a\\nb", "a\\u0000b"]
 )
