@@ -119,6 +119,11 @@ AGREEMENT = {
 }
 """What is said of whether the labels of the demonstration are identical."""
 
+NO_RANDOM_STATE = (
+    "random_state is not set: every run draws another projection, so unsure labels may differ from "
+    "run to run, and between back ends"
+)
+
 DropOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -336,6 +341,8 @@ def run(
     def announce(plan: Plan) -> None:
         plans.append(plan)
         _print_lines(plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
+        if estimator.random_state is None:
+            _print_lines([NO_RANDOM_STATE])
 
     with StepReporter(console).showing() as progress:
         estimator.fit(

@@ -589,7 +589,10 @@ SOUTH = arrays()[0][1]
                 cell(2, 0, "")(p),
                 array("south_y.npy", np.full(4, -1))(p),
             ),
-            ["no client has a label"],
+            [
+                *("no client has a label: column 'label' of ", "north.csv, ", "south_y.npy, "),
+                *("east.npz are empty, or -1, in every row",),
+            ],
             id="no label",
         ),
         pytest.param(
@@ -729,6 +732,18 @@ def test_what_was_understood_is_said_before_anything_is_computed(
     ]
     assert lines[4].startswith("distances by rlwe: ")
     assert lines[5] == "  setup …"
+
+
+def test_runs_that_cannot_be_repeated_say_so(
+    xclp: Callable[..., tuple[int, str, str]], federation: Path
+) -> None:
+    assert "random_state" not in xclp("run", federation)[1]
+    change("random_state = 0", "")(federation)
+    code, out, _ = xclp("run", federation)
+    assert code == 0
+    line = next(line for line in out.splitlines() if "random_state" in line)
+    assert line.startswith("random_state is not set: every run draws another projection")
+    assert out.index(line) < out.index("  setup …")
 
 
 def test_when_writing_fails_there_are_no_results(
