@@ -66,7 +66,7 @@ from xclp_lp.report import (
     size,
     sum_line,
 )
-from xclp_lp.scores import Scores
+from xclp_lp.scores import Scores, scores_of
 from xclp_lp.session import STEPS, ClassWeight, Parameters
 from xclp_lp.solvers import Solver
 from xclp_lp.wording import count
@@ -314,7 +314,8 @@ def run(
     Each section [clients.NAME] names a file of features (.npy, .npz, .csv or .parquet) and the
     labels: a column of the same file (label_column) or a file of their own (labels). Empty cells,
     and -1 where all labels are integers, mean unlabelled. Columns of tables are matched by name,
-    and labels in a table of their own by id_column where both tables have it. The section
+    and labels in a table of their own by id_column where both tables have it. A truth_column with
+    labels that are only compared with the result gives an accuracy. The section
     [parameters] takes n_bits, k, alpha, hamming, classes, class_weight, threshold and the other
     arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon (each client
     randomises its labels), or epsilon, delta and noise_contributors (noise in the sums).
@@ -337,9 +338,11 @@ def run(
     estimator = loaded.estimator()
 
     plans: list[Plan] = []
+    truths: list[list[list[Any]] | None] = []
 
     def announce(plan: Plan) -> None:
         plans.append(plan)
+        truths.append(loaded.truth(plan, vanishing))
         _print_lines(plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
         if estimator.random_state is None:
             _print_lines([NO_RANDOM_STATE])
@@ -357,6 +360,13 @@ def run(
     console.print(cost_table(estimator.cost_))
     _print_lines(departure_lines(estimator.departures_))
     _print_lines(label_lines(loaded, estimator))
+    (truth,) = truths
+    if truth is not None:
+        scores = scores_of(estimator, plans[0], truth)
+        right, rows = round(scores.accuracy("xclp") * len(scores.truth)), len(scores.truth)
+        _print_lines(
+            [f"{right:,} of {count(rows, 'unlabelled row')} came out right ({right / rows:.1%})"]
+        )
     console.print(
         f"{count(len(written), 'file')} written to {loaded.output}", markup=False, emoji=False
     )
@@ -365,7 +375,7 @@ def run(
     def report() -> Report:
         from xclp_lp.html_report import run_report
 
-        return run_report(estimator, plans[0])
+        return run_report(estimator, plans[0], truth)
 
     _save_report(report, report_file, png)
 

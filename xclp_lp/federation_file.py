@@ -34,17 +34,17 @@ import tempfile
 import tomllib
 import unicodedata
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
-from xclp_lp.labels import UNLABELLED, decode, encode, marked_values
+from xclp_lp.labels import UNLABELLED, class_values, codes_of, decode, marked_values
 from xclp_lp.report import participation, relabelled_lines
 from xclp_lp.tables import (
     Table,
@@ -61,7 +61,7 @@ from xclp_lp.tables import (
 from xclp_lp.wording import count, did_you_mean, listing
 
 if TYPE_CHECKING:
-    from xclp_lp.estimator import CrossClientLabelPropagation
+    from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 
 PARAMETERS = (
     "n_bits",
@@ -91,8 +91,12 @@ CLIENT_FIELDS = (
     "labels_array",
     "label_column",
     "id_column",
+    "truth_column",
     "group",
 )
+DATA_FIELDS = tuple(f for f in CLIENT_FIELDS if f not in ("truth_column", "group"))
+"""Those that also a client on a machine of its own takes."""
+
 DEVICES = (
     "con",
     "prn",
@@ -117,6 +121,8 @@ class LoadedClient:
         group: the group that it is in, if groups are named.
         id_column: the column that holds the ids, if one does.
         label_place: what of which file holds the labels, for errors, if any does.
+        truth: (n_j,) true labels, None where they are not known, if a column holds them; they are
+            for scoring only.
     """
 
     name: str
@@ -128,6 +134,7 @@ class LoadedClient:
     group: str | None = None
     id_column: str | None = None
     label_place: str | None = None
+    truth: list[Any] | None = None
 
     @property
     def row_names(self) -> list[str] | None:
@@ -165,6 +172,40 @@ class FederationFile:
             **self.parameters | ({"groups": named} if named else {}),
             client_names=[c.name for c in self.clients],
         )
+
+    def truth(self, plan: Plan, without: Collection[str] = ()) -> list[list[Any]] | None:
+        """Return the true labels of every client, None where they are not known.
+
+        Args:
+            plan: what will be run.
+            without: clients that will have no result.
+
+        Returns:
+            Per client, (n_j,); or None where no client has a `truth_column`.
+
+        Raises:
+            DataError: a true label is no class, or none is of a row that can be scored.
+        """
+        if all(c.truth is None for c in self.clients):
+            return None
+        found: list[list[Any]] = [
+            [None] * len(c.ids) if c.truth is None else c.truth for c in self.clients
+        ]
+        if any(isinstance(c, int) for c in plan.params.classes):
+            found = [list(ys) for ys in integers_if_all(found)]
+        names = [c.name for c in self.clients]
+        marked = [marked_values(ys, name) for ys, name in zip(found, names, strict=True)]
+        if not any(
+            (known & (plan.data[name].codes == UNLABELLED)).any()
+            for name, (_, known) in zip(names, marked, strict=True)
+            if name not in without
+        ):
+            raise DataError("truth_column says nothing of any row without a label")
+        try:
+            class_values(marked, plan.params.classes, names, [c.row_names for c in self.clients])
+        except DataError as error:
+            raise DataError(f"truth_column: {error}") from None
+        return found
 
 
 def load_federation(path: Path) -> FederationFile:
@@ -368,23 +409,28 @@ def load_client(
     label_column, id_column = section.get("label_column"), section.get("id_column")
     features_path = path.parent / section["features"]
     source = read_file(features_path, name)
-    columns, ids = None, None
+    columns, ids, truth = None, None, None
+    truth_column = section.get("truth_column")
     if isinstance(source, Table):
         if label_column is not None and "labels" not in section:
             column_of(source, name, features_path, label_column)  # mistyped, it would be a feature
         if id_column is not None:
             ids = column_of(source, name, features_path, id_column)
             rows_by_id(ids, name, features_path)  # refuses ids that are empty or not unique
+        if truth_column is not None:
+            truth = list(labels_of(source, name, features_path, array=None, column=truth_column))
         columns = feature_columns(
             source,
             name,
             features_path,
             columns=section.get("feature_columns"),
-            leave_out=[c for c in (label_column, id_column) if c is not None],
+            leave_out=[c for c in (label_column, id_column, truth_column) if c is not None],
             like=like,
         )
     elif id_column is not None:
         raise ParameterError(f"{where}: id_column needs a .csv or .parquet file")
+    elif truth_column is not None:
+        raise ParameterError(f"{where}: truth_column needs a .csv or .parquet file")
     elif label_column is not None and "labels" not in section:
         raise ParameterError(f"{where}: label_column needs a .csv or .parquet file")
     features = features_of(
@@ -442,6 +488,7 @@ def load_client(
         section.get("group"),
         id_column,
         label_place,
+        truth,
     )
 
 
@@ -548,13 +595,9 @@ def label_lines(federation: FederationFile, fitted: CrossClientLabelPropagation)
     stayed = [j for j, client in enumerate(federation.clients) if client.name not in away]
     classes = fitted.classes_.tolist()
     return relabelled_lines(
-        [_codes(federation.clients[j].labels, classes) for j in stayed],
-        [_codes(fitted.transduction_[j], classes) for j in stayed],
+        [codes_of(federation.clients[j].labels, "", classes) for j in stayed],
+        [codes_of(fitted.transduction_[j], "", classes) for j in stayed],
     )
-
-
-def _codes(labels: ArrayLike, classes: Sequence[Any]) -> NDArray[np.int64]:
-    return encode(*marked_values(labels, ""), classes)
 
 
 def _write_predictions(
@@ -563,7 +606,7 @@ def _write_predictions(
     write_table(
         file,
         client,
-        _codes(client.labels, fitted.classes_.tolist()),
+        codes_of(client.labels, client.name, fitted.classes_.tolist()),
         fitted.classes_,
         fitted.transduction_[j],
         fitted.confidence_[j],

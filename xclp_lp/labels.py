@@ -214,6 +214,11 @@ def encode(
     )
 
 
+def codes_of(y: ArrayLike, client: str, classes: Sequence[Any]) -> NDArray[np.int64]:
+    """Return the class index of every row of one client; raises as `marked_values` does."""
+    return encode(*marked_values(y, client), classes)
+
+
 def decode(codes: NDArray[np.int64], classes: Sequence[Any]) -> NDArray[Any]:
     """Return labels in the type of the classes; rows without one are −1 (integers) or None.
 

@@ -56,7 +56,7 @@ from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.tls import tls_context
 from xclp_lp import labels
 from xclp_lp.federation_file import (
-    CLIENT_FIELDS,
+    DATA_FIELDS,
     PARAMETERS,
     LoadedClient,
     load_client,
@@ -318,8 +318,7 @@ def load_client_file(path: Path) -> ClientFile:
     require_known(content, (*COMMON_FIELDS, "client"), f"{path}")
     section = section_of(content, "client", f"{path}")
     where = f"{path}, [client]"
-    data_fields = tuple(f for f in CLIENT_FIELDS if f != "group")
-    require_known(section, ("name", "server", "output", *data_fields), where)
+    require_known(section, ("name", "server", "output", *DATA_FIELDS), where)
     common = _common(content, path, section, "server")
     name, output = _text(section, "name", where), section.get("output", "results")
     if name not in common["clients"]:
@@ -336,7 +335,7 @@ def load_client_file(path: Path) -> ClientFile:
         identities=_identities(content, path, name, common["clients"]),
         name=name,
         output=path.parent / output,
-        section={k: v for k, v in section.items() if k in data_fields},
+        section={k: v for k, v in section.items() if k in DATA_FIELDS},
         own={k: bool(parameters.get(k)) for k in OWN_PARAMETERS},
     )
 

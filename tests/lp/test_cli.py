@@ -500,6 +500,64 @@ def test_labelled_rows_with_another_label_are_counted(
     assert "of 2 labelled rows" in out
 
 
+def test_true_labels_are_compared_with_the_result_and_not_used(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, federation: Path
+) -> None:
+    folder = federation.parent
+    monkeypatch.chdir(folder)
+    assert xclp("run", federation)[0] == 0
+    without = content_of(folder / "results")
+    table = (folder / "north.csv").read_text().splitlines()
+    truth = ["species", 1, 2, "2.0", 1, ""]
+    (folder / "north.csv").write_text(
+        "".join(f"{line},{y}\n" for line, y in zip(table, truth, strict=True))
+    )
+    change('label_column = "label"', 'label_column = "label"\ntruth_column = "species"')(federation)
+    code, out, err = xclp("run", federation, "--report", "r.html")
+    assert (code, err) == (0, "")
+    results = content_of(folder / "results")
+    assert all(results[name] == without[name] for name in results if name.endswith(".csv"))
+    with (folder / "results" / "north.csv").open(newline="", encoding="utf-8") as file:
+        labels = [row["label"] for row in csv.DictReader(file)]
+    right = (labels[2] == "2") + (labels[3] == "1")
+    assert f"{right} of 2 unlabelled rows came out right ({right / 2:.1%})" in out.splitlines()
+    assert "Accuracy by client" in Path("r.html").read_text(encoding="utf-8")
+    assert "features of 'north': 'u', 'v', 'w'" in out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("truth", "options", "message"),
+    [
+        (
+            ["1", "", "2", "5", ""],
+            [],
+            "truth_column: client 'north', row 4: label 5 is none of the",
+        ),
+        (["1", "2", "", "", ""], [], "truth_column says nothing of any row without a label"),
+        (
+            ["1", "2", "1", "1", "1"],
+            ["--drop", "north:labels"],
+            "truth_column says nothing of any row without a label",
+        ),
+    ],
+)
+def test_true_labels_that_say_nothing_are_found_before_the_computation(
+    xclp: Callable[..., tuple[int, str, str]],
+    federation: Path,
+    truth: list[str],
+    options: list[str],
+    message: str,
+) -> None:
+    table = (federation.parent / "north.csv").read_text().splitlines()
+    (federation.parent / "north.csv").write_text(
+        "".join(f"{line},{y}\n" for line, y in zip(table, ["species", *truth], strict=True))
+    )
+    change('label_column = "label"', 'label_column = "label"\ntruth_column = "species"')(federation)
+    code, out, err = xclp("run", federation, *options)
+    assert (code, one_line(err).startswith(message)) == (2, True), err
+    assert "setup" not in out
+
+
 def labelled_rows(folder: Path) -> list[dict[str, str]]:
     rows = []
     for file in folder.glob("*.csv"):

@@ -705,6 +705,16 @@ def removed(file: str) -> Callable[[Path], None]:
             r"\[clients.south\]: label_column needs a .csv or .parquet file",
         ),
         (
+            changed('labels = "south_y.npy"', 'truth_column = "x"'),
+            ParameterError,
+            r"\[clients.south\]: truth_column needs a .csv or .parquet file",
+        ),
+        (
+            changed('label_column = "label"', 'label_column = "label"\ntruth_column = "f9"'),
+            DataError,
+            "client 'north': .*north.csv has no column 'f9'",
+        ),
+        (
             changed('labels_array = "y"', 'labels_array = "z"'),
             DataError,
             "client 'east': .*east.npz holds the arrays x, y; choose one with labels_array",

@@ -345,7 +345,7 @@ def test_truth_must_fit_the_run() -> None:
         run_report(xclp, plan, truth[:-1])
     with pytest.raises(DataError, match="truth has 19 labels for 20 rows"):
         run_report(xclp, plan, [*truth[:-1], truth[-1][:-1]])
-    with pytest.raises(DataError, match="row 1: label 'zebra' is none of the classes"):
+    with pytest.raises(DataError, match=r"row 1 \(counted from 0\): label 'zebra' is none"):
         run_report(xclp, plan, [*truth[:-1], [truth[0][0], "zebra", *truth[-1][2:]]])
     with pytest.raises(DataError, match="truth says nothing of any row"):
         run_report(xclp, plan, [[None] * 20] * 7)

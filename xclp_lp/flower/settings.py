@@ -29,7 +29,7 @@ from typing import Any, Final
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
-from xclp_lp.federation_file import CLIENT_FIELDS, require_file_names, require_known
+from xclp_lp.federation_file import DATA_FIELDS, require_file_names, require_known
 from xclp_lp.network_file import (
     NETWORK_PARAMETERS,
     OWN_PARAMETERS,
@@ -52,7 +52,6 @@ LIMITS: Final[Mapping[str, float]] = {
 """Seconds in which clients must come, in which one must answer, and after which it is asked again;
 bytes of a message at most."""
 
-DATA_FIELDS: Final = tuple(f for f in CLIENT_FIELDS if f != "group")
 OWN_FIELDS: Final = ("name", "output", "state", "key_file")
 SIMULATED_FIELDS: Final = ("partition-id", "num-partitions")
 

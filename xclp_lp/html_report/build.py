@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xclp_crypto.errors import DataError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 from xclp_lp.experiments.document import METHOD_NAMES, cell, grid
@@ -18,9 +17,9 @@ from xclp_lp.experiments.paper import PAPER
 from xclp_lp.experiments.run import Details
 from xclp_lp.html_report import pictures
 from xclp_lp.html_report.page import Report, Section, Table
-from xclp_lp.labels import UNLABELLED, class_values, encode, marked_values
+from xclp_lp.labels import UNLABELLED, codes_of
 from xclp_lp.report import departure_lines, plan_lines, size
-from xclp_lp.scores import BINS, Scores, bin_of, calibration
+from xclp_lp.scores import BINS, Scores, bin_of, calibration, scores_of
 from xclp_lp.views import RunRecord, remarks, views
 from xclp_lp.wording import count, shown
 
@@ -95,7 +94,6 @@ def run_report(
         DataError: `truth` is not of these clients, rows and classes.
     """
     record = RunRecord.of(plan, fitted)
-    classes = fitted.classes_.tolist()
     text = list(plan_lines(plan))
     scored: tuple[Section, ...]
     if truth is None:
@@ -106,10 +104,10 @@ def run_report(
             "few more rows by hand, and compare."
         )
     else:
-        scores = _scores_of(fitted, plan, truth)
+        scores = scores_of(fitted, plan, truth)
         name = f"XCLP, {record.backend}"
         scored = (_given(fitted, plan), *_scored(scores, {"xclp": name}))
-    without = [int((y == UNLABELLED).sum()) for y in _codes(fitted, classes)]
+    without = [int((y == UNLABELLED).sum()) for y in _codes(fitted)]
     facts = {
         "clients": f"{len(record.rows):,}",
         "rows": f"{sum(map(len, fitted.confidence_)):,}",
@@ -400,20 +398,16 @@ def _confusion(scores: Scores, method: str, name: str) -> Section:
     )
 
 
-def _codes(fitted: CrossClientLabelPropagation, classes: Sequence[Any]) -> list[NDArray[np.int64]]:
+def _codes(fitted: CrossClientLabelPropagation) -> list[NDArray[np.int64]]:
     """Return the labels that each client got, as class indices."""
-    none = None if UNLABELLED in classes else UNLABELLED
-    return [
-        encode(y.tolist(), np.array([v != none and v is not None for v in y.tolist()]), classes)
-        for y in fitted.transduction_
-    ]
+    return [codes_of(y, "", fitted.classes_.tolist()) for y in fitted.transduction_]
 
 
 def _given(fitted: CrossClientLabelPropagation, plan: Plan) -> Section:
     """What labels each client has and gets."""
     classes = [str(c) for c in fitted.classes_.tolist()]
     columns = [*classes, "no label"]
-    codes = _codes(fitted, fitted.classes_.tolist())
+    codes = _codes(fitted)
     names = list(plan.data)
     n = len(classes)
     before = [int((own.codes != UNLABELLED).sum()) for own in plan.data.values()]
@@ -490,45 +484,6 @@ def _confidences(fitted: CrossClientLabelPropagation, plan: Plan) -> Section:
                 ),
             ),
         ),
-    )
-
-
-def _scores_of(
-    fitted: CrossClientLabelPropagation, plan: Plan, truth: Sequence[ArrayLike]
-) -> Scores:
-    classes = fitted.classes_.tolist()
-    if len(truth) != len(plan.data):
-        raise DataError(
-            f"truth has labels of {count(len(truth), 'client')}, the run had {len(plan.data)}"
-        )
-    marked = [marked_values(y, name) for y, name in zip(truth, plan.data, strict=True)]
-    if any(known.any() for _, known in marked):
-        class_values(marked, classes, tuple(plan.data))  # refuses what is no class
-    away = {gone.client for gone in fitted.departures_}
-    owner, true, given, confidence, probability = [], [], [], [], []
-    for j, (name, own) in enumerate(plan.data.items()):
-        values, known = marked[j]
-        if len(values) != len(own.codes):
-            raise DataError(
-                f"client {name!r}: truth has {count(len(values), 'label')} for "
-                f"{count(len(own.codes), 'row')}"
-            )
-        rows = known & (own.codes == UNLABELLED) & (name not in away)
-        true.append(encode(values, known, classes)[rows])
-        given.append(_codes(fitted, classes)[j][rows])
-        owner.append(np.full(int(rows.sum()), j))
-        confidence.append(fitted.confidence_[j][rows])
-        probability.append(fitted.label_distributions_[j][rows].max(axis=1, initial=0.0))
-    if not sum(map(len, true)):
-        raise DataError("truth says nothing of any row that was unlabelled and has a result")
-    return Scores(
-        tuple(plan.data),
-        tuple(map(str, classes)),
-        np.concatenate(owner),
-        np.concatenate(true),
-        {"xclp": np.concatenate(given)},
-        np.concatenate(confidence),
-        np.concatenate(probability),
     )
 
 
