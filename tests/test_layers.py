@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LAYERS = [
-    ["errors", "secret"],
+    ["errors", "secret", "wording"],
     ["algebra.labels", "algebra.ring", "algebra.products"],
     ["algebra.prg", "params"],
     ["rng"],

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a party failed or too few were left, a result differs from that of the "
     "plain computation, or the output broke off; 2 an option, the input or a place for results "
-    "cannot be used."
+    "cannot be used; 130 interrupted."
 )
 
 JsonFile = Annotated[
@@ -303,7 +303,11 @@ def run(
     ],
     output: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="Folder for the results instead of the file's."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for the results instead of the file's output. It is relative to where you "
+            "are; the file's output, by default results, is relative to the file.",
+        ),
     ] = None,
     drop: DropOption = None,
     report_file: ReportFile = None,
@@ -347,15 +351,19 @@ def run(
         if estimator.random_state is None:
             _print_lines([NO_RANDOM_STATE])
 
-    with StepReporter(console).showing() as progress:
-        estimator.fit(
-            [c.features for c in loaded.clients],
-            [c.labels for c in loaded.clients],
-            drop=vanishing,
-            progress=progress,
-            announce=announce,
-            row_names=[c.row_names for c in loaded.clients],
-        )
+    try:
+        with StepReporter(console).showing() as progress:
+            estimator.fit(
+                [c.features for c in loaded.clients],
+                [c.labels for c in loaded.clients],
+                drop=vanishing,
+                progress=progress,
+                announce=announce,
+                row_names=[c.row_names for c in loaded.clients],
+            )
+    except KeyboardInterrupt:
+        _say("interrupted; nothing was written")
+        raise
     written = write_results(loaded, estimator)
     console.print(cost_table(estimator.cost_))
     _print_lines(departure_lines(estimator.departures_))

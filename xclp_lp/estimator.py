@@ -23,6 +23,7 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
+from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.forecast import Forecast, Shape, forecast, memory
 from xclp_lp.graph import Ties
@@ -44,7 +45,7 @@ from xclp_lp.session import (
     no_prediction,
     server_role,
 )
-from xclp_lp.wording import count, did_you_mean, rows_called
+from xclp_lp.wording import count, rows_called
 
 
 @dataclass(frozen=True)

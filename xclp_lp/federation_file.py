@@ -44,9 +44,11 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
+from xclp_crypto.wording import did_you_mean
 from xclp_lp.labels import UNLABELLED, class_values, codes_of, decode, marked_values
 from xclp_lp.report import participation, relabelled_lines
 from xclp_lp.tables import (
+    SUFFIXES,
     Table,
     column_of,
     feature_columns,
@@ -58,7 +60,7 @@ from xclp_lp.tables import (
     read_file,
     rows_by_id,
 )
-from xclp_lp.wording import count, did_you_mean, listing
+from xclp_lp.wording import count, listing
 
 if TYPE_CHECKING:
     from xclp_lp.estimator import CrossClientLabelPropagation, Plan
@@ -260,6 +262,11 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         ParameterError: it cannot be read, or is not TOML.
     """
+    if path.suffix.lower() in SUFFIXES:
+        raise ParameterError(
+            f"{path} is not a federation file (TOML) but data, which such a file names: "
+            f'features = "{path.name}"'
+        )
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
@@ -271,7 +278,8 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ParameterError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # no TOML, or thousands of digits or brackets
-        raise ParameterError(f"{path}: {error}") from None
+        quotes = '; text needs quotes, as in hamming = "plain"' * ("Invalid value" in str(error))
+        raise ParameterError(f"{path}: {error}{quotes}") from None
 
 
 def privacy_of(section: Any, path: Path) -> LabelPrivacy | RandomizedResponse:
@@ -437,13 +445,15 @@ def load_client(
         source, name, features_path, array=section.get("features_array"), columns=columns or ()
     )
     if columns is not None and "feature_columns" not in section:
-        _warn_of_row_numbers(name, columns, features)
+        _warn_of_row_numbers(name, columns, features, id_column)
     if "labels" in section:
         labels_path = path.parent / section["labels"]
         label_source = read_file(labels_path, name)
     else:
         labels_path, label_source = features_path, source
     rows = len(np.atleast_1d(features))
+    if not rows:
+        warnings.warn(f"client {name!r}: {features_path} has no rows", UserWarning, stacklevel=3)
     labels: list[Any] | NDArray[Any] = [None] * rows
     label_place = None
     if "labels" in section or label_column or "labels_array" in section:
@@ -492,12 +502,17 @@ def load_client(
     )
 
 
-def _warn_of_row_numbers(client: str, columns: Sequence[str], features: NDArray[Any]) -> None:
+def _warn_of_row_numbers(
+    client: str, columns: Sequence[str], features: NDArray[Any], id_column: str | None
+) -> None:
     for name, values in zip(columns, features.T, strict=True):
         if looks_like_row_numbers(values):
+            remedy = "delete it or list feature_columns"
+            if id_column is None:
+                remedy = f'say id_column = "{name}"'
             warnings.warn(
                 f"client {client!r}: column {name!r} counts up by one from row to row, like a row "
-                f'number, and is used as a feature; if it is none, say id_column = "{name}"',
+                f"number, and is used as a feature; if it is none, {remedy}",
                 UserWarning,
                 stacklevel=4,
             )

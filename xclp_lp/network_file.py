@@ -54,6 +54,7 @@ from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.tls import tls_context
+from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.federation_file import (
     DATA_FIELDS,
@@ -72,7 +73,6 @@ from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
 from xclp_lp.session import ClientData, Parameters
 from xclp_lp.tables import integers_if_all
-from xclp_lp.wording import did_you_mean
 
 COMMON_FIELDS = (
     "clients",

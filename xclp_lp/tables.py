@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.wording import count, did_you_mean, listing
+from xclp_crypto.wording import did_you_mean
+from xclp_lp.wording import count, listing
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0+)?")
@@ -71,6 +72,8 @@ def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArr
             f"{', '.join(SUFFIXES)}"
         )
     try:
+        if not path.stat().st_size:
+            raise DataError(f"client {client!r}: {path} is empty")
         match suffix:
             case ".csv":
                 return _read_csv(path, client)
@@ -120,9 +123,14 @@ def _read_csv(path: Path, client: str) -> Table:
         reader = csv.reader(file, strict=True)
         try:
             header = next(reader, [])
-            if not header or len(set(header)) != len(header):
+            if not header:
                 raise DataError(
-                    f"client {client!r}: the first line of {path} must name every column once"
+                    f"client {client!r}: the first line of {path} is blank; it names the columns"
+                )
+            if twice := [name for i, name in enumerate(header) if name in header[:i]]:
+                raise DataError(
+                    f"client {client!r}: the first line of {path} names {twice[0]!r} twice; give "
+                    "every column a name of its own"
                 )
             rows = []
             blank = 0

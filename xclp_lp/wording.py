@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from difflib import get_close_matches
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any
 
@@ -30,12 +29,6 @@ def rows_called(rows: Sequence[int], names: Sequence[str] | None, most: int = 5)
     called = ", ".join(str(r) if names is None else names[r] for r in rows[:most])
     more = ", …" * (len(rows) > most)
     return f"row{'s' * (len(rows) != 1)} {called}{more}" + " (counted from 0)" * (names is None)
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return ``; did you mean 'that'?`` if something known is like `name`, or nothing."""
-    similar = get_close_matches(name, list(known), n=1)
-    return f"; did you mean {similar[0]!r}?" if similar else ""
 
 
 def shown(text: object, most: int = 60) -> str:

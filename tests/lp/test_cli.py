@@ -566,6 +566,29 @@ def labelled_rows(folder: Path) -> list[dict[str, str]]:
     return rows
 
 
+def test_an_interrupted_run_writes_nothing(
+    xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, federation: Path
+) -> None:
+    def interrupt(*args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CrossClientLabelPropagation, "fit", interrupt)
+    before = content_of(federation.parent)
+    code, _, err = xclp("run", federation)
+    assert (code, one_line(err)) == (130, "interrupted; nothing was written")
+    assert content_of(federation.parent) == before
+
+
+def test_a_file_of_data_is_no_federation_file(
+    xclp: Callable[..., tuple[int, str, str]], federation: Path
+) -> None:
+    for name in ("north.csv", "south.npy"):
+        code, _, err = xclp("run", federation.parent / name)
+        assert code == 2
+        assert "is not a federation file (TOML) but data" in one_line(err)
+        assert one_line(err).endswith(f'features = "{name}"')
+
+
 def test_a_failed_party_is_exit_code_1(
     xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, federation: Path
 ) -> None:
@@ -830,6 +853,7 @@ def test_when_writing_fails_there_are_no_results(
         (["--alpha", "1"], ["alpha", "got 1.0"]),
         (["--alpha", "nan"], ["alpha", "got nan"]),
         (["--hamming", "rot13"], ["'rot13'", "masked", "plain"]),
+        (["--hamming", "maskd"], ["'maskd'", "; did you mean 'masked'?"]),
         (["--seed", "-1"], ["seed", "-1"]),
         (["--class-weight", "odd"], ["class_weight", "'balanced'", "'odd'"]),
         (["--imbalance", "0.5"], ["imbalance must be at least 1", "0.5"]),

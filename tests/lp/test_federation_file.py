@@ -224,7 +224,8 @@ def test_clients_without_labels_or_rows(tmp_path: Path) -> None:
     text = path.read_text().replace('\nlabels = "east_y.npy"', "")
     path.write_text(text + '\n[clients.empty]\nfeatures = "empty.csv"\nlabel_column = "label"\n')
     write_csv(tmp_path / "empty.csv", {"f1": [], "label": [], "f2": [], "f0": []})
-    loaded = load_federation(path)
+    with pytest.warns(UserWarning, match=r"^client 'empty': .*empty.csv has no rows$"):
+        loaded = load_federation(path)
     assert loaded.clients[2].labels == [None] * 5
     assert loaded.clients[3].features.shape == (0, 3)
     result = fitted(loaded)
@@ -451,7 +452,10 @@ def test_a_column_like_a_row_number_is_warned_of(tmp_path: Path, suffix: str) ->
     assert len(caught) == 1
     changed("[clients.north]", '[clients.north]\nfeature_columns = ["record", "f0", "f1"]')(path)
     assert load_federation(path).clients[0].features.shape == (6, 3)  # it is meant
-    changed('feature_columns = ["record", "f0", "f1"]', 'id_column = "record"')(path)
+    changed('feature_columns = ["record", "f0", "f1"]', 'id_column = "f0"')(path)
+    with pytest.warns(UserWarning, match=r"if it is none, delete it or list feature_columns$"):
+        load_federation(path)
+    changed('id_column = "f0"', 'id_column = "record"')(path)
     assert load_federation(path).clients[0].features.shape == (6, 2)
 
 
@@ -619,6 +623,17 @@ def removed(file: str) -> Callable[[Path], None]:
             ParameterError,
             "federation.toml: Invalid value .at end of document",
         ),
+        (
+            changed("k = 2", "hamming = plain"),
+            ParameterError,
+            r"Invalid value \(at line 4, .*; text needs quotes, as in hamming = \"plain\"$",
+        ),
+        (
+            changed("k = 2", "k = 2 3"),
+            ParameterError,
+            r"Expected newline or end of document after a statement \(at line 4, column 7\)$",
+        ),
+        (rewritten("south.npy", ""), DataError, "client 'south': .*south.npy is empty$"),
         (lambda p: p.write_text(""), ParameterError, r"no section \[clients.NAME\]"),
         (lambda p: p.write_text("clients = 3"), ParameterError, "clients must be a section, got 3"),
         (
@@ -743,7 +758,7 @@ def removed(file: str) -> Callable[[Path], None]:
         (
             rewritten("north.csv", "label,f0,f0,f2\n3,1,2,3\n"),
             DataError,
-            "client 'north': the first line of .*north.csv must name every column once",
+            "client 'north': the first line of .*north.csv names 'f0' twice",
         ),
         (
             rewritten("north.csv", "label,f0,f1,f2\n3,1,2\n"),

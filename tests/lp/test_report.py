@@ -7,6 +7,7 @@ import pytest
 
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.wording import did_you_mean
 from xclp_lp.estimator import Plan
 from xclp_lp.forecast import OPERATION_SECONDS
 from xclp_lp.report import (
@@ -18,7 +19,7 @@ from xclp_lp.report import (
     size,
 )
 from xclp_lp.session import ClientData, Departure, Parameters
-from xclp_lp.wording import count, did_you_mean, listing
+from xclp_lp.wording import count, listing
 
 
 def plan(labelled: dict[str, int], classes: tuple[str | int, ...], rows: int = 4) -> Plan:
@@ -38,6 +39,8 @@ def test_words() -> None:
     assert listing({"line\nbreak": 1}) == r"'line\nbreak'"
     assert did_you_mean("labels_column", ["label_column", "labels"]).endswith("'label_column'?")
     assert did_you_mean("x", ["label_column"]) == ""
+    assert did_you_mean("eest", ["north", "west", "east"]) == "; did you mean 'east' or 'west'?"
+    assert did_you_mean("maskd", BACKENDS) == "; did you mean 'masked'?"
 
 
 @pytest.mark.parametrize(

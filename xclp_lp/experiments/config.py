@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.wording import did_you_mean
 from xclp_lp.data import LOADERS
 from xclp_lp.experiments.features import EXTRACTORS
 from xclp_lp.experiments.forms import FORMS, require_share
 from xclp_lp.experiments.methods import METHODS, Choices
-from xclp_lp.wording import did_you_mean
 
 METRICS = ("accuracy", "balanced_accuracy")
 """Share of right labels, over rows; and the mean of it over the classes."""

@@ -29,6 +29,7 @@ from typing import Any, Final
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
+from xclp_crypto.wording import did_you_mean
 from xclp_lp.federation_file import DATA_FIELDS, require_file_names, require_known
 from xclp_lp.network_file import (
     NETWORK_PARAMETERS,
@@ -38,7 +39,6 @@ from xclp_lp.network_file import (
 )
 from xclp_lp.session import Parameters
 from xclp_lp.tables import integers_if_all
-from xclp_lp.wording import did_you_mean
 
 RUN: Final = Path("the run's configuration")
 NODE: Final = Path("the node's configuration")

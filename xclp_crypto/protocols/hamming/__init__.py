@@ -10,6 +10,7 @@ from xclp_crypto.protocols.hamming.plain import Plain
 from xclp_crypto.protocols.hamming.rlwe import Rlwe
 from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.protocols.hamming.shade_ext import ShadeExt
+from xclp_crypto.wording import did_you_mean
 
 BACKENDS: dict[str, HammingBackend] = {
     b.name: b
@@ -27,7 +28,10 @@ def get_backend(name: str | HammingBackend) -> HammingBackend:
     if isinstance(name, HammingBackend):
         return name
     if name not in BACKENDS:
-        raise ParameterError(f"hamming back end {name!r} is none of {', '.join(sorted(BACKENDS))}")
+        raise ParameterError(
+            f"hamming back end {name!r} is none of {', '.join(sorted(BACKENDS))}"
+            f"{did_you_mean(name, BACKENDS)}"
+        )
     return BACKENDS[name]
 
 
