@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import inspect
 import json
 import re
 import tomllib
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.federation_file import CLIENT_FIELDS, PARAMETERS, PRIVACY_FIELDS, TOP_FIELDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -157,6 +160,28 @@ def test_the_table_of_views_has_every_message_that_a_party_receives():
             assert re.search(r"`test_\w+\.py::test_\w+`|argued, not tested", " ".join(row[3:])), (
                 f"docs/views.md: name a test, or say 'argued, not tested': {row}"
             )
+
+
+def test_every_key_of_a_federation_file_is_listed_with_its_default():
+    page = (ROOT / "docs" / "federation-file.md").read_text(encoding="utf-8")
+    tables = re.findall(r"^## (.+)\n(?:[^|#\n].*\n|\n)*((?:\|.*\n)+)", page, re.MULTILINE)
+    listed = {heading: rows_of(table.splitlines()) for heading, table in tables}
+    known = {
+        "At the top": TOP_FIELDS,
+        "`[parameters]`": PARAMETERS,
+        "`[parameters.privacy]`": PRIVACY_FIELDS,
+        "`[clients.NAME]`": CLIENT_FIELDS,
+    }
+    for heading, keys in known.items():
+        assert sorted(row[0] for row in listed[heading]) == sorted(f"`{k}`" for k in keys)
+        assert all(len(row) == 4 and all(row) for row in listed[heading])
+    given = inspect.signature(CrossClientLabelPropagation).parameters
+    for key, _, default, _ in listed["`[parameters]`"]:
+        expected = given[key.strip("`")].default
+        if expected is None:
+            assert "`" not in default, key
+        else:
+            assert default == f"`{json.dumps(expected)}`", key
 
 
 def test_every_dependency_is_listed_with_its_licence():

@@ -65,6 +65,7 @@ from xclp_lp.wording import count, listing
 if TYPE_CHECKING:
     from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 
+TOP_FIELDS = ("parameters", "clients", "output")
 PARAMETERS = (
     "n_bits",
     "k",
@@ -218,7 +219,7 @@ def load_federation(path: Path) -> FederationFile:
         DataError: a client's file is missing or cannot be used.
     """
     content = read_toml(path)
-    require_known(content, ("parameters", "clients", "output"), f"{path}")
+    require_known(content, TOP_FIELDS, f"{path}")
     parameters = section_of(content, "parameters", f"{path}")
     require_known(parameters, PARAMETERS, f"{path}, [parameters]")
     if "privacy" in parameters:
