@@ -72,6 +72,7 @@ SCRIPTS = [s for s in relative("*.py") if Path(s).parts[0] != "flower"]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.usefixtures("outputs")  # which one of them reads
 def test_scripts_run_as_they_lie_there(examples: Path, script: str) -> None:
     path = examples / script
     python(path.name, cwd=path.parent)
@@ -196,3 +197,7 @@ def test_the_numbers_in_the_readme(examples: Path) -> None:
         f"{right} of the {hidden} unlabelled rows ({right / hidden:.1%}) come out right" in readme
     )
     assert f"with its own labels only, gets {alone / hidden:.1%}" in readme
+    assert python("score.py", cwd=folder).splitlines() == [
+        f"together: {right} of {hidden} unlabelled rows ({right / hidden:.1%}) come out right",
+        f"each client alone: {alone} of {hidden} ({alone / hidden:.1%})",
+    ]
