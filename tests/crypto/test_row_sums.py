@@ -539,7 +539,8 @@ def test_a_server_that_leaves_a_client_out_tells_it():
     assert isinstance(run(cheating(script)).errors["c0"], Excluded)
 
 
-# What the server sees in mode restart; for mode recover see test_sum_views.py
+# What the server sees in mode restart; for mode recover, and for server and owner together, see
+# test_sum_views.py
 
 
 def small_problem():

@@ -1,10 +1,12 @@
 """What the server can form of a secure sum is uniform, and is not when a mask is left out.
 
 The sums are modulo 17, so that a chi-square test has power, of arrays of equal entries, so that
-every entry of every run is a sample. `Knowledge` takes off an upload all that the server may know.
-The last client, d, stays, vanishes before its upload, or uploads too late.
+every entry of every run is a sample. `Knowledge` takes off an upload all that the server may know,
+alone or together with some clients. The last client, d, stays, vanishes before its upload, or
+uploads too late.
 """
 
+from contextlib import contextmanager
 from itertools import combinations
 
 import numpy as np
@@ -24,6 +26,7 @@ from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     double_masks,
     row_sums_recover,
+    row_sums_restart,
     secure_row_sums_client,
     secure_row_sums_server,
     secure_sum_server,
@@ -35,6 +38,7 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
     SumReveal,
     SumShares,
 )
+from xclp_crypto.protocols.secure_sum.row_sums_restart import pair_masks
 from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload, rows_of_others
 from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
 from xclp_crypto.protocols.setup import SERVER
@@ -78,23 +82,61 @@ def minus(a, b):
     return total
 
 
-class Knowledge:
-    """What the server learns of the masks in one run, from its view."""
+@contextmanager
+def masks_of_clients():
+    """Yield what keeps the `ClientMasks` of a run, by client."""
+    masks = {}
+    made = ClientMasks.__init__
 
-    def __init__(self, view, lab, shape):
+    def spying(self, me, *others):
+        masks[me] = self
+        made(self, me, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ClientMasks, "__init__", spying)
+        yield masks
+
+
+class Knowledge:
+    """What the server and the clients of a coalition learn of the masks in one run.
+
+    That is what the server's view gives, the shares that the coalition's clients received of the
+    secrets of others, and the secrets of their pair masks.
+    """
+
+    def __init__(self, views, masks, lab, shape, coalition=""):
+        view = views[SERVER]
         self.lab, self.shape = lab, shape
         self.public = {f: m.mask_key for f, m in view if isinstance(m, SumReady)}
-        self.revealing = [f for f, m in view if isinstance(m, SumReveal)]
-        shares = {c: [] for c in self.public}
+        revealing = [f for f, m in view if isinstance(m, SumReveal)]
+        seeds, keys = ({c: {} for c in self.public} for _ in range(2))
+
+        def add(shares, client, data):
+            share = Share.decode(data)
+            shares[client][share.index] = share
+
         for holder, message in view:
             if isinstance(message, SumReveal):
                 order = (*(c for c in self.public if c != holder), holder)
                 for client, data in zip(order, message.shares, strict=True):
-                    shares[client].append(Share.decode(data))
-        secrets = {c: recover_secret(s) for c, s in shares.items() if len(s) >= 3}
-        self.seeds = {c: s for c, s in secrets.items() if c in self.revealing}
-        self.keys = {c: KeyPair(s) for c, s in secrets.items() if c not in self.revealing}
+                    add(seeds if client in revealing else keys, client, data)
         self.pair_secrets = {}
+        for mine in coalition:
+            for client, message in views[mine]:
+                if isinstance(message, SumShares):
+                    add(seeds, client, message.seed_share)
+                    add(keys, client, message.key_share)
+            for peer, secret in masks[mine]._pair_secrets.items():
+                self.pair_secrets[frozenset((mine, peer))] = secret
+        self.seeds = dict(self.recovered(seeds))
+        self.keys = {c: KeyPair(secret) for c, secret in self.recovered(keys)}
+
+    @staticmethod
+    def recovered(shares):
+        for client, by_index in shares.items():
+            held = [*by_index.values()]
+            if held and len(held) >= held[0].threshold:
+                yield client, recover_secret(held)
 
     def zeros(self):
         return np.zeros(self.shape, residue_dtype(M))
@@ -149,24 +191,30 @@ def served(kind, honest, late):
 # SecureSum
 
 
-def sum_forms(inputs, status, seed, leak=None):
-    """By name, everything that the server can form, (ENTRIES,) each, and pairs of these."""
-    honest = served("sum", secure_sum_server, status == "late")
+def sum_run(inputs, status, seed, coalition="", graph=GRAPH):
+    """One run: the coalition's knowledge, the uploads, and who survived."""
     make = secure_sum(
         arrays(inputs, (ENTRIES,)),
-        graph=GRAPH, fraction_bits=0, modulus=M, seed=seed, server=honest,
+        graph=graph, fraction_bits=0, modulus=M, seed=seed,
+        server=served("sum", secure_sum_server, status == "late"),
     )  # fmt: skip
-    outcome = run(make, STATUS[status], record=True)
+    with masks_of_clients() as masks:
+        outcome = run(make, STATUS[status], record=True)
     found, lab = outcome.results[SERVER]
     survivors = CLIENTS if status == "living" else CLIENTS[:3]
     assert found.record.survivors == survivors
     assert (found.total == sum(inputs[c] for c in survivors)).all()  # the sum does not tell
-    view = outcome.views[SERVER]
-    known = Knowledge(view, lab, (ENTRIES, 1))
+    known = Knowledge(outcome.views, masks, lab, (ENTRIES, 1), coalition)
+    uploads = {f: m.values for f, m in outcome.views[SERVER] if isinstance(m, SumUpload)}
+    assert set(uploads) == set(CLIENTS if status == "late" else survivors)
+    return known, uploads, survivors
+
+
+def sum_forms(inputs, status, seed, leak=None):
+    """By name, everything that the server can form, (ENTRIES,) each, and pairs of these."""
+    known, uploads, survivors = sum_run(inputs, status, seed)
     if leak is not None:
         known.seeds.update(leak)
-    uploads = {f: m.values for f, m in view if isinstance(m, SumUpload)}
-    assert set(uploads) == set(CLIENTS if status == "late" else survivors)
     forms = {f"upload {c}": u for c, u in uploads.items()}
     bare = {c: minus(u, known.known_masks(c)) for c, u in uploads.items()}
     forms |= {f"stripped {c}": u for c, u in bare.items()}
@@ -291,6 +339,137 @@ def test_the_same_test_fails_when_both_secrets_of_a_late_client_are_revealed(mon
     assert counts["stripped d"][INPUT["d"] % M] == counts["stripped d"].sum()
 
 
+# SecureSum, what the server and clients together see
+
+
+TOGETHER = [("a", "living"), ("a", "dropped"), ("a", "late"), ("ab", "living"), ("ab", "late")]
+"""Fewer clients than the share threshold of three. With a and b and without d, c alone is left."""
+
+
+def alike(coalition, status):
+    """Inputs that are the same to the coalition: its own, and the sum of the honest survivors."""
+    if status == "living":
+        changed = {"b": 2, "c": -2, "d": -1} if coalition == "a" else {"c": -2, "d": 2}
+    else:
+        changed = {"b": 2, "c": -1, "d": 1} if coalition == "a" else {"d": 1}
+    return INPUT | changed
+
+
+def bare_uploads(inputs, status, seed, coalition, graph=GRAPH):
+    """What is left of each honest upload, and who of the honest clients survived."""
+    known, uploads, survivors = sum_run(inputs, status, seed, coalition, graph)
+    bare = {c: minus(u, known.known_masks(c)) for c, u in uploads.items() if c not in coalition}
+    return bare, [c for c in bare if c in survivors]
+
+
+def joint_forms(inputs, status, seed, coalition):
+    """What is left of the honest uploads, each and in pairs, but for what their sum tells.
+
+    The sum over the honest survivors must be right. Where each pair of three is uniform, this gives
+    the distribution of all three.
+    """
+    bare, honest = bare_uploads(inputs, status, seed, coalition)
+    assert (plus(*(bare[c] for c in honest)) == sum(inputs[c] for c in honest) % M).all()
+    forms = {f"stripped {c}": u for c, u in bare.items() if honest != [c]}
+    pairs = {
+        f"{c} with {o}": (bare[c], bare[o])
+        for c, o in combinations(bare, 2)
+        if honest not in ([c], [o], [c, o])
+    }
+    return forms, pairs
+
+
+def joint_counts(inputs, status, coalition, seeds=SEEDS):
+    return gather_counts(joint_forms(inputs, status, seed, coalition) for seed in seeds)
+
+
+@pytest.mark.parametrize(("coalition", "status"), TOGETHER)
+def test_server_and_fewer_than_t_clients_together_learn_the_sum_over_the_honest_ones_only(
+    coalition, status
+):
+    counts = joint_counts(INPUT, status, coalition)
+    assert ("stripped d" in counts) == (status != "dropped")
+    assert worst_uniform(counts) > (1e-3, "")
+    others = joint_counts(
+        alike(coalition, status), status, coalition, range(1000, 1000 + len(SEEDS))
+    )
+    assert worst_uniform(others) > (1e-3, "")
+    assert worst_same(counts, others) > (1e-3, "")
+
+
+@pytest.mark.parametrize("breaking", [leave_out, one_mask_for_all_entries])
+@pytest.mark.parametrize(
+    ("purpose", "coalition", "status", "where"),
+    [
+        (PAIR, "a", "living", "b"),
+        (PAIR, "a", "dropped", "c"),
+        (PAIR, "a", "late", "b"),
+        (SELF, "a", "late", "d"),
+        (PAIR, "ab", "living", "c"),
+        (SELF, "ab", "late", "d"),
+    ],
+)
+def test_the_same_test_of_server_and_clients_fails_without_a_mask_or_with_a_mask_used_twice(
+    monkeypatch, breaking, purpose, coalition, status, where
+):
+    breaking(monkeypatch, purpose)
+    counts = joint_counts(INPUT, status, coalition, FEWER)
+    assert worst_uniform(counts)[0] < 1e-9
+    step = counts[f"steps of stripped {where}"]
+    assert step[0] == step.sum()
+    if breaking is leave_out:
+        value = counts[f"stripped {where}"]
+        assert value[INPUT[where] % M] == value.sum()
+        others = joint_counts(alike(coalition, status), status, coalition, FEWER)
+        assert worst_same(counts, others)[0] < 1e-9
+
+
+def masks_with_one_client_only(monkeypatch):
+    """Let all clients leave out their masks with all but a."""
+    add = double_masks._add_pair_mask
+
+    def some(total, modulus, secret, lab, me, peer, negative):
+        if "a" in (me, peer):
+            add(total, modulus, secret, lab, me, peer, negative)
+
+    monkeypatch.setattr(double_masks, "_add_pair_mask", some)
+
+
+def test_the_same_test_finds_masks_that_one_client_knows_which_the_server_alone_does_not(
+    monkeypatch,
+):
+    masks_with_one_client_only(monkeypatch)
+    assert worst_uniform(sum_counts(INPUT, "living", FEWER)) > (1e-3, "")
+    counts = joint_counts(INPUT, "living", "a", FEWER)
+    assert worst_uniform(counts)[0] < 1e-9
+    for client in "bcd":
+        value = counts[f"stripped {client}"]
+        assert value[INPUT[client] % M] == value.sum()
+
+
+def test_the_same_test_finds_one_mask_that_all_pairs_use(monkeypatch):
+    """All that is left of c's upload is c's value: its masks with b and d cancel."""
+    monkeypatch.setattr(
+        double_masks, "_pair_secrets", lambda own, keys: dict.fromkeys(keys, bytes(32))
+    )
+    monkeypatch.setattr(double_masks, "_pair_label", lambda lab, one, other: lab)
+    counts = joint_counts(INPUT, "living", "a", FEWER)
+    assert worst_uniform(counts)[0] < 1e-9
+    value = counts["stripped c"]
+    assert value[INPUT["c"] % M] == value.sum()
+    pair = counts["b with d"]
+    assert np.count_nonzero(pair) == M  # b's mask is the negative of d's
+
+
+@pytest.mark.parametrize("status", STATUS)
+def test_limit_server_and_t_clients_together_read_every_upload(status):
+    """Here t is two: a and b hold enough shares of both secrets of c and d."""
+    bare, _ = bare_uploads(INPUT, status, 0, "ab", MaskGraph.complete(CLIENTS, 2))
+    assert set(bare) == set("c" if status == "dropped" else "cd")
+    for client, upload in bare.items():
+        assert (upload == INPUT[client] % M).all()
+
+
 # SecureSum, what clients see
 
 
@@ -350,26 +529,20 @@ def test_the_same_test_fails_without_random_coefficients(monkeypatch):
 # SecureRowSums, mode recover
 
 
-def rows_run(inputs, status, seed):
-    """One run: the server's knowledge and uploads, who survived, and the clients' own secrets."""
-    sessions, masks = {}, {}
-    made = ClientMasks.__init__
+def rows_run(inputs, status, seed, coalition=""):
+    """One run: the coalition's knowledge, the uploads, who survived, and the clients' sessions."""
+    sessions = {}
 
     async def client(session, *others, **how):
         sessions[session.io.name] = session
         return await secure_row_sums_client(session, *others, **how)
-
-    def spying(self, me, *others):
-        masks[me] = self
-        made(self, me, *others)
 
     make = row_sums(
         arrays(inputs, (5, ENTRIES)), ROWS,
         graph=GRAPH, fraction_bits=0, modulus=M, seed=seed, client=client,
         server=served("row sums", secure_row_sums_server, status == "late"),
     )  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ClientMasks, "__init__", spying)
+    with masks_of_clients() as masks:
         outcome = run(make, STATUS[status], record=True).raise_errors()
     record, lab = outcome.results[SERVER]
     survivors = CLIENTS if status == "living" else CLIENTS[:3]
@@ -377,15 +550,14 @@ def rows_run(inputs, status, seed):
     for client in CLIENTS if status != "dropped" else survivors:
         values = outcome.results[client].values
         assert (values == sum(inputs[c] for c in survivors)).all()  # the sums do not tell
-    view = outcome.views[SERVER]
-    known = Knowledge(view, lab, (5, ENTRIES))
+    known = Knowledge(outcome.views, masks, lab, (5, ENTRIES), coalition)
     uploads = {}
-    for client, message in view:
+    for client, message in outcome.views[SERVER]:
         if isinstance(message, RowSumsUpload):
             uploads[client] = known.zeros()
             uploads[client][rows_of_others(ROWS, CLIENTS, client)] = message.values
     assert set(uploads) == set(CLIENTS if status == "late" else survivors)
-    return known, uploads, survivors, sessions, masks
+    return known, uploads, survivors, sessions
 
 
 def forms_of_rows(known, uploads, survivors, take_off=lambda client, owner, piece: piece):
@@ -486,12 +658,10 @@ def test_a_label_that_is_used_for_two_sums_would_tell_how_they_differ(monkeypatc
 
 
 def colluding_counts(status, seeds):
-    """The same with all secrets of a, whose rows are looked at: owner masks, its masks with all."""
+    """The same with all that a has, whose rows are looked at: owner masks, masks, shares."""
     samples = []
     for seed in seeds:
-        known, uploads, survivors, sessions, masks = rows_run(INPUT, status, seed)
-        for peer, secret in masks["a"]._pair_secrets.items():
-            known.pair_secrets[frozenset(("a", peer))] = secret
+        known, uploads, survivors, sessions = rows_run(INPUT, status, seed, "a")
 
         def take_off(client, owner, piece, session=sessions["a"], lab=known.lab):
             if owner != "a":
@@ -531,3 +701,105 @@ def test_the_same_test_fails_without_self_or_pair_masks(monkeypatch, purpose, st
     counts = colluding_counts(status, FEWER)
     assert worst_uniform(counts)[0] < 1e-9
     assert counts[where][INPUT[where[0]] % M] == counts[where].sum()
+
+
+# SecureRowSums, mode restart, in which d's upload comes too late for the first of two attempts
+
+
+def restart_forms(inputs, seed):
+    """What the server and a make of the uploads of others, but for what a's rows of sums tell.
+
+    These must be the sum over the honest clients that stay, and from the first attempt d's values.
+    """
+    masks = []
+    drawn = row_sums_restart.pair_masks
+
+    def spying(session, *others):
+        found = drawn(session, *others)
+        if session.io.name == "a":
+            masks.append(found)
+        return found
+
+    async def server(session, *others, **how):
+        gather_each = session.io.gather_each
+
+        async def without_d(*args, **dims):
+            return tuple(c for c in await gather_each(*args, **dims) if c != "d")
+
+        session.io.gather_each = without_d
+        return await secure_row_sums_server(session, *others, **how)
+
+    make = row_sums(
+        arrays(inputs, (5, ENTRIES)), ROWS, mode="restart",
+        graph=GRAPH, fraction_bits=0, modulus=M, seed=seed, server=server,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_sums_restart, "pair_masks", spying)
+        outcome = run(make, record=True)
+    assert outcome.results["a"].contributors == CLIENTS[:3]
+    assert (outcome.results["a"].values == sum(inputs[c] for c in "abc")).all()
+    uploads = [(c, m) for c, m in outcome.views[SERVER] if isinstance(m, RowSumsUpload)]
+    first, second = dict(uploads[:4]), dict(uploads[4:])
+    bare = {owner: {} for owner in CLIENTS}
+    for number, (got, own_masks) in enumerate(zip((first, second), masks, strict=True), 1):
+        order = tuple(c for c in CLIENTS if c in got)
+        for client in order[1:]:
+            upload = np.zeros((5, ENTRIES), residue_dtype(M))
+            upload[rows_of_others(ROWS, order, client)] = got[client].values
+            ring.add_into(upload, own_masks[client], M)  # a is the first, so others subtract it
+            for owner in order:
+                if owner != client:
+                    bare[owner][f"{client} in {number}"] = upload[ROWS[owner]]
+    own = bare["a"]
+    assert set(own) == {"b in 1", "c in 1", "d in 1", "b in 2", "c in 2"}
+    block = plus(own["b in 2"], own["c in 2"])
+    assert (block == (inputs["b"] + inputs["c"]) % M).all()
+    whole = plus(own["b in 1"], own["c in 1"], own["d in 1"])
+    assert (minus(whole, block) == inputs["d"] % M).all()
+    forms = {f"{n}, rows of {o}": x.T for o, parts in bare.items() for n, x in parts.items()}
+    pairs = {
+        f"{n} with {k}, rows of {o}": (parts[n], parts[k])
+        for o, parts in bare.items()
+        for n, k in combinations(parts, 2)
+    }
+    del pairs["b in 2 with c in 2, rows of a"]  # of which it may know the sum
+    return forms, pairs
+
+
+def restart_counts(inputs, seeds):
+    return gather_counts(restart_forms(inputs, seed) for seed in seeds)
+
+
+RESTART_ALIKE = {"a": 1, "b": 2, "c": -1, "d": -2}  # the same d, and the same sum of b and c
+
+
+def test_server_and_owner_together_learn_of_a_restart_the_sum_and_the_late_clients_part_only():
+    """`test_limit_server_and_owner_together_learn_a_late_clients_part` is all that they learn."""
+    counts = restart_counts(INPUT, FEWER)
+    assert worst_uniform(counts) > (1e-3, "")
+    others = restart_counts(RESTART_ALIKE, range(1000, 1000 + len(FEWER)))
+    assert worst_uniform(others) > (1e-3, "")
+    assert worst_same(counts, others) > (1e-3, "")
+
+
+@pytest.mark.parametrize("repeated", [False, True], ids=["no mask", "one mask for all entries"])
+def test_the_same_test_of_a_restart_fails_without_masks_or_with_a_mask_used_twice(
+    monkeypatch, repeated
+):
+    def some(session, clients, lab, shape, modulus):
+        masks = pair_masks(session, clients, lab, shape, modulus)
+        return {
+            c: np.repeat(m[:, :1], m.shape[1], axis=1) if repeated else np.zeros_like(m)
+            for c, m in masks.items()
+        }
+
+    monkeypatch.setattr(row_sums_restart, "pair_masks", some)
+    counts = restart_counts(INPUT, FEWER)
+    assert worst_uniform(counts)[0] < 1e-9
+    step = counts["steps of c in 2, rows of a"]
+    assert step[0] == step.sum()
+    if not repeated:
+        value = counts["c in 2, rows of a"]
+        assert value[INPUT["c"] % M] == value.sum()
+        others = restart_counts(RESTART_ALIKE, FEWER)
+        assert worst_same(counts, others)[0] < 1e-9
