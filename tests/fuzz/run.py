@@ -10,12 +10,14 @@ where the next run goes on, and ``--keep`` reduces it to the corpus that the tes
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
+import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -76,6 +78,17 @@ def fuzz(decoder: Decoder, runs: int, seconds: int, work: Path) -> tuple[int, fl
     return inputs, inputs / taken, edges, text[-5000:] if status or not seen else ""
 
 
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Give a folder, and remove it where it was made: a decoder's process may unwind to here."""
+    owner, folder = os.getpid(), Path(tempfile.mkdtemp(prefix="xclp-fuzz-"))
+    try:
+        yield folder
+    finally:
+        if os.getpid() == owner:
+            shutil.rmtree(folder)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fuzz the decoders and print a table."""
     parser = argparse.ArgumentParser(description="Fuzz every decoder, guided by coverage.")
@@ -85,9 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, help="a folder that keeps what was found")
     parser.add_argument("--keep", action="store_true", help="write the corpus of the tests")
     chosen = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="xclp-fuzz-") as temporary:
-        work = chosen.work or Path(temporary)
-        every = decoders(Path(temporary))
+    with temporary_folder() as temporary:
+        work = chosen.work or temporary
+        every = decoders(temporary)
         unknown = set(chosen.only or ()) - set(every)
         if unknown:
             parser.error(f"there is no decoder {', '.join(unknown)}; there are {', '.join(every)}")

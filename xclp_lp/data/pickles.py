@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import struct
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
@@ -52,6 +53,7 @@ def read_pickle(source: bytes | BinaryIO) -> Any:
         RecursionError,
         TypeError,
         ValueError,
+        struct.error,
     ) as error:
         raise DataError(f"this is no pickle of arrays: {error}") from None
 
