@@ -11,7 +11,7 @@ import io
 import pickle
 import re
 import struct
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,7 +203,16 @@ _KNOWN = {
 
 
 class _Reader(pickle._Unpickler):
-    """The reader in Python: the one in C allocates as many gigabytes as an index in a file says."""
+    """The reader in Python: the one in C allocates as many gigabytes as an index in a file says.
+
+    So would this one for a bytearray, which no pickle of arrays or data frames needs.
+    """
+
+    dispatch: ClassVar = {
+        code: load
+        for code, load in pickle._Unpickler.dispatch.items()
+        if code != pickle.BYTEARRAY8[0]
+    }
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _KNOWN:
