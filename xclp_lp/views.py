@@ -15,7 +15,7 @@ from xclp_lp.session import Departure, Parameters
 SERVER_LEARNS = (
     "all pairwise Hamming distances H",
     "which rows are labelled",
-    "columns of the influence matrix (it computes them)",
+    "columns of the influence matrix S (it computes them)",
 )
 SERVER_DOES_NOT = ("vectors", "hashes", "the random projection", "labels", "scores")
 CLIENT_LEARNS = (

@@ -66,7 +66,8 @@ def _settings(folder: Path) -> Iterator[Decoder]:
     table = b"x0,x1,label\n1,2,cat\n3,4,dog\n5,6,\n"
 
     def federation(file: Path) -> Any:
-        (file.parent / "north.csv").write_bytes(table)
+        for name in ("north", "south"):
+            (file.parent / f"{name}.csv").write_bytes(table)
         return federation_file.load_federation(file).estimator()
 
     whole = b"""output = "results"
@@ -80,7 +81,7 @@ epsilon = 3.0
 features = "north.csv"
 label_column = "label"
 [clients.south]
-features = "north.csv"
+features = "south.csv"
 label_column = "label"
 """
     yield _file_decoder(

@@ -7,7 +7,6 @@ import socket
 import struct
 import zlib
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -103,9 +102,14 @@ class _Writer:
         return {"subject": ((("commonName", self.name),),)}
 
 
-@cache
+_LOOPS: list[asyncio.AbstractEventLoop] = []
+
+
 def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
+    """Return the one loop of this process; in no cache, which `tests.mutation` empties."""
+    if not _LOOPS:
+        _LOOPS.append(asyncio.new_event_loop())
+    return _LOOPS[0]
 
 
 async def _waits(io: RoleIO, rng: Rng) -> None:

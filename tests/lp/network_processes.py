@@ -94,6 +94,7 @@ def _main(
     with open(output, "a", encoding="utf-8") as file:  # noqa: PTH123
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job in the background
     sys.argv = ["xclp", *arguments]
     Limits.beat = BEAT  # type: ignore[assignment, method-assign]
     ran = network._Clock.__call__

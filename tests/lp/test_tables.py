@@ -230,8 +230,10 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.delitem(sys.modules, "pyarrow")
     monkeypatch.setattr(builtins, "__import__", refuse)
+    file = tmp_path / "x.parquet"
+    file.write_bytes(b"PAR1")
     with pytest.raises(ParameterError, match=r"needs pyarrow; install it with: pip install 'xclp"):
-        read_file(tmp_path / "x.parquet", "alice")
+        read_file(file, "alice")
 
 
 # Features
