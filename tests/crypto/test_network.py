@@ -1,5 +1,4 @@
 import asyncio
-import contextlib
 import socket
 import ssl
 import struct
@@ -630,6 +629,42 @@ def welcomed(context, *frames):
     return error
 
 
+@pytest.mark.parametrize("kind", [network.RESUME, network.BEAT])
+def test_what_the_server_said_last_is_heard_when_writing_fails_before_reading(
+    tls, monkeypatch, kind
+):
+    send = network._Connection.send
+    told = frame(network.END, b"\1" + network._told(TooFewParties("setup", 1, 2)))
+
+    async def fails(connection, now, *parts):
+        if now == kind:
+            raise ConnectionResetError("the connection is closed")
+        await send(connection, now, *parts)
+
+    monkeypatch.setattr(network._Connection, "send", fails)
+    error = welcomed(tls, told)
+    assert type(error) is ProtocolError
+    assert "the server ended the session: step 'setup': 1 of" in str(error)
+
+
+def test_a_read_that_is_cancelled_loses_nothing():
+    async def reads():
+        reader = asyncio.StreamReader()
+        connection = network._Connection(reader, None, 9.0, time.monotonic)
+        sent = frame(network.ACK, b"0123456789")
+        for cut in (3, 5, 9):
+            reader.feed_data(sent[:cut])
+            reading = asyncio.create_task(connection.read())
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            reading.cancel()
+            await asyncio.wait([reading])
+            reader.feed_data(sent[cut:])
+            assert await connection.read() == (network.ACK, b"0123456789")
+
+    asyncio.run(reads())
+
+
 DATA_TO_B = struct.pack(">HHQIQQ", 2, 1, 0, 1, 1, 0) + b"x"
 
 
@@ -682,7 +717,7 @@ def test_a_server_that_does_not_welcome(tls, answer, kind, words):
                 sock.sendall(frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)))
                 sock.recv(1000)
                 sock.sendall(answer)
-                with contextlib.suppress(OSError):  # closing at once could break the answer off
+                with suppress(OSError):  # closing at once could break the answer off
                     while answer and sock.recv(1000):
                         pass
 

@@ -273,6 +273,7 @@ class _Connection:
         self._silence = silence
         self._clock = clock
         self._turn = asyncio.Lock()
+        self._head: tuple[int, int] | None = None  # of a frame whose body is still to be read
         self.heard = -1.0
 
     async def send(self, kind: int, *parts: bytes | memoryview) -> None:
@@ -287,21 +288,25 @@ class _Connection:
                 await self._writer.drain()
 
     async def read(self) -> tuple[int, bytes]:
-        """Return the next frame.
+        """Return the next frame; a read that is cancelled loses nothing.
 
         Raises:
             OSError, EOFError, TimeoutError: the connection broke, ended, or was silent.
             VersionMismatch: what came is no frame.
         """
-        async with asyncio.timeout(self._silence):
-            head = await self._reader.readexactly(_HEAD.size)
-        length, kind = _HEAD.unpack(head)
-        if length > _MAX_FRAME or not READY <= kind <= END:
-            raise VersionMismatch(
-                "what answers there sends no frames of this protocol; check address and version"
-            )
+        if self._head is None:
+            async with asyncio.timeout(self._silence):
+                head = await self._reader.readexactly(_HEAD.size)
+            length, kind = _HEAD.unpack(head)
+            if length > _MAX_FRAME or not READY <= kind <= END:
+                raise VersionMismatch(
+                    "what answers there sends no frames of this protocol; check address and version"
+                )
+            self._head = length, kind
+        length, kind = self._head
         async with asyncio.timeout(self._silence):
             body = await self._reader.readexactly(length)
+        self._head = None
         self.heard = self._clock()
         return kind, body
 
@@ -716,9 +721,9 @@ class _Server(_Party):
             if peer != name and other.gone:
                 await connection.send(GONE, _GONE.pack(self.order.index(peer)))
         client.tasks = tasks = [
+            asyncio.create_task(self._read_from(connection, name)),
             asyncio.create_task(self.write_to(connection, [name])),
             asyncio.create_task(self.beat(connection)),
-            asyncio.create_task(self._read_from(connection, name)),
         ]
         await _first_of(tasks)
 
@@ -801,12 +806,15 @@ class _OtherAgreement(ProtocolError):
 
 
 async def _first_of(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Wait until one of the tasks has ended, end the others, and raise what it raised."""
+    """Wait until one of the tasks has ended, end the others, and raise what one raised.
+
+    Where several raised, it is the error of the first in `tasks`.
+    """
     try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await _cancel(tasks)
-    for task in done:
+    for task in tasks:
         if not task.cancelled():
             task.result()
 
@@ -973,18 +981,27 @@ class _ClientParty(_Party):
             await self.in_thread(self.role.keep, session)
         _logger.info("connected", extra={"party": self.me})
         self.connection = connection
-        for peer in self.peers:
-            frame = _COUNT.pack(
-                self.order.index(peer), self.order.index(self.me), self.role.fed[peer]
+        try:
+            for peer in self.peers:
+                frame = _COUNT.pack(
+                    self.order.index(peer), self.order.index(self.me), self.role.fed[peer]
+                )
+                await connection.send(RESUME, frame)
+            await _first_of(
+                [
+                    asyncio.create_task(self._read_from(connection)),
+                    asyncio.create_task(self.write_to(connection, self.peers)),
+                    asyncio.create_task(self.beat(connection)),
+                ]
             )
-            await connection.send(RESUME, frame)
-        await _first_of(
-            [
-                asyncio.create_task(self.write_to(connection, self.peers)),
-                asyncio.create_task(self.beat(connection)),
-                asyncio.create_task(self._read_from(connection)),
-            ]
-        )
+        except _BROKEN:
+            # Writing may find the connection closed before what the server said last is read.
+            connection.close()
+            with suppress(*_BROKEN):
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await self._read_from(connection)
+            if not self.over:
+                raise
 
     async def _read_from(self, connection: _Connection) -> None:
         """Handle the frames of the server until it ends the session."""
