@@ -117,6 +117,8 @@ bench: $(VENV)/.bench-installed
 BASE ?= HEAD
 SLOWER ?= 25%
 bench-compare: $(VENV)/.bench-installed
+	@test -e $(BENCH) || { echo "there is no $(BENCH)"; exit 1; }
+	@git cat-file -e $(BASE):$(BENCH) || { echo "there is no $(BENCH) in $(BASE)"; exit 1; }
 	rm -rf .benchmarks/base && git worktree prune
 	git worktree add --quiet --detach .benchmarks/base $(BASE)
 	cd .benchmarks/base && $(SPEED) --benchmark-json=$(CURDIR)/.benchmarks/base.json

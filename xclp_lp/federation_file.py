@@ -46,7 +46,7 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.labels import UNLABELLED, class_values, codes_of, decode, marked_values
-from xclp_lp.report import participation, relabelled_lines
+from xclp_lp.report import neglected_lines, participation, relabelled_lines
 from xclp_lp.tables import (
     SUFFIXES,
     Table,
@@ -606,14 +606,15 @@ def file_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) 
 
 
 def label_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) -> Iterator[str]:
-    """Say how many labelled rows got another label than their own, or none."""
+    """Say how many labelled rows got another label, or none, and which classes hardly came out."""
     away = [gone.client for gone in fitted.departures_]
     stayed = [j for j, client in enumerate(federation.clients) if client.name not in away]
     classes = fitted.classes_.tolist()
-    return relabelled_lines(
-        [codes_of(federation.clients[j].labels, "", classes) for j in stayed],
-        [codes_of(fitted.transduction_[j], "", classes) for j in stayed],
-    )
+    given = [codes_of(federation.clients[j].labels, "", classes) for j in stayed]
+    got = [codes_of(fitted.transduction_[j], "", classes) for j in stayed]
+    yield from relabelled_lines(given, got)
+    advice = "" if fitted.class_weight else '; class_weight = "balanced" may help'
+    yield from neglected_lines(classes, given, got, advice)
 
 
 def _write_predictions(

@@ -192,6 +192,34 @@ def relabelled_lines(
         )
 
 
+def neglected_lines(
+    classes: Sequence[Any],
+    given: Sequence[NDArray[np.int64]],
+    got: Sequence[NDArray[np.int64]],
+    advice: str,
+) -> Iterator[str]:
+    """Say which classes got less than a quarter of the unlabelled rows that their labels suggest.
+
+    A class can lose nearly all its rows to one that has three times as many labels.
+
+    Args:
+        classes: their names.
+        given: per client, (n_j,) class indices, −1 for rows that had no label.
+        got: the same after the run.
+        advice: ends each line.
+    """
+    before, after = np.concatenate(list(given)), np.concatenate(list(got))
+    labels = before[before != UNLABELLED]
+    found = after[(before == UNLABELLED) & (after != UNLABELLED)]
+    for index, name in enumerate(classes):
+        mine, came = int((labels == index).sum()), int((found == index).sum())
+        if mine and 4 * came * len(labels) < mine * len(found):
+            yield (
+                f"{name!r} has {mine:,} of {count(len(labels), 'label')} and came out for {came:,} "
+                f"of {count(len(found), 'unlabelled row')}{advice}"
+            )
+
+
 def participation(fitted: CrossClientLabelPropagation) -> dict[str, Any]:
     """Return for a file whose labels were counted, and who vanished, when, with what effect."""
     groups = {name: list(own) for name, own in fitted.groups_.items()}

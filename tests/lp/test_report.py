@@ -14,6 +14,7 @@ from xclp_lp.report import (
     departure_lines,
     duration,
     estimate_line,
+    neglected_lines,
     plan_lines,
     relabelled_lines,
     size,
@@ -57,6 +58,24 @@ def test_labelled_rows_that_change_are_counted(got: list[list[int]], line: list[
     found = list(relabelled_lines(given, [np.array(y) for y in got]))
     assert len(found) == len(line)
     assert all(a.startswith(b) for a, b in zip(found, line, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("came", "line"),
+    [
+        ([30, 10], None),
+        ([38, 2], "'wheat' has 3 of 11 labels and came out for 2 of 40 unlabelled rows: see"),
+        ([37, 3], None),  # 40 · 3/11 / 4 is 2.7
+        ([40, 0], "'wheat' has 3 of 11 labels and came out for 0 of 40 unlabelled rows: see"),
+    ],
+)
+def test_classes_that_hardly_come_out_are_named(came: list[int], line: str | None) -> None:
+    """The third class has no label here: a client that vanished may have had its labels."""
+    given = [np.array([0] * 8 + [-1] * 20), np.array([1] * 3 + [-1] * 21)]
+    rows = np.repeat([0, 1], came)
+    got = [np.array([0] * 8 + [*rows[:20]]), np.array([0] * 3 + [*rows[20:], -1])]
+    found = list(neglected_lines(["oat", "wheat", "rye"], given, got, ": see"))
+    assert found == ([line] if line else [])
 
 
 @pytest.mark.parametrize(
