@@ -1,7 +1,6 @@
 """How messages suggest what may have been meant."""
 
 from collections.abc import Iterable
-from difflib import SequenceMatcher, get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -9,6 +8,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     What is equally like it is listed: of ``eest``, both ``east`` and ``west`` are one letter away.
     """
+    from difflib import SequenceMatcher, get_close_matches  # for errors only
+
     similar = get_close_matches(name, list(known), n=3)
     likeness = [SequenceMatcher(None, other, name).ratio() for other in similar]
     best = [s for s, like in zip(similar, likeness, strict=True) if like == likeness[0]]

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import network_runs as runs
 import protocol_runs
@@ -590,42 +590,48 @@ def test_the_server_refuses_what_does_not_speak_its_protocol(serving, tls, sent,
     ],
 )
 def test_a_client_refuses_what_does_not_speak_its_protocol(tls, answer, words):
-    with socket.create_server(("localhost", 0)) as listener:
+    def speaks(plain):
+        with tls(SERVER).wrap_socket(plain, server_side=True) as sock:
+            sock.sendall(answer)
+            while sock.recv(1000):
+                pass
 
-        def serve():
-            plain, _ = listener.accept()
-            with tls(SERVER).wrap_socket(plain, server_side=True) as sock:
-                sock.sendall(answer)
-                while sock.recv(1000):
+    with one_client_at(speaks) as port, pytest.raises(VersionMismatch, match=words):
+        check(None, tls("a"), port=port)
+
+
+@contextmanager
+def one_client_at(talk):
+    """Serve one connection in a thread, by `talk`, on the port that this gives."""
+    with socket.create_server(("localhost", 0)) as listener:
+        thread = threading.Thread(target=lambda: talk(listener.accept()[0]))
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+def greeting(context, answer):
+    """Return what greets a client, answers its greeting, and reads what comes, if it answered."""
+
+    def talk(plain):
+        with context(SERVER).wrap_socket(plain, server_side=True) as sock:
+            sock.sendall(frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)))
+            sock.recv(1000)
+            sock.sendall(answer)
+            with suppress(OSError):  # closing at once could break the answer off
+                while answer and sock.recv(1000):
                     pass
 
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(VersionMismatch, match=words):
-            check(None, tls("a"), port=listener.getsockname()[1])
-        thread.join()
+    return talk
 
 
 def welcomed(context, *frames):
     """Join a server that greets, sends these frames, and reads what comes; return the error."""
-    with socket.create_server(("localhost", 0)) as listener:
-
-        def serve():
-            plain, _ = listener.accept()
-            with context(SERVER).wrap_socket(plain, server_side=True) as sock:
-                sock.sendall(frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)))
-                sock.recv(1000)
-                sock.sendall(frame(network.WELCOME, bytes(16)) + b"".join(frames))
-                with suppress(OSError):
-                    while sock.recv(1000):
-                        pass
-
-        thread = threading.Thread(target=serve)
-        thread.start()
+    answer = frame(network.WELCOME, bytes(16)) + b"".join(frames)
+    with one_client_at(greeting(context, answer)) as port:
         federation = Federation({"a": waits_for_the_server, "b": None}, context)
-        error = federation.join("a", port=listener.getsockname()[1]).exception()
-        thread.join()
-        federation.pool.shutdown()
+        error = federation.join("a", port=port).exception()
+    federation.pool.shutdown()
     return error
 
 
@@ -709,39 +715,22 @@ def test_who_is_given_up_and_nobody_here_is_not_missed(tls):
     ],
 )
 def test_a_server_that_does_not_welcome(tls, answer, kind, words):
-    with socket.create_server(("localhost", 0)) as listener:
-
-        def serve():
-            plain, _ = listener.accept()
-            with tls(SERVER).wrap_socket(plain, server_side=True) as sock:
-                sock.sendall(frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)))
-                sock.recv(1000)
-                sock.sendall(answer)
-                with suppress(OSError):  # closing at once could break the answer off
-                    while answer and sock.recv(1000):
-                        pass
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(kind, match=words):
-            check(None, tls("a"), port=listener.getsockname()[1])
-        thread.join()
+    talk = greeting(tls, answer)
+    with one_client_at(talk) as port, pytest.raises(kind, match=words):
+        check(None, tls("a"), port=port)
 
 
 def test_a_server_without_tls_is_said(tls):
-    with socket.create_server(("localhost", 0)) as listener:
+    def speaks(plain):
+        with plain:
+            plain.recv(1000)
+            plain.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-        def serve():
-            plain, _ = listener.accept()
-            with plain:
-                plain.recv(1000)
-                plain.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        with pytest.raises(VersionMismatch, match="does not speak TLS"):
-            check(None, tls("a"), port=listener.getsockname()[1])
-        thread.join()
+    with (
+        one_client_at(speaks) as port,
+        pytest.raises(VersionMismatch, match="does not speak TLS"),
+    ):
+        check(None, tls("a"), port=port)
 
 
 @pytest.mark.parametrize("name", ["join", "grace", "deadline", "window", "max_message"])

@@ -26,6 +26,12 @@ def labels_of(federation, name):
     return [line.split(",")[1] for line in lines]
 
 
+def require_labels(federation, clients, **settings):
+    """Assert that these clients have the labels of the simulation."""
+    expected = simulated(federation, clients, **settings)
+    assert {c: labels_of(federation, c) for c in clients} == expected
+
+
 def check_bytes(federation):
     """What passes is what the roles' meters say; what clients send each other passes twice."""
     said = r"(\d+) bytes to the nodes, (\d+) from them; the server's own messages have (\d+)"
@@ -48,8 +54,7 @@ def test_labels_and_bytes_are_those_of_the_simulation(tmp_path):
         federation.start_all()
         federation.run(**SETTINGS)
         federation.wait_for("run", DONE, 900)
-        expected = simulated(federation, federation.clients, **SETTINGS)
-        assert {c: labels_of(federation, c) for c in federation.clients} == expected
+        require_labels(federation, federation.clients, **SETTINGS)
         assert not list(federation.folder.glob("*-state/*"))
         print("metered bytes, bytes of TCP:", *check_bytes(federation))  # noqa: T201
 
@@ -65,8 +70,7 @@ def test_one_node_is_killed_in_the_hamming_step_and_one_restarted_in_the_row_sum
         federation.restart_node("hospital-1")
         federation.wait_for("run", DONE, 900)
         rest = federation.clients[:3]
-        expected = simulated(federation, rest, **SETTINGS)
-        assert {c: labels_of(federation, c) for c in rest} == expected
+        require_labels(federation, rest, **SETTINGS)
         said = federation.output("run")
         assert "hospital-3 vanished before the end of the step 'hamming'" in said
 
@@ -77,5 +81,4 @@ def test_logs_may_be_in_the_context(tmp_path):
         settings = {"n_bits": 64, "k": 2, "hamming": "masked", "random_state": 1}
         federation.run(**settings)
         federation.wait_for("run", DONE, 900)
-        expected = simulated(federation, federation.clients, **settings)
-        assert {c: labels_of(federation, c) for c in federation.clients} == expected
+        require_labels(federation, federation.clients, **settings)

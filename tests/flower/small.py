@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federations import DONE, labels_of, simulated
+from federations import DONE, require_labels
 from processes import Federation
 
 SETTINGS = {"n_bits": 256, "k": 3, "hamming": "rlwe", "random_state": 1}
@@ -14,6 +14,5 @@ def test_three_nodes_have_the_labels_of_the_simulation(tmp_path):
         federation.start_all()
         federation.run(**SETTINGS)
         federation.wait_for("run", DONE, 600)
-        expected = simulated(federation, federation.clients, **SETTINGS)
-        assert {c: labels_of(federation, c) for c in federation.clients} == expected
+        require_labels(federation, federation.clients, **SETTINGS)
         assert not list(federation.folder.glob("*-state/*"))
