@@ -26,11 +26,11 @@ from xclp_crypto.privacy import (
     label_sensitivity,
 )
 from xclp_crypto.rng import SeededRng
-from xclp_lp.data import LOADERS, label_mask, load
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import hamming_distances, influence
 from xclp_lp.session import hash_rows
+from xclp_lp.study.data import LOADERS, label_mask, load
 
 N_BITS, NEIGHBOURS, LABELLED, DELTA = 4096, 3, 0.1, 1e-5
 ALPHAS = (0.99, 0.9, 0.5)

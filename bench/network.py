@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "lp"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 import network_processes as processes
 
 from xclp_crypto.params import Agreement

@@ -20,12 +20,12 @@ from time import perf_counter, process_time
 import numpy as np
 import torch
 
-from xclp_lp.experiments.methods import Choices
-from xclp_lp.ssl import ClientData, FederatedTrainer, Network, Training, network
-from xclp_lp.ssl.augment import AUGMENTATIONS
-from xclp_lp.ssl.client import PseudoLabels
-from xclp_lp.ssl.labellers import PropagatedLabels
-from xclp_lp.ssl.strategies import FedAvg
+from xclp_lp.study.experiments.methods import Choices
+from xclp_lp.study.ssl import ClientData, FederatedTrainer, Network, Training, network
+from xclp_lp.study.ssl.augment import AUGMENTATIONS
+from xclp_lp.study.ssl.client import PseudoLabels
+from xclp_lp.study.ssl.labellers import PropagatedLabels
+from xclp_lp.study.ssl.strategies import FedAvg
 
 LIMITS = {"masked": 4.0, "rlwe": 10.0}
 CLASSES = 10

@@ -13,7 +13,7 @@ import pytest
 
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.federation_file import CLIENT_FIELDS, PARAMETERS, PRIVACY_FIELDS, TOP_FIELDS
+from xclp_lp.files.federation import CLIENT_FIELDS, PARAMETERS, PRIVACY_FIELDS, TOP_FIELDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]

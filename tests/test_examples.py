@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from xclp_lp.federation_file import load_federation
+from xclp_lp.files.federation import load_federation
 from xclp_lp.labels import encode, marked_values, one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client

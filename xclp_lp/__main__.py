@@ -1,5 +1,5 @@
 """``python -m xclp_lp`` is the command ``xclp``."""
 
-from xclp_lp.cli import main
+from xclp_lp.cli.main import main
 
 main()

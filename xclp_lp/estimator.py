@@ -34,17 +34,9 @@ from xclp_lp.lsh import (
     require_features,
     zero_rows,
 )
+from xclp_lp.parameters import ClassWeight, Parameters
 from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
-from xclp_lp.session import (
-    STEPS,
-    ClassWeight,
-    ClientData,
-    Graph,
-    Parameters,
-    client_role,
-    no_prediction,
-    server_role,
-)
+from xclp_lp.session import STEPS, ClientData, Graph, client_role, no_prediction, server_role
 from xclp_lp.wording import count, rows_called
 
 

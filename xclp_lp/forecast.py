@@ -37,27 +37,12 @@ from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SystemRng
 from xclp_crypto.transport.simulate import Role, Simulation
-from xclp_lp.columns import (
-    Influence,
-    Layout,
-    PartialScores,
-    Reach,
-    block_columns,
-)
 from xclp_lp.graph import neighbour_graph, neighbour_graph_from_bits
+from xclp_lp.influence import Layout, PartialScores, block_columns
 from xclp_lp.lsh import hash_bits, projection
-from xclp_lp.session import (
-    STEPS,
-    ClientData,
-    Labelled,
-    Parameters,
-    Participants,
-    Prepared,
-    Sensitivity,
-    client_role,
-    rows_of_sums,
-    server_role,
-)
+from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
+from xclp_lp.parameters import Parameters
+from xclp_lp.session import STEPS, ClientData, client_role, rows_of_sums, server_role
 from xclp_lp.solvers import DENSE_BYTES, Propagator
 
 Links = dict[tuple[str, str], int]

@@ -37,11 +37,10 @@ that they exist, and they get no label.
 from __future__ import annotations
 
 import hmac
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,28 +48,19 @@ from scipy import sparse
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
-from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import (
     DataError,
-    DecodeError,
     Excluded,
     FaultyPeer,
-    ParameterError,
     ProtocolError,
 )
-from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import (
-    LabelPrivacy,
     RandomizedResponse,
-    add_noise,
-    label_sensitivity,
-    require_room,
 )
-from xclp_crypto.protocols.hamming import HammingBackend, get_backend
+from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum import (
-    MaskGraph,
     secure_row_sums_client,
     secure_row_sums_server,
 )
@@ -85,288 +75,28 @@ from xclp_crypto.protocols.setup import (
 )
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import Report, RoleIO, recorded
-from xclp_crypto.wire import ClientSetFields, Message, Reader, Writer
-from xclp_lp.columns import (
-    Influence,
+from xclp_lp.graph import neighbour_graph
+from xclp_lp.influence import (
     Layout,
     PartialScores,
-    Reach,
     batches,
     cut_block,
     reaches,
 )
-from xclp_lp.graph import Ties, neighbour_graph
 from xclp_lp.labels import UNLABELLED, balanced_weights
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest, zero_rows
-from xclp_lp.propagation import RESOLUTION, Prediction, predict
+from xclp_lp.messages import (
+    Influence,
+    Labelled,
+    Participants,
+    Prepared,
+    Reach,
+    Sensitivity,
+)
+from xclp_lp.noise import SensitivityOfAll, noise_of_client
+from xclp_lp.parameters import Parameters, label_codec
+from xclp_lp.propagation import Prediction, predict
 from xclp_lp.solvers import Propagator
-from xclp_lp.wording import count
-
-DIGEST_BYTES = 32
-PROTOCOL_VERSION = 2
-ROUNDING = 1 + 2.0**-30
-"""What two parties' float64 computations of one sensitivity differ by at most."""
-
-ClassWeight: TypeAlias = Literal["balanced"] | None
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """What all parties of one session must have in common.
-
-    Attributes:
-        classes: labels by class index, in the order that all parties agree on.
-        n_bits: L, bits of a hash.
-        k: neighbours per point.
-        alpha: α in (0, 1), how far labels travel.
-        gamma: exponent γ > 0 of the similarity.
-        projection: ``random`` or ``tight-frame``, see `xclp_lp.lsh.projection`.
-        hamming: name of the SecureHamming back end, or a back end.
-        include_self: whether a point may be its own neighbour.
-        ties: rule for neighbours at the same distance, see `neighbour_graph`.
-        fraction_bits: f of the fixed-point scores; at least 30 + log2(clients), see
-            `require_resolution`.
-        threshold: fewest clients to go on with at every step; by default 2, and in the row sums a
-            majority of those in the graph. With up to 100 clients it is also how many, with the
-            server, can take one client's part from the sums: below a majority it weakens them.
-        class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
-            for imbalanced classes; None does not.
-        privacy: differential privacy of the labels: `RandomizedResponse` by each client for itself,
-            `LabelPrivacy` by noise in the row sums; None has neither.
-
-    Raises:
-        ParameterError: a value is out of range; the message gives value and limit.
-    """
-
-    classes: tuple[Any, ...]
-    n_bits: int = 4096
-    k: int = 10
-    alpha: float = 0.99
-    gamma: float = 1.0
-    projection: Projection = "random"
-    hamming: str | HammingBackend = "rlwe"
-    include_self: bool = False
-    ties: Ties = "all"
-    fraction_bits: int = FRACTION_BITS
-    threshold: int | None = None
-    class_weight: ClassWeight = None
-    privacy: LabelPrivacy | RandomizedResponse | None = None
-    version: int = field(default=PROTOCOL_VERSION, init=False)
-
-    def __post_init__(self) -> None:
-        # As Python's own numbers: digests compare the repr, which NumPy's numbers change.
-        for name, convert in (
-            ("n_bits", _integer),
-            ("k", _integer),
-            ("fraction_bits", _integer),
-            ("alpha", _real),
-            ("gamma", _real),
-            ("include_self", _boolean),
-        ):
-            object.__setattr__(self, name, convert(name, getattr(self, name)))
-        residue_width(self.n_bits)
-        if self.k < 1:
-            raise ParameterError(f"k must be at least 1, got {self.k}")
-        if not 0 < self.alpha < 1:
-            raise ParameterError(f"alpha must be strictly between 0 and 1, got {self.alpha}")
-        if not 0 < self.gamma < np.inf:
-            raise ParameterError(f"gamma must be positive and finite, got {self.gamma}")
-        if self.ties not in ("all", "lowest-index"):
-            raise ParameterError(f"ties must be 'all' or 'lowest-index', got {self.ties!r}")
-        if self.projection not in get_args(Projection):
-            raise ParameterError(
-                f"projection must be 'random' or 'tight-frame', got {self.projection!r}"
-            )
-        if not self.classes:
-            raise ParameterError("classes must name at least one class")
-        if not isinstance(self.hamming, str | HammingBackend):
-            raise ParameterError(f"hamming must be the name of a back end, got {self.hamming!r}")
-        get_backend(self.hamming)
-        FixedPoint(self.fraction_bits)
-        if self.class_weight not in (None, "balanced"):
-            raise ParameterError(
-                f"class_weight must be None or 'balanced', got {self.class_weight!r}"
-            )
-        if not isinstance(self.privacy, LabelPrivacy | RandomizedResponse | None):
-            raise ParameterError(
-                f"privacy must be a RandomizedResponse or a LabelPrivacy, got {self.privacy!r}"
-            )
-        if self.noise is not None and self.class_weight is not None:
-            raise ParameterError(
-                "class_weight and privacy by noise in the sums exclude each other: the exact "
-                "totals of the classes would tell what the noise hides; use RandomizedResponse"
-            )
-        if self.threshold is not None:
-            object.__setattr__(self, "threshold", _integer("threshold", self.threshold))
-            if self.threshold < self.fewest_clients:
-                noise = self.noise
-                why = noise and (
-                    f": privacy needs noise_contributors = {noise.noise_contributors} and the owner"
-                )
-                raise ParameterError(
-                    f"threshold must be at least {self.fewest_clients}, got {self.threshold}"
-                    f"{why or ''}"
-                )
-
-    @property
-    def noise(self) -> LabelPrivacy | None:
-        """Return what noise the row sums carry."""
-        return self.privacy if isinstance(self.privacy, LabelPrivacy) else None
-
-    @property
-    def fewest_clients(self) -> int:
-        """Return the fewest clients with which any step can go on."""
-        return MIN_CLIENTS if self.noise is None else self.noise.min_clients
-
-    def mask_graph(self, clients: Sequence[str]) -> MaskGraph:
-        """Return who shares masks with whom in the row sums of these clients."""
-        graph = MaskGraph.choose(clients, self.threshold)
-        if graph.threshold < self.fewest_clients:
-            graph = MaskGraph.choose(clients, self.fewest_clients)
-        return graph
-
-    def agreement(self) -> Agreement:
-        """Return the digests that the first message of every client carries."""
-        agreed = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Agreement(**agreed | {"hamming": get_backend(self.hamming).name})
-
-    def require_accountant(self) -> None:
-        """Refuse privacy of labels where its accountant is not installed.
-
-        Raises:
-            ParameterError: says what to install.
-        """
-        if self.noise is not None:
-            self.noise.rho()
-
-    def require_resolution(self, clients: int) -> None:
-        """Refuse fixed-point sums so coarse that they could decide a tie.
-
-        Sums over p clients are off by at most p·2^-(f+1). Up to half of `RESOLUTION`, scores that
-        are zero or equal over pooled data stay so. Noise in the sums promises no such equality.
-
-        Args:
-            clients: p.
-
-        Raises:
-            ParameterError: fewer fraction bits than p clients need; names the least.
-        """
-        least = math.ceil(math.log2(clients / RESOLUTION))
-        if self.noise is None and self.fraction_bits < least:
-            raise ParameterError(
-                f"fraction_bits must be at least {least} for {count(clients, 'client')}, got "
-                f"{self.fraction_bits}: coarser sums could give other labels than the pooled data"
-            )
-
-    def require_rows(self, n: int) -> None:
-        """Refuse a k for which n rows in all are too few.
-
-        Raises:
-            ParameterError: k ≥ n.
-        """
-        if self.k >= n:
-            raise ParameterError(
-                f"k must be smaller than the number of rows of all clients together: k = {self.k}, "
-                f"rows = {n}"
-            )
-
-
-def _integer(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ParameterError(f"{name} must be an integer, got {value!r}")
-    return int(value)
-
-
-def _real(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ParameterError(f"{name} must be a number, got {value!r}")
-    try:
-        return float(value)
-    except OverflowError:  # its digits may be too many to be shown
-        raise ParameterError(f"{name} must be a number that fits float64") from None
-
-
-def _boolean(name: str, value: object) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise ParameterError(f"{name} must be true or false, got {value!r}")
-    return bool(value)
-
-
-@dataclass(frozen=True, repr=False)
-class Prepared(Message):
-    """Digest of the projection, and which rows are labelled. Size: 32 + ⌈n_j/8⌉ bytes."""
-
-    TAG = 0x1001
-    digest: bytes
-    labelled: NDArray[np.bool_]
-
-    @staticmethod
-    def size(*, rows: int) -> int:
-        """Return 32 + ⌈n_j/8⌉."""
-        return DIGEST_BYTES + (rows + 7) // 8
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.digest)
-        out.bits(self.labelled)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int) -> Prepared:
-        """See `Message.read`."""
-        return cls(data.raw(DIGEST_BYTES), data.bits(rows))
-
-
-@dataclass(frozen=True, repr=False)
-class Participants(ClientSetFields, Message):
-    """Whose points are in the graph. Size: ⌈p/8⌉ bytes."""
-
-    TAG = 0x1002
-    clients: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, repr=False)
-class Labelled(Message):
-    """A client says that it has its labels. Size: 0 bytes."""
-
-    TAG = 0x1004
-
-    @staticmethod
-    def size() -> int:
-        """Return 0."""
-        return 0
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-
-    @classmethod
-    def read(cls, data: Reader) -> Labelled:
-        """See `Message.read`."""
-        return cls()
-
-
-@dataclass(frozen=True, repr=False)
-class Sensitivity(Message):
-    """How far the label of one row can move the sums: see `label_sensitivity`. Size: 8 bytes."""
-
-    TAG = 0x1005
-    value: float
-
-    @staticmethod
-    def size() -> int:
-        """Return 8."""
-        return 8
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.floats(np.array([self.value]))
-
-    @classmethod
-    def read(cls, data: Reader) -> Sensitivity:
-        """See `Message.read`."""
-        value = float(data.floats((1,))[0])
-        if value <= 0:
-            raise DecodeError("a sensitivity is not positive")
-        return cls(value)
 
 
 @dataclass(frozen=True)
@@ -453,11 +183,6 @@ def rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDAr
     return {c: np.append(own, n + i) for i, (c, own) in enumerate(rows.items())}
 
 
-def label_codec(params: Parameters, clients: int) -> FixedPoint:
-    """Return the fixed-point code of the scores."""
-    return FixedPoint(params.fraction_bits, parties=clients)
-
-
 def contribution(
     params: Parameters, scores: PartialScores, codes: NDArray[np.int64], clients: int
 ) -> NDArray[np.float64]:
@@ -474,78 +199,6 @@ def contribution(
         return own
     totals = np.bincount(codes, minlength=len(params.classes)).astype(np.float64)
     return np.concatenate([own, np.tile(totals, (clients, 1))])
-
-
-def noise_of_client(
-    params: Parameters,
-    own: float,
-    sensitivity: float,
-    rows: int,
-    clients: int,
-    rng: Rng,
-) -> Residues:
-    """Return the noise that a client adds to its upload, (n, C) residues.
-
-    Args:
-        params: the agreement, with `noise`.
-        own: sensitivity of this client's columns.
-        sensitivity: of all clients' columns, as the server says.
-        rows: n.
-        clients: number of clients in the graph.
-        rng: source of the noise.
-
-    Raises:
-        FaultyPeer: the server names a sensitivity below that of this client's own columns, or one
-            that no columns have.
-    """
-    # No eigenvalue of S is above 1/(1 − α), and rounding moves no entry by more than 1/2; with
-    # room for what the solver and float32 leave.
-    grid = np.ldexp(1.0, params.fraction_bits)
-    largest = 1.01 * np.sqrt(2) * (grid / (1 - params.alpha) + np.sqrt(rows) / 2)
-    if sensitivity > largest:
-        raise FaultyPeer(
-            SERVER, f"names a sensitivity of {sensitivity:g}, and {largest:g} is the most possible"
-        )
-    # Another machine adds up in another order; `client_variance` has room for that.
-    if params.noise is None or own > sensitivity * ROUNDING:
-        raise FaultyPeer(SERVER, "names a sensitivity below that of the columns that it sent")
-    nothing = np.zeros((rows, len(params.classes)), label_codec(params, clients).dtype)
-    return add_noise(nothing, params.noise.client_variance(sensitivity, rows), rng)
-
-
-class SensitivityOfAll:
-    """How far the label of any row can move the sums, found block by block.
-
-    Args:
-        params: the agreement, with `noise`.
-        rows: n.
-        clients: number of clients in the graph.
-    """
-
-    def __init__(self, params: Parameters, rows: int, clients: int) -> None:
-        self._params = params
-        self._codec = label_codec(params, clients)
-        self._largest = 0.0
-        self._scores = np.zeros(rows)
-
-    def add_columns(self, columns: NDArray[np.float32]) -> None:
-        """Take transposed columns of S, (m, n)."""
-        wide = columns.T.astype(np.float64)
-        self._largest = max(self._largest, label_sensitivity(wide, self._codec))
-        self._scores += wide.sum(axis=1)
-
-    def checked(self) -> float:
-        """Return the sensitivity, after checking that the noise fits.
-
-        Raises:
-            EncodingOverflow: sums with noise could wrap.
-        """
-        if self._params.noise is not None:
-            n = len(self._scores)
-            variance = self._params.noise.client_variance(self._largest, n)
-            entries = n * len(self._params.classes)
-            require_room(self._codec, float(self._scores.max()), variance, entries)
-        return self._largest
 
 
 def own_scores(params: Parameters, sums: NDArray[np.float64]) -> NDArray[np.float64]:

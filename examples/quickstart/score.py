@@ -8,7 +8,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from xclp_lp.federation_file import load_federation
+from xclp_lp.files.federation import load_federation
 from xclp_lp.labels import UNLABELLED, codes_of, one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client

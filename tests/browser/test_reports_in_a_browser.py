@@ -17,11 +17,11 @@ from axe_playwright_python.sync_playwright import Axe
 from PIL import Image
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lp"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import report_runs
 
-from xclp_lp.html_report import Report
+from xclp_lp.study.report import Report
 
 WIDTHS = {"telephone": 375, "desktop": 1280}
 SCHEMES = ("light", "dark")

@@ -33,7 +33,7 @@ from xclp_crypto.testing import run
 from xclp_crypto.transport import log as logs
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
-from xclp_lp.session import Labelled, Sensitivity
+from xclp_lp.messages import Labelled, Sensitivity
 
 RNG = np.random.default_rng(0)
 SUM = runs.secure_sum({c: RNG.integers(0, 9, 5) for c in "abc"}, fraction_bits=0)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lp"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 from network_processes import random_kills
 
 from xclp_crypto.transport.tls import make_authority

@@ -20,8 +20,7 @@ from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import Disturbed, Factory, every_schedule
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "lp"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 import protocol_runs as runs
 import session_runs as sessions
 import sum_checks as checks

@@ -25,14 +25,16 @@ from decoders import Decoder, require_nothing
 from PIL import Image
 
 from xclp_crypto.transport.tls import common_name, make_authority, tls_context
-from xclp_lp import federation_file, network_file, tables
-from xclp_lp.data import cifar, fashion, femnist, hapt, isic, mini_imagenet, vowel
-from xclp_lp.data.files import archive_files, unzipped
-from xclp_lp.data.images import small_picture
-from xclp_lp.data.pickles import read_pickle
-from xclp_lp.experiments.config import read_experiment
-from xclp_lp.experiments.document import read_result
-from xclp_lp.ssl.partition import Split
+from xclp_lp.files import federation as federation_file
+from xclp_lp.files import network as network_file
+from xclp_lp.files import tables
+from xclp_lp.study.data import cifar, fashion, femnist, hapt, isic, mini_imagenet, vowel
+from xclp_lp.study.data.files import archive_files, unzipped
+from xclp_lp.study.data.images import small_picture
+from xclp_lp.study.data.pickles import read_pickle
+from xclp_lp.study.experiments.config import read_experiment
+from xclp_lp.study.experiments.document import read_result
+from xclp_lp.study.ssl.partition import Split
 
 
 def _from_file(file: Path, read: Callable[[Path], Any]) -> Callable[[bytes], Any]:

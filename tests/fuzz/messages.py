@@ -13,10 +13,9 @@ from decoders import MAX_INPUT, Decoder, message_decoder
 from xclp_crypto import wire
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.wire import ResidueFields
-from xclp_lp.columns import Influence, Reach
-from xclp_lp.session import Labelled, Participants, Prepared, Sensitivity
+from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
+sys.path.extend(str(Path(__file__).parents[1] / d) for d in ("helpers", "crypto"))
 from test_wire import EXAMPLES, MODULI
 
 VARIANTS = 12

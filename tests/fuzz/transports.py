@@ -29,7 +29,7 @@ from xclp_crypto.transport.supersteps import (
     header_of,
     sizes_of,
 )
-from xclp_lp.session import Labelled
+from xclp_lp.messages import Labelled
 
 KEY = LogKey(bytes(range(32)))
 SERVER = "server"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp import bench
+from xclp_lp.cli import bench
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.propagation import hamming_distances, propagate

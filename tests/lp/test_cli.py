@@ -18,9 +18,11 @@ import pytest
 
 from xclp_crypto import __version__
 from xclp_crypto.errors import Stalled
-from xclp_lp import CrossClientLabelPropagation, cli, federation_file
-from xclp_lp.data import load_digits
-from xclp_lp.demo import compare
+from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.cli import main as cli
+from xclp_lp.files import federation as federation_file
+from xclp_lp.study.data import load_digits
+from xclp_lp.study.demo import compare
 
 TOML = """
 [parameters]
@@ -1283,7 +1285,7 @@ def test_a_report_without_its_packages_says_what_to_install(
     package: str,
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    monkeypatch.delitem(sys.modules, "xclp_lp.html_report", raising=False)
+    monkeypatch.delitem(sys.modules, "xclp_lp.study.report", raising=False)
     monkeypatch.chdir(federation.parent)
     code, _, err = xclp("run", "federation.toml", "--report", "r.html")
     assert code == 2

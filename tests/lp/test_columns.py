@@ -22,19 +22,10 @@ from xclp_crypto.privacy import encode_label_sums, label_sensitivity
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import deliveries, run, views
 from xclp_crypto.transport.simulate import Faults, Simulation
-from xclp_lp import columns
-from xclp_lp.columns import (
-    Influence,
-    Layout,
-    PartialScores,
-    Reach,
-    batches,
-    block_columns,
-    cut_block,
-    group_width,
-    reaches,
-)
+from xclp_lp import influence as columns
+from xclp_lp.influence import Layout, PartialScores, batches, block_columns, cut_block, reaches
 from xclp_lp.labels import UNLABELLED, one_hot
+from xclp_lp.messages import Influence, Reach, group_width
 from xclp_lp.session import ClientData
 
 

@@ -8,9 +8,11 @@ import pytest
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp import data
-from xclp_lp.data import Federation, label_mask, load, load_digits, load_watch, watch
-from xclp_lp.data.windows import (
+from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.propagation import Prediction, per_client, pooled
+from xclp_lp.study import data
+from xclp_lp.study.data import Federation, label_mask, load, load_digits, load_watch, watch
+from xclp_lp.study.data.windows import (
     BAND_EDGES,
     CHANNELS,
     GROUPS,
@@ -20,8 +22,6 @@ from xclp_lp.data.windows import (
     cut_windows,
     feature_groups,
 )
-from xclp_lp.lsh import hash_bits, projection
-from xclp_lp.propagation import Prediction, per_client, pooled
 
 # Windows
 

@@ -18,11 +18,11 @@ import rdata
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.data import Federation, label_count_mask, label_mask, load, vowel
-from xclp_lp.data import fashion as fashion_module
-from xclp_lp.data.hapt import ACTIVITIES, GROUPS, LIMIT, load_hapt
-from xclp_lp.data.partitions import class_shares, deal
-from xclp_lp.data.pickles import read_pickle
+from xclp_lp.study.data import Federation, label_count_mask, label_mask, load, vowel
+from xclp_lp.study.data import fashion as fashion_module
+from xclp_lp.study.data.hapt import ACTIVITIES, GROUPS, LIMIT, load_hapt
+from xclp_lp.study.data.partitions import class_shares, deal
+from xclp_lp.study.data.pickles import read_pickle
 
 # Pickles
 
@@ -220,7 +220,7 @@ def test_hapt_windows_lie_in_one_recording_and_one_activity(
         seen.append(windows)
         return windows[:, 0]
 
-    monkeypatch.setattr("xclp_lp.data.hapt.client_features", record)
+    monkeypatch.setattr("xclp_lp.study.data.hapt.client_features", record)
     federation = load_hapt(write(tmp_path))
     assert federation.names == ("person-01", "person-02")
     assert federation.test is not None

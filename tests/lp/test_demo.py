@@ -13,10 +13,11 @@ from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.protocols.hamming.paillier import Paillier
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.rng import SeededRng
-from xclp_lp import CrossClientLabelPropagation, demo
-from xclp_lp.data import Federation, label_mask, load
-from xclp_lp.demo import METHODS, Accuracy, compare, summary
+from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.session import STEPS
+from xclp_lp.study import demo
+from xclp_lp.study.data import Federation, label_mask, load
+from xclp_lp.study.demo import METHODS, Accuracy, compare, summary
 
 SETTINGS: dict[str, Any] = {
     "labelled": 0.2,

@@ -32,8 +32,9 @@ from xclp_lp import CrossClientLabelPropagation, estimator
 from xclp_lp.estimator import Plan, require_memory
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import pooled
-from xclp_lp.session import STEPS, Parameters
+from xclp_lp.session import STEPS
 
 SETTINGS: dict[str, Any] = {"n_bits": 64, "k": 2, "alpha": 0.9, "random_state": 0}
 

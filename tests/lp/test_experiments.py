@@ -13,19 +13,26 @@ import pytest
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.params import FRACTION_BITS
 from xclp_crypto.rng import SeededRng
-from xclp_lp.data import Federation, load
-from xclp_lp.experiments import run as run_module
-from xclp_lp.experiments.config import Experiment, read_experiment
-from xclp_lp.experiments.document import markdown, read_result, section, sections, with_tables
-from xclp_lp.experiments.features import Given, agreed, agreed_moments, by_client
-from xclp_lp.experiments.fedavg import linear_embedding, train
-from xclp_lp.experiments.forms import FORMS, Masks, Trial, rows_to_score
-from xclp_lp.experiments.methods import METHODS, Choices, Task, run_per_client, run_pooled, run_xclp
-from xclp_lp.experiments.run import run_experiment, table_of
 from xclp_lp.graph import cosine_graph, neighbour_graph_from_bits
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import pooled
 from xclp_lp.session import hash_rows
+from xclp_lp.study.data import Federation, load
+from xclp_lp.study.experiments import run as run_module
+from xclp_lp.study.experiments.config import Experiment, read_experiment
+from xclp_lp.study.experiments.document import markdown, read_result, section, sections, with_tables
+from xclp_lp.study.experiments.features import Given, agreed, agreed_moments, by_client
+from xclp_lp.study.experiments.fedavg import linear_embedding, train
+from xclp_lp.study.experiments.forms import FORMS, Masks, Trial, rows_to_score
+from xclp_lp.study.experiments.methods import (
+    METHODS,
+    Choices,
+    Task,
+    run_per_client,
+    run_pooled,
+    run_xclp,
+)
+from xclp_lp.study.experiments.run import run_experiment, table_of
 
 ROOT = Path(__file__).parents[2]
 FEW = Choices(n_bits=512, k=3)

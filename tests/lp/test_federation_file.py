@@ -16,8 +16,14 @@ from pyarrow import parquet
 
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
-from xclp_lp import CrossClientLabelPropagation, federation_file
-from xclp_lp.federation_file import FederationFile, load_federation, require_writable, write_results
+from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.files import federation as federation_file
+from xclp_lp.files.federation import (
+    FederationFile,
+    load_federation,
+    require_writable,
+    write_results,
+)
 
 PARAMETERS = "[parameters]\nn_bits = 64\nk = 2\nalpha = 0.9\nrandom_state = 0\n"
 

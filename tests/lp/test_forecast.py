@@ -15,11 +15,13 @@ from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.meter import Cost
-from xclp_lp import columns, forecast
+from xclp_lp import forecast
+from xclp_lp import influence as columns
 from xclp_lp.forecast import OVERLAPPING, Shape, Speeds, memory, message_bytes, rounds
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.lsh import Projection, projection
-from xclp_lp.session import STEPS, Parameters
+from xclp_lp.parameters import Parameters
+from xclp_lp.session import STEPS
 
 
 def shape_of(data: Data) -> Shape:

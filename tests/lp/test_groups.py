@@ -13,8 +13,8 @@ from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, TooFew
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.estimator import checked_groups
-from xclp_lp.federation_file import load_federation
-from xclp_lp.report import participation, plan_lines
+from xclp_lp.files.federation import load_federation
+from xclp_lp.summary import participation, plan_lines
 
 SETTINGS = {"n_bits": 64, "k": 2, "alpha": 0.9, "hamming": "masked", "random_state": 0}
 NAMES = tuple("abcdefg")

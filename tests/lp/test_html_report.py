@@ -21,22 +21,22 @@ from PIL import Image
 from report_runs import HOSTILE
 
 from xclp_crypto.errors import DataError
-from xclp_lp import views as views_module
-from xclp_lp.experiments.document import LABELLER_NAMES, STRATEGY_NAMES
-from xclp_lp.experiments.paper import PAPER
-from xclp_lp.experiments.rounds import Course, History, courses, some_rounds
-from xclp_lp.experiments.run import Details
-from xclp_lp.html_report import Report, run_report, training_report
-from xclp_lp.html_report.pictures import (
+from xclp_lp.study import views as views_module
+from xclp_lp.study.experiments.document import LABELLER_NAMES, STRATEGY_NAMES
+from xclp_lp.study.experiments.paper import PAPER
+from xclp_lp.study.experiments.rounds import Course, History, courses, some_rounds
+from xclp_lp.study.experiments.run import Details
+from xclp_lp.study.report import Report, run_report, training_report
+from xclp_lp.study.report.pictures import (
     DARK,
     INK,
     METHOD_STYLE,
     STRATEGY_LINES,
     training_style,
 )
-from xclp_lp.html_report.pictures import PAPER as GROUND
-from xclp_lp.scores import Scores, calibration
-from xclp_lp.views import MAY_COLLUDE, remarks, views
+from xclp_lp.study.report.pictures import PAPER as GROUND
+from xclp_lp.study.scores import Scores, calibration
+from xclp_lp.study.views import MAY_COLLUDE, remarks, views
 from xclp_lp.wording import shown
 
 ROOT = Path(__file__).parents[2]
@@ -641,7 +641,7 @@ def test_drawing_leaves_the_users_settings_alone() -> None:
 
 
 def test_nothing_is_loaded_unless_a_report_is_asked_for() -> None:
-    script = "import sys, xclp_lp.cli; print(*sorted({m.split('.')[0] for m in sys.modules}))"
+    script = "import sys, xclp_lp.cli.main; print(*sorted({m.split('.')[0] for m in sys.modules}))"
     loaded = subprocess.run(  # noqa: S603 - a constant script
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
     ).stdout.split()

@@ -27,8 +27,8 @@ from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.network import _Outbox
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
-from xclp_lp import cli
-from xclp_lp.network_file import load_client_file, load_server_file, parse_address
+from xclp_lp.cli import main as cli
+from xclp_lp.files.network import load_client_file, load_server_file, parse_address
 from xclp_lp.session import server_role
 
 
@@ -355,7 +355,7 @@ def full(*_):
 def test_results_on_a_full_disk(federation, monkeypatch):
     loaded = load_client_file(federation.file("hospital-0"))
     table, data = loaded.load()
-    monkeypatch.setattr("xclp_lp.network_file.write_table", full)
+    monkeypatch.setattr("xclp_lp.files.network.write_table", full)
     prediction = type("P", (), {})()
     prediction.labels = np.zeros(8, dtype=np.int64)
     prediction.confidence, prediction.distribution = np.ones(8), np.ones((8, 3))
@@ -373,7 +373,7 @@ def test_results_that_the_disk_did_not_take_are_written_by_another_start(
     options = ("--state", federation.state("hospital-0"), "--key-file", federation.key_file)
     options = (federation.file("hospital-0"), *options)
     with monkeypatch.context() as disk:
-        disk.setattr("xclp_lp.network_file.write_table", full)
+        disk.setattr("xclp_lp.files.network.write_table", full)
         code, said = xclp(monkeypatch, capsys, "join", *options)
     assert code == 2
     assert re.search(r"xclp: results cannot be written to .*: No space left on device\n", said)
@@ -494,7 +494,7 @@ def test_addresses():
 def test_events_are_json_without_secrets(federation, tmp_path):
     from logging import makeLogRecord
 
-    from xclp_lp.network_cli import JsonFormatter
+    from xclp_lp.cli.network import JsonFormatter
 
     record = makeLogRecord({"msg": "gone", "levelname": "WARNING", "client": "a"})
     line = json.loads(JsonFormatter().format(record))

@@ -11,11 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.data import load
-from xclp_lp.data.pictures import Pictures
-from xclp_lp.experiments import networks
-from xclp_lp.experiments.features import EXTRACTORS, Given
-from xclp_lp.ssl.client import Training
+from xclp_lp.study.data import load
+from xclp_lp.study.data.pictures import Pictures
+from xclp_lp.study.experiments import networks
+from xclp_lp.study.experiments.features import EXTRACTORS, Given
+from xclp_lp.study.ssl.client import Training
 
 SHORT = Training(rounds=3, sampled=1.0, epochs=1, steps=2, rate=0.1, full_rate=None)
 

@@ -16,9 +16,9 @@ from PIL import Image
 from published_files import FINE, TEN, cache, cifar_10, cifar_100, tagged
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.data import Federation, load
-from xclp_lp.data.femnist import CHARACTERS
-from xclp_lp.data.isic import LESIONS
+from xclp_lp.study.data import Federation, load
+from xclp_lp.study.data.femnist import CHARACTERS
+from xclp_lp.study.data.isic import LESIONS
 
 
 def numbers(federation: Federation) -> list[int]:

@@ -7,7 +7,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.session import Parameters
+from xclp_lp.parameters import Parameters
 
 
 def clusters(clients=4, rows=30, labelled=15):

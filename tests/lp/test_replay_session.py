@@ -1,17 +1,13 @@
 """The session of Algorithm 1 with parties that are killed and rebuilt from their logs."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import session_runs as sessions
+from durable_runs import Engine
 
 from xclp_crypto.protocols.setup import SERVER
-from xclp_lp.session import Parameters, client_role, server_role
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
-from durable_runs import Engine
+from xclp_lp.parameters import Parameters
+from xclp_lp.session import client_role, server_role
 
 DATA = sessions.blobs({"a": 4, "b": 3, "c": 3})
 

@@ -10,7 +10,9 @@ from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.estimator import Plan
 from xclp_lp.forecast import OPERATION_SECONDS
-from xclp_lp.report import (
+from xclp_lp.parameters import Parameters
+from xclp_lp.session import ClientData, Departure
+from xclp_lp.summary import (
     departure_lines,
     duration,
     estimate_line,
@@ -19,7 +21,6 @@ from xclp_lp.report import (
     relabelled_lines,
     size,
 )
-from xclp_lp.session import ClientData, Departure, Parameters
 from xclp_lp.wording import count, listing
 
 

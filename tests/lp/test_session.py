@@ -67,19 +67,12 @@ from xclp_crypto.testing import (
 )
 from xclp_crypto.transport.simulate import Delivery, Faults, Role
 from xclp_lp import session
-from xclp_lp.columns import Influence, Reach
 from xclp_lp.graph import neighbour_graph_from_bits
 from xclp_lp.labels import UNLABELLED, one_hot
+from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach
+from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import RELATIVE_RESOLUTION, RESOLUTION, pooled
-from xclp_lp.session import (
-    ClientData,
-    Graph,
-    Labelled,
-    Parameters,
-    Participants,
-    Prepared,
-    client_role,
-)
+from xclp_lp.session import ClientData, Graph, client_role
 
 
 def dense_scores(

@@ -16,10 +16,10 @@ from xclp_crypto.protocols.secure_sum.rows import RowSumsUpload
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run, same_distribution, uniformity
 from xclp_crypto.transport.simulate import Faults
-from xclp_lp.data import load
-from xclp_lp.demo import compare
 from xclp_lp.labels import UNLABELLED, balanced_weights
 from xclp_lp.session import STEPS, ClientData
+from xclp_lp.study.data import load
+from xclp_lp.study.demo import compare
 
 BALANCED = replace(SMALL, hamming="plain", class_weight="balanced")
 

@@ -28,8 +28,9 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Role
 from xclp_lp.labels import UNLABELLED
+from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import Prediction
-from xclp_lp.session import STEPS, Departure, Graph, Parameters
+from xclp_lp.session import STEPS, Departure, Graph
 
 CLIENTS = ("a", "b", "c", "d")
 DATA = blobs({"a": 4, "b": 5, "c": 3, "d": 4}, labelled=2, seed=1047)

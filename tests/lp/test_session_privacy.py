@@ -25,8 +25,11 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.simulate import Delivery, Faults
 from xclp_lp import CrossClientLabelPropagation, session
-from xclp_lp.columns import Layout, PartialScores
-from xclp_lp.session import Parameters, Sensitivity, SensitivityOfAll
+from xclp_lp import noise as noise_module
+from xclp_lp.influence import Layout, PartialScores
+from xclp_lp.messages import Sensitivity
+from xclp_lp.noise import SensitivityOfAll
+from xclp_lp.parameters import Parameters
 
 ASKED = LabelPrivacy(epsilon=2.0, delta=1e-5, noise_contributors=2)
 PRIVATE = replace(SMALL, hamming="plain", fraction_bits=30, privacy=ASKED)
@@ -62,7 +65,7 @@ def variances(
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     """By client, the variance of what is added to its rows, in units of s² on the grid."""
     with monkeypatch.context() as patch:
-        patch.setattr(session, "add_noise", lambda encoded, variance, rng: encoded)
+        patch.setattr(noise_module, "add_noise", lambda encoded, variance, rng: encoded)
         exact, variance, contributors = sums_of(monkeypatch, DATA, PRIVATE, 0, faults)
     grid = 2.0**PRIVATE.fraction_bits
     noise: dict[str, list[NDArray[np.float64]]] = {c: [] for c in exact}

@@ -20,22 +20,22 @@ from torch import nn
 
 from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError, XclpError
 from xclp_crypto.params import FRACTION_BITS
-from xclp_lp.experiments.methods import Choices
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client, pooled, predict
 from xclp_lp.session import hash_rows
-from xclp_lp.ssl import ClientData, FederatedTrainer, Network, Training, network
-from xclp_lp.ssl.augment import AUGMENTATIONS, flipped, rotated, translated, unchanged
-from xclp_lp.ssl.client import Batch, PseudoLabels, batches, weighted_cross_entropy
-from xclp_lp.ssl.comparators import (
+from xclp_lp.study.experiments.methods import Choices
+from xclp_lp.study.ssl import ClientData, FederatedTrainer, Network, Training, network
+from xclp_lp.study.ssl.augment import AUGMENTATIONS, flipped, rotated, translated, unchanged
+from xclp_lp.study.ssl.client import Batch, PseudoLabels, batches, weighted_cross_entropy
+from xclp_lp.study.ssl.comparators import (
     FedMatch,
     FedSiam,
     agreed_labels,
     inter_client_consistency,
     teacher_consistency,
 )
-from xclp_lp.ssl.labellers import (
+from xclp_lp.study.ssl.labellers import (
     NetworkLabels,
     NoLabels,
     PropagatedLabels,
@@ -43,9 +43,9 @@ from xclp_lp.ssl.labellers import (
     class_probabilities,
     embedded,
 )
-from xclp_lp.ssl.partition import Partition, Split, split_rows
-from xclp_lp.ssl.seeds import derived, seeded
-from xclp_lp.ssl.strategies import FedAvg, FedProx, Scaffold, Work, average, snapshot
+from xclp_lp.study.ssl.partition import Partition, Split, split_rows
+from xclp_lp.study.ssl.seeds import derived, seeded
+from xclp_lp.study.ssl.strategies import FedAvg, FedProx, Scaffold, Work, average, snapshot
 
 FEW = Training(rounds=4, sampled=1.0, epochs=1, rate=0.2, full_rate=None)
 

@@ -15,14 +15,14 @@ import pytest
 import torch
 from published_files import cache, cifar_10, cifar_100
 
-from xclp_lp.experiments.methods import Choices
-from xclp_lp.ssl import ClientData, FederatedTrainer, Training, network
-from xclp_lp.ssl.augment import AUGMENTATIONS
-from xclp_lp.ssl.labellers import PropagatedLabels, embedded
-from xclp_lp.ssl.run import run_study
-from xclp_lp.ssl.seeds import derived
-from xclp_lp.ssl.strategies import FedAvg, snapshot
-from xclp_lp.ssl.study import Study
+from xclp_lp.study.experiments.methods import Choices
+from xclp_lp.study.ssl import ClientData, FederatedTrainer, Training, network
+from xclp_lp.study.ssl.augment import AUGMENTATIONS
+from xclp_lp.study.ssl.labellers import PropagatedLabels, embedded
+from xclp_lp.study.ssl.run import run_study
+from xclp_lp.study.ssl.seeds import derived
+from xclp_lp.study.ssl.strategies import FedAvg, snapshot
+from xclp_lp.study.ssl.study import Study
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

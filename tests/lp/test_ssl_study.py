@@ -17,18 +17,18 @@ import torch
 from typer.testing import CliRunner
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp import cli
-from xclp_lp.data import Federation
-from xclp_lp.data.pictures import PICTURES
-from xclp_lp.experiments.document import markdown, read_result, sections
-from xclp_lp.experiments.methods import Choices
-from xclp_lp.html_report import training_report
-from xclp_lp.ssl import run as run_module
-from xclp_lp.ssl.comparators import FedSiam
-from xclp_lp.ssl.labellers import NetworkLabels, PropagatedLabels
-from xclp_lp.ssl.run import read_rounds, read_rows, run_study, trainer_of
-from xclp_lp.ssl.strategies import FedProx
-from xclp_lp.ssl.study import METHODS, Study, read_study
+from xclp_lp.cli import main as cli
+from xclp_lp.study.data import Federation
+from xclp_lp.study.data.pictures import PICTURES
+from xclp_lp.study.experiments.document import markdown, read_result, sections
+from xclp_lp.study.experiments.methods import Choices
+from xclp_lp.study.report import training_report
+from xclp_lp.study.ssl import run as run_module
+from xclp_lp.study.ssl.comparators import FedSiam
+from xclp_lp.study.ssl.labellers import NetworkLabels, PropagatedLabels
+from xclp_lp.study.ssl.run import read_rounds, read_rows, run_study, trainer_of
+from xclp_lp.study.ssl.strategies import FedProx
+from xclp_lp.study.ssl.study import METHODS, Study, read_study
 
 ROOT = Path(__file__).parents[2]
 
@@ -269,8 +269,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import torch
-from xclp_lp.ssl.run import run_study
-from xclp_lp.ssl.study import read_study
+from xclp_lp.study.ssl.run import run_study
+from xclp_lp.study.ssl.study import read_study
 
 torch.set_num_threads(1)
 
@@ -404,7 +404,7 @@ def test_an_interrupted_study_says_how_to_go_on(
     def interrupted(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("xclp_lp.ssl.run.run_study", interrupted)
+    monkeypatch.setattr("xclp_lp.study.ssl.run.run_study", interrupted)
     options = ["ssl", str(tmp_path / "s.toml"), "--out", str(tmp_path)]
     done = CliRunner().invoke(cli.app, options, catch_exceptions=False)
     assert done.exit_code == 130
@@ -420,7 +420,7 @@ PathFinder.find_spec = classmethod(
     lambda cls, name, *rest: None if name.split(".")[0] == "torch" else found(name, *rest)
 )
 sys.argv = ["xclp", *sys.argv[1:]]
-from xclp_lp.cli import main
+from xclp_lp.cli.main import main
 main()
 """
 
@@ -438,7 +438,9 @@ def test_without_torch_only_this_command_is_missing(tmp_path: Path) -> None:
 
 
 def test_nothing_else_loads_torch() -> None:
-    script = "import sys, xclp_lp, xclp_lp.cli, xclp_lp.demo; print('torch' in sys.modules)"
+    script = (
+        "import sys, xclp_lp, xclp_lp.cli.main, xclp_lp.study.demo; print('torch' in sys.modules)"
+    )
     assert python(script).stdout.strip() == "False"
 
 

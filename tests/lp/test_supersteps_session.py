@@ -1,16 +1,11 @@
 """Algorithm 1 with clients that only answer, whose questions and answers get lost."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import session_runs as sessions
+import superstep_runs
 
 from xclp_crypto.protocols.setup import SERVER
 from xclp_lp.session import client_role, server_role
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
-import superstep_runs
 
 DATA = sessions.blobs({"a": 4, "b": 3, "c": 3, "d": 3})
 

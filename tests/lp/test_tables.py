@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.tables import (
+from xclp_lp.files.tables import (
     SUFFIXES,
     Table,
     column_of,

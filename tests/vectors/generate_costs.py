@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path.extend(str(Path(__file__).parents[1] / d) for d in ("vectors", "crypto", "lp"))
+sys.path.extend(str(Path(__file__).parents[1] / d) for d in ("vectors", "helpers"))
 from generate_wire import PROTOCOLS
 from session_runs import client, federation
 
@@ -31,7 +31,7 @@ from xclp_crypto.protocols.secure_sum.row_sums import bytes_per_link as row_sums
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import Factory, run
 from xclp_lp.forecast import Shape, message_bytes, rounds
-from xclp_lp.session import Parameters
+from xclp_lp.parameters import Parameters
 
 FILE = Path(__file__).with_name("costs.json")
 

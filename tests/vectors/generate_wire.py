@@ -18,7 +18,7 @@ import numpy as np
 
 from xclp_crypto.testing import Factory, transcript_digest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "crypto"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 import protocol_runs as runs
 
 from xclp_crypto.params import INSECURE_TEST_512

@@ -31,13 +31,14 @@ from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, answer
 from xclp_lp import labels
-from xclp_lp.federation_file import LoadedClient
+from xclp_lp.files.federation import LoadedClient
+from xclp_lp.files.network import client_binding, load_data, write_result
 from xclp_lp.flower.records import pack, unpack_ask
 from xclp_lp.flower.settings import NODE, NodeSettings, RunSettings
 from xclp_lp.lsh import checked_vectors
-from xclp_lp.network_file import client_binding, load_data, write_result
+from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import Prediction
-from xclp_lp.session import ClientData, Parameters, client_role
+from xclp_lp.session import ClientData, client_role
 
 CONTEXT: Final = "xclp"
 """Name of the record in the context."""

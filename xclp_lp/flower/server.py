@@ -24,8 +24,8 @@ from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, Relay
 from xclp_lp.flower.records import bytes_of, pack, unpack_answer
 from xclp_lp.flower.settings import RunSettings
-from xclp_lp.report import departure_lines
 from xclp_lp.session import Graph, server_role
+from xclp_lp.summary import departure_lines
 
 POLL_SECONDS: Final = 0.2
 """Between two looks for answers."""

@@ -30,15 +30,15 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
 from xclp_crypto.wording import did_you_mean
-from xclp_lp.federation_file import DATA_FIELDS, require_file_names, require_known
-from xclp_lp.network_file import (
+from xclp_lp.files.federation import DATA_FIELDS, require_file_names, require_known
+from xclp_lp.files.network import (
     NETWORK_PARAMETERS,
     OWN_PARAMETERS,
     names_of,
     parameters_of,
 )
-from xclp_lp.session import Parameters
-from xclp_lp.tables import integers_if_all
+from xclp_lp.files.tables import integers_if_all
+from xclp_lp.parameters import Parameters
 
 RUN: Final = Path("the run's configuration")
 NODE: Final = Path("the node's configuration")

@@ -1,0 +1,210 @@
+"""Sessions with fixed randomness and the plain computation beside them, for several test modules.
+
+`every_schedule(random_session, …)` runs sessions of random sizes under random faults;
+`check_outcome` says whether each ended as it may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import XclpError
+from xclp_crypto.protocols.setup import SERVER, Identities
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import Factory, run
+from xclp_crypto.transport.simulate import Outcome, Role
+from xclp_lp.labels import UNLABELLED, balanced_weights, one_hot
+from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.parameters import Parameters
+from xclp_lp.propagation import Prediction, pooled
+from xclp_lp.session import ClientData, client_role, no_prediction, server_role
+
+SEED = bytes(range(32))
+Data = dict[str, ClientData]
+SMALL = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, hamming="masked")
+
+
+def federation(
+    data: Mapping[str, ClientData],
+    params: Parameters | Mapping[str, Parameters],
+    *,
+    seed: int = 0,
+    projection_seed: bytes | Mapping[str, bytes] | None = SEED,
+    others: Mapping[str, Role] | None = None,
+    identities: Mapping[str, Identities] | None = None,
+) -> Callable[[], dict[str, Role]]:
+    """A factory of one session's roles; `params` and `projection_seed` may differ by party."""
+    pins = identities or {}
+
+    def make() -> dict[str, Role]:
+        rng = SeededRng(seed)
+        invited = tuple(data)
+
+        def own(value: Any, party: str) -> Any:
+            return value[party] if isinstance(value, Mapping) else value
+
+        roles: dict[str, Role] = {
+            name: partial(
+                client_role,
+                data=data[name],
+                params=own(params, name),
+                invited=invited,
+                rng=rng.child(name),
+                projection_seed=own(projection_seed, name),
+                identities=pins.get(name),
+            )
+            for name in data
+        }
+        roles |= others or {}
+        roles[SERVER] = partial(
+            server_role,
+            params=own(params, SERVER),
+            invited=invited,
+            rng=rng.child(SERVER),
+            identities=pins.get(SERVER),
+        )
+        return roles
+
+    return make
+
+
+def predictions(make: Callable[[], dict[str, Role]]) -> dict[str, Prediction]:
+    outcome = run(make).raise_errors()
+    return {name: p for name, p in outcome.results.items() if name != SERVER}
+
+
+def client(vectors: Any, codes: Any) -> ClientData:
+    return ClientData(np.array(vectors, dtype=np.float64), np.array(codes, dtype=np.int64))
+
+
+def in_graph(own: ClientData) -> NDArray[np.bool_]:
+    return own.vectors.any(axis=1)
+
+
+def bits_of(own: ClientData, n_bits: int, seed: bytes = SEED) -> NDArray[np.uint8]:
+    return hash_bits(own.vectors[in_graph(own)], projection(seed, n_bits, own.vectors.shape[1]))
+
+
+def expected(
+    data: Data,
+    params: Parameters,
+    present: Sequence[str],
+    contributors: Sequence[str],
+    seed: bytes = SEED,
+) -> dict[str, Prediction]:
+    """Plain propagation over the rows of `present` with the labels of `contributors`."""
+    codes = {c: data[c].codes[in_graph(data[c])] for c in present}
+    n_classes = len(params.classes)
+    onehot = {
+        c: one_hot(codes[c], n_classes)
+        if c in contributors
+        else np.zeros((len(codes[c]), n_classes))
+        for c in present
+    }
+    if params.class_weight is not None:
+        weights = balanced_weights(sum(y.sum(axis=0) for y in onehot.values()).astype(np.int64))
+        onehot = {c: y * weights for c, y in onehot.items()}
+    together = pooled(
+        [bits_of(data[c], params.n_bits, seed) for c in present],
+        list(onehot.values()),
+        k=min(params.k, sum(map(len, codes.values())) - 1),
+        alpha=params.alpha,
+        gamma=params.gamma,
+        include_self=params.include_self,
+        ties=params.ties,
+    )
+    result = {}
+    for c, prediction in zip(present, together, strict=True):
+        kept = in_graph(data[c])
+        result[c] = no_prediction(len(kept), n_classes)
+        result[c].labels[kept] = prediction.labels
+        result[c].confidence[kept] = prediction.confidence
+        result[c].distribution[kept] = prediction.distribution
+    return result
+
+
+def expected_labels(
+    data: Data, params: Parameters, present: Sequence[str], contributors: Sequence[str]
+) -> dict[str, NDArray[np.int64]]:
+    """The labels of `expected`."""
+    return {c: p.labels for c, p in expected(data, params, present, contributors).items()}
+
+
+def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
+    """Everybody ended; whoever has labels has those of the graph and contributors reported.
+
+    Where the server reports none, there must be some that explain the labels of all clients.
+    """
+    assert {*outcome.results, *outcome.errors, *outcome.vanished} == {*data, SERVER}
+    assert all(isinstance(error, XclpError) for error in outcome.errors.values())
+    found = {c: r.labels.tolist() for c, r in outcome.results.items() if c != SERVER}
+    graph = outcome.results.get(SERVER)
+    if graph is not None:
+        assert {*found} <= {*graph.sizes}
+        assert {*graph.contributors} <= {*graph.sizes}
+        assert {d.client: d.contributed for d in graph.departures} == {
+            d.client: d.client in graph.contributors for d in graph.departures
+        }
+        assert {*data} - {*graph.contributors} <= {d.client for d in graph.departures}
+        possible = [(tuple(graph.sizes), graph.contributors)]
+    elif found:
+        possible = [(p, a) for p in subsets(tuple(data)) for a in subsets(p) if {*found} <= {*p}]
+    else:
+        return
+    for present, contributors in possible:
+        labels = expected_labels(data, params, present, contributors)
+        if found == {c: labels[c].tolist() for c in found}:
+            return
+    raise AssertionError(f"{graph}: nothing explains {found}")
+
+
+def subsets(clients: Sequence[str]) -> list[tuple[str, ...]]:
+    """All subsets of at least two clients, the largest first."""
+    return [s for size in range(len(clients), 1, -1) for s in combinations(clients, size)]
+
+
+def random_case(seed: int) -> tuple[Data, Parameters]:
+    """A small federation of 3 to 8 clients with random parameters."""
+    rng = np.random.default_rng(seed)
+    p = 3 + seed % 6
+    data = blobs(
+        {c: int(n) for c, n in zip("abcdefgh"[:p], rng.integers(1, 5, p), strict=True)},
+        labelled=1,
+        d=3,
+        seed=seed,
+    )
+    params = Parameters(
+        classes=(0, 1, 2),
+        n_bits=int(rng.integers(16, 65)),
+        k=int(rng.integers(1, 3)),
+        alpha=float(rng.choice([0.5, 0.9])),
+        hamming=str(rng.choice(["plain", "masked", "rlwe"], p=[0.45, 0.45, 0.1])),
+        threshold=int(rng.integers(2, p)) if rng.random() < 0.5 else None,
+        class_weight="balanced" if rng.random() < 0.5 else None,
+    )
+    return data, params
+
+
+def random_session(seed: int) -> Factory:
+    """The factory of the session of `random_case`; for `every_schedule`."""
+    return federation(*random_case(seed), seed=seed)
+
+
+def blobs(
+    sizes: Mapping[str, int], labelled: int = 2, n_classes: int = 3, d: int = 5, seed: int = 0
+) -> Data:
+    """Points around one centre per class, the first few rows of each client labelled."""
+    rng = np.random.default_rng(seed)
+    centres = 2 * rng.standard_normal((n_classes, d))
+    data = {}
+    for name, n in sizes.items():
+        y = rng.integers(0, n_classes, n)
+        x = centres[y] + rng.standard_normal((n, d))
+        data[name] = client(x, np.where(np.arange(n) < labelled, y, UNLABELLED))
+    return data

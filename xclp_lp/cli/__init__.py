@@ -1,0 +1,1 @@
+"""What ``xclp …`` does on the command line; nothing else prints."""

@@ -1,0 +1,356 @@
+"""``xclp serve``, ``xclp join`` and ``xclp certs``: a federation of several machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from xclp_crypto.algebra.labels import label
+from xclp_crypto.errors import ParameterError, StorageError
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.transport import network
+from xclp_crypto.transport.log import Log, LogKey, NoLog
+from xclp_crypto.transport.replay import DurableRole, SeededRole
+from xclp_crypto.transport.simulate import Progress
+from xclp_crypto.transport.tls import make_authority
+from xclp_lp.files.network import load_client_file, load_server_file, names_of, parse_address
+from xclp_lp.session import Graph, client_role, server_role
+from xclp_lp.summary import StepReporter, departure_lines, relabelled_lines, size
+from xclp_lp.wording import count
+
+NETWORK_EXIT_CODES = (
+    "Exit codes: 0 done; 1 a party failed, too few were left, or the others went on without this "
+    "one; 2 an option, a file, a certificate's file, the log or the disk cannot be used, or the "
+    "parameters differ; 3 no connection: nobody answers, the port is taken, or certificate, server "
+    "or version are wrong."
+)
+KEY_VARIABLE = "XCLP_LOG_KEY"
+
+StateOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Keep a log in this file, to go on from when this program was killed. It is encrypted "
+        f"under --key-file, or under the key or passphrase in the environment's {KEY_VARIABLE}.",
+    ),
+]
+KeyOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File with the log's key: 64 hex digits, or a passphrase."),
+]
+LogOption = Annotated[
+    Path | None,
+    typer.Option("--log", metavar="FILE", help="Append what happens to this file, as JSON lines."),
+]
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, event, and what belongs to the event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter.format`."""
+        extra = {k: v for k, v in vars(record).items() if k not in _STANDARD}
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
+        return json.dumps(line | extra, default=str)
+
+
+def _say(console: Console, line: str) -> None:
+    """Print a line beside the progress, as it is."""
+    console.print(line, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
+
+
+class _EventFile(logging.FileHandler):
+    """Appends events as JSON lines; when that fails, says so once, and the session goes on."""
+
+    def __init__(self, file: Path, console: Console) -> None:
+        super().__init__(file, encoding="utf-8")
+        self.setFormatter(JsonFormatter())
+        self._file = file
+        self._console = console
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.handleError`."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        self.setLevel(logging.CRITICAL + 1)  # nothing after a line that is cut off
+        with suppress(OSError):  # closing tries once more to write the rest of it
+            self.close()
+        _say(
+            self._console,
+            f"  --log {self._file} cannot be written any more: {error.strerror}; going on without",
+        )
+
+
+class _Lines(logging.Handler):
+    """Says on the terminal who comes and goes."""
+
+    EVENTS = ("connected", "gone", "refused", "TLS handshake failed", "dry run", "no connection")
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+        self._last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        event = record.getMessage()
+        if event not in self.EVENTS:
+            return
+        who, why = getattr(record, "client", ""), getattr(record, "reason", "")
+        line = f"  {f'{who}: ' if who else ''}{event}{f' ({why})' if why else ''}"
+        if line != self._last:  # a client that tries again and again says it once
+            left = getattr(record, "seconds_left", 0)
+            more = f"; trying again for up to {count(left, 'second')}" if left else ""
+            _say(self._console, line + more)
+        self._last = line
+
+
+@contextmanager
+def _logging(file: Path | None, console: Console) -> Iterator[None]:
+    """Send events of the transport to the terminal, and to a file if there is one."""
+    logger = logging.getLogger("xclp_crypto.transport")
+    handlers: list[logging.Handler] = [_Lines(console)]
+    if file is not None:
+        try:
+            handlers.append(_EventFile(file, console))
+        except OSError as error:
+            raise StorageError(f"--log {file} cannot be written: {error.strerror}") from None
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+        logger.setLevel(level)
+        logger.propagate = propagate
+
+
+def _open_log(state: Path | None, key_file: Path | None) -> Log:
+    """Open the log that the options name, or none.
+
+    Raises:
+        ParameterError: a key without a log or the other way round, or a key that cannot be used.
+    """
+    if state is None:
+        if key_file is not None:
+            raise ParameterError("--key-file is the key of a log; name the log by --state")
+        return NoLog()
+    text = os.environ.get(KEY_VARIABLE)
+    if key_file is not None:
+        try:
+            text = key_file.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise ParameterError(f"--key-file {key_file} cannot be read: {error}") from None
+    if not text:
+        raise ParameterError(
+            f"--state {state} needs a key that it is encrypted under: --key-file FILE, or the "
+            f"environment's {KEY_VARIABLE}; openssl rand -hex 32 makes one"
+        )
+    try:
+        key = LogKey.from_text(text)
+    except ParameterError as error:
+        raise ParameterError(f"{key_file or KEY_VARIABLE}: {error}") from None
+    return Log.open(state, key)
+
+
+def certs(
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    clients: Annotated[list[str], typer.Option(help="Names of the clients, with commas.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="Name or address under which clients reach the server; may be repeated."),
+    ] = None,
+    days: Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")] = 365,
+) -> None:
+    """Make a test authority: certificates and identity keys for a server and its clients.
+
+    Give each client authority.pem, identities.toml, NAME.pem, NAME.key and NAME.identity, and
+    nobody else NAME.key and NAME.identity. The authority's own key is not kept, so a further client
+    needs a new set. By default the server is localhost.
+    """
+    console = Console()
+    files = make_authority(
+        folder, names_of(clients), names_of(host or ["localhost,127.0.0.1"]), days=days
+    )
+    console.print(
+        f"{count(len(files), 'file')} written to {folder}",
+        markup=False,
+        emoji=False,
+        soft_wrap=True,
+    )
+
+
+def _started(
+    role: SeededRole,
+    name: str,
+    clients: tuple[str, ...],
+    log: Log,
+    binding: bytes,
+    progress: Callable[[Progress], None],
+) -> DurableRole:
+    peers = [party for party in (*clients, SERVER) if party != name]
+    return DurableRole(name, role, log, peers=peers, binding=binding, progress=progress)
+
+
+def serve(
+    file: Annotated[Path, typer.Argument(help="The server's file; it names no data.")],
+    state: StateOption = None,
+    key_file: KeyOption = None,
+    log: LogOption = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Listen here instead of the file's.")
+    ] = None,
+) -> None:
+    """Coordinate a federation: wait for the clients of the file, and run one session with them.
+
+    The server needs no data. See docs/deployment.md.
+    """
+    console = Console()
+    loaded = load_server_file(file)
+    address = loaded.address if listen is None else parse_address(listen, "--listen")
+
+    def listening(port: int) -> None:
+        console.print(
+            f"listening on {address[0]}:{port} for {', '.join(loaded.clients)}",
+            markup=False,
+            emoji=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+
+    async def role(io: Any, rng: Any) -> Graph:
+        return await server_role(io, loaded.params, loaded.clients, rng, loaded.identities)
+
+    agreement = loaded.agreement()
+    with _logging(log, console), StepReporter(console).showing() as progress:
+        durable = _started(
+            role,
+            SERVER,
+            loaded.clients,
+            _open_log(state, key_file),
+            label("server binding", agreement.encode()),
+            progress,
+        )
+        with closing(durable):
+            graph: Graph = network.serve(
+                durable,
+                loaded.clients,
+                agreement,
+                address,
+                loaded.tls,
+                limits=loaded.limits,
+                listening=listening,
+            )
+    for line in departure_lines(graph.departures):
+        _say(console, line)
+    console.print(
+        f"labels of {', '.join(graph.contributors)} were counted; "
+        f"{size(durable.cost.sent_by(SERVER))} sent",
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    _forget(state)
+
+
+def join(
+    file: Annotated[Path, typer.Argument(help="This client's file.")],
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only ask the server whether certificates and parameters fit; read no data.",
+        ),
+    ] = False,
+    state: StateOption = None,
+    key_file: KeyOption = None,
+    log: LogOption = None,
+) -> None:
+    """Take part in a federation as a client, and write this client's labels.
+
+    Writes NAME.csv (id, label, given label, confidence, probability of every class) and
+    NAME-cost.json. See docs/deployment.md.
+    """
+    console = Console()
+    loaded = load_client_file(file)
+    agreement = loaded.agreement()
+    if dry_run:
+        network.check(agreement, loaded.address, loaded.tls, limits=loaded.limits)
+        console.print("the server accepts this certificate and these parameters")
+        return
+    loaded.require_writable()
+    table, data = loaded.load()
+
+    async def role(io: Any, rng: Any) -> Any:
+        return await client_role(
+            io, data, loaded.params, loaded.clients, rng, loaded.seed, loaded.identities
+        )
+
+    with _logging(log, console), StepReporter(console).showing() as progress:
+        durable = _started(
+            role,
+            loaded.name,
+            loaded.clients,
+            _open_log(state, key_file),
+            loaded.binding(data),
+            progress,
+        )
+        with closing(durable):
+            prediction = network.join(
+                durable,
+                loaded.clients,
+                SERVER,
+                agreement,
+                loaded.address,
+                loaded.tls,
+                limits=loaded.limits,
+            )
+    written = loaded.write(table, data, prediction, durable.cost)
+    console.print(
+        f"{count(len(written), 'file')} written to {loaded.output}",
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    if not loaded.own["reset_labelled"]:
+        for line in relabelled_lines([data.codes], [prediction.labels]):
+            _say(console, line)
+    _forget(state)
+
+
+def _forget(state: Path | None) -> None:
+    """Remove the log of a role that has done everything: it holds what was secret."""
+    if state is not None:
+        state.unlink()
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for command in (serve, join):
+        app.command(epilog=NETWORK_EXIT_CODES)(command)
+    app.command()(certs)

@@ -1,0 +1,1 @@
+"""The lab: data sets, experiments, federated training, the demonstration, and their reports."""

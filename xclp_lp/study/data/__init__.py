@@ -1,0 +1,85 @@
+"""Data sets spread over clients, for demonstrations, experiments and tests."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+from xclp_crypto.errors import ParameterError
+from xclp_lp.study.data.cifar import load_cifar10, load_cifar100
+from xclp_lp.study.data.digits import load_digits
+from xclp_lp.study.data.fashion import load_fashion
+from xclp_lp.study.data.federation import Federation, label_count_mask, label_mask
+from xclp_lp.study.data.femnist import load_femnist
+from xclp_lp.study.data.hapt import load_hapt
+from xclp_lp.study.data.isic import load_isic
+from xclp_lp.study.data.mini_imagenet import load_mini_imagenet
+from xclp_lp.study.data.vowel import load_vowel
+from xclp_lp.study.data.watch import load_watch
+
+LOADERS: dict[str, Callable[..., Federation]] = {
+    "cifar-10": load_cifar10,
+    "cifar-100": load_cifar100,
+    "digits": load_digits,
+    "fashion": load_fashion,
+    "fed-isic2019": load_isic,
+    "femnist": load_femnist,
+    "hapt": load_hapt,
+    "mini-imagenet": load_mini_imagenet,
+    "vowel": load_vowel,
+    "watch": load_watch,
+}
+"""Every data set by name."""
+
+__all__ = [
+    "LOADERS",
+    "Federation",
+    "label_count_mask",
+    "label_mask",
+    "load",
+    "load_cifar10",
+    "load_cifar100",
+    "load_digits",
+    "load_fashion",
+    "load_femnist",
+    "load_hapt",
+    "load_isic",
+    "load_mini_imagenet",
+    "load_vowel",
+    "load_watch",
+]
+
+
+def load(name: str, **options: float | str | Path) -> Federation:
+    """Load a data set by name.
+
+    Args:
+        name: a key of `LOADERS`.
+        options: keyword arguments of that loader.
+
+    Returns:
+        The data set.
+
+    Raises:
+        ParameterError: the name or an option is unknown, or something that it needs is not
+            installed.
+        DataError: a file is not in the format of this data set.
+    """
+    if name not in LOADERS:
+        raise ParameterError(f"there is no data set {name!r}; choose from {', '.join(LOADERS)}")
+    known = inspect.signature(LOADERS[name]).parameters
+    for option in options:
+        if option not in known:
+            raise ParameterError(
+                f"the data set {name!r} has no option {option!r}; it has {', '.join(known)}"
+            )
+    if (
+        "path" not in options
+        and "path" in known
+        and known["path"].default is inspect.Parameter.empty
+    ):
+        raise ParameterError(
+            f"the data set {name!r} cannot be installed as a package; give the path of its files"
+        )
+    return LOADERS[name](**options)

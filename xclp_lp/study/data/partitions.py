@@ -1,0 +1,124 @@
+"""Dealing out data that have no natural clients."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import ParameterError
+from xclp_lp.study.data.federation import Federation
+
+
+def class_shares(
+    n_classes: int, n_clients: int, partition: str, concentration: float, seed: int
+) -> NDArray[np.float64]:
+    """Draw which share of each class goes to which client.
+
+    Args:
+        n_classes: C.
+        n_clients: ≥ 1.
+        partition: ``iid`` gives every client the same share of every class; ``dirichlet`` draws the
+            shares of each class from Dir(concentration, …, concentration).
+        concentration: > 0; small values give each class to few clients.
+        seed: ≥ 0.
+
+    Returns:
+        Shape (C, n_clients), rows sum to 1.
+
+    Raises:
+        ParameterError: an argument is out of range.
+
+    Source: Hsu, Qi and Brown 2019, arXiv:1909.06335, by classes.
+    """
+    if n_clients < 1:
+        raise ParameterError(f"n_clients is {n_clients}; it must be at least 1")
+    if seed < 0:
+        raise ParameterError(f"seed is {seed}; it must be >= 0")
+    if partition == "iid":
+        return np.full((n_classes, n_clients), 1 / n_clients)
+    if partition != "dirichlet":
+        raise ParameterError(f"partition is {partition!r}; it must be iid or dirichlet")
+    if not 0 < concentration < np.inf:
+        raise ParameterError(f"concentration is {concentration}; it must be finite and > 0")
+    rng = np.random.Generator(np.random.PCG64([seed, n_clients]))
+    shares: NDArray[np.float64] = rng.dirichlet(np.full(n_clients, concentration), size=n_classes)
+    return shares
+
+
+def deal(
+    labels: NDArray[np.int64], shares: NDArray[np.float64], seed: int
+) -> list[NDArray[np.intp]]:
+    """Deal out rows at random so that each client has its share of each class.
+
+    Args:
+        labels: shape (n,), in 0..C-1.
+        shares: shape (C, clients), from `class_shares`.
+        seed: ≥ 0.
+
+    Returns:
+        Row numbers per client, ascending; every row once. Rounding goes to random clients.
+    """
+    rng = np.random.Generator(np.random.PCG64(seed))
+    owner = np.empty(len(labels), dtype=np.intp)
+    for c, share in enumerate(shares):
+        rows = rng.permutation(np.flatnonzero(labels == c))
+        order = rng.permutation(len(share))
+        ends = np.rint(np.cumsum(share[order]) * len(rows)).astype(np.intp)[:-1]
+        for client, part in zip(order, np.split(rows, ends), strict=True):
+            owner[part] = client
+    return [np.flatnonzero(owner == client) for client in range(shares.shape[1])]
+
+
+def dealt_federation(
+    train: tuple[NDArray[np.uint8], NDArray[np.int64]],
+    test: tuple[NDArray[np.uint8], NDArray[np.int64]],
+    *,
+    classes: tuple[str, ...],
+    n_clients: int,
+    partition: str,
+    concentration: float,
+    n_rows: int,
+    seed: int,
+    source: str,
+    licence: str,
+) -> Federation:
+    """Draw pictures of a data set without natural clients and deal them out.
+
+    Args:
+        train: pixels, shape (n, d), and classes, shape (n,), in 0..C-1.
+        test: the same; dealt out in the same shares of classes, and marked as test rows.
+        classes: names of the C classes.
+        n_clients: ≥ 1.
+        partition: see `class_shares`.
+        concentration: see `class_shares`.
+        n_rows: so many in all, drawn at random from both in proportion.
+        seed: of draw and partition, ≥ 0.
+        source: of the data.
+        licence: of the data.
+
+    Returns:
+        Pixels divided by 255; labels are names.
+
+    Raises:
+        ParameterError: an argument is out of range.
+    """
+    shares = class_shares(len(classes), n_clients, partition, concentration, seed)
+    total = len(train[1]) + len(test[1])
+    if not n_clients <= n_rows <= total:
+        raise ParameterError(f"n_rows is {n_rows}; it must be in {n_clients}..{total}")
+    rng = np.random.Generator(np.random.PCG64(seed))
+    drawn = []
+    for pixels, y in (train, test):
+        rows = np.sort(rng.permutation(len(y))[: round(n_rows * len(y) / total)])
+        drawn.append((pixels[rows], y[rows], deal(y[rows], shares, seed)))
+    known = np.array(classes)
+    clients = range(n_clients)
+    return Federation(
+        names=tuple(f"client-{j + 1:02d}" for j in clients),
+        features=tuple(np.concatenate([x[r[j]] for x, _, r in drawn]) / 255.0 for j in clients),
+        labels=tuple(known[np.concatenate([y[r[j]] for _, y, r in drawn])] for j in clients),
+        classes=classes,
+        source=source,
+        licence=licence,
+        test=tuple(np.repeat([False, True], [len(r[j]) for *_, r in drawn]) for j in clients),
+    )

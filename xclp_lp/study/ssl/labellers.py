@@ -1,0 +1,154 @@
+"""Pseudo-labels for the unlabelled rows of the clients of a round, behind one interface.
+
+XCLP is line 7 of Algorithm 2; per-client LP, the network and none are the paper's baselines, and a
+network that labels once is FedSem+.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from xclp_crypto.errors import ParameterError
+from xclp_lp.propagation import predict
+from xclp_lp.study.experiments.methods import METHODS, Choices, Task
+from xclp_lp.study.ssl.client import ClientData, PseudoLabels
+from xclp_lp.study.ssl.networks import Network
+from xclp_lp.study.ssl.seeds import derived
+from xclp_lp.study.ssl.strategies import State, snapshot
+
+CHUNK = 500
+"""Rows that go through a network at once when nothing is trained."""
+
+
+@torch.no_grad()
+def embedded(model: Network, inputs: Tensor) -> NDArray[np.float64]:
+    """Return the features f_φ of all rows, (n, d), without augmentation or dropout."""
+    model.eval()
+    return torch.cat([model.extractor(x) for x in inputs.split(CHUNK)]).cpu().double().numpy()
+
+
+@torch.no_grad()
+def class_probabilities(model: Network, inputs: Tensor) -> NDArray[np.float64]:
+    """Return the network's distribution over the classes for all rows, (n, C): the softmax."""
+    model.eval()
+    return torch.cat([model(x).double().softmax(dim=1) for x in inputs.split(CHUNK)]).cpu().numpy()
+
+
+class PseudoLabeller(ABC):
+    """Labels rows of the clients of a round.
+
+    Attributes:
+        memory: what it remembers from round to round, for checkpoints.
+        labels_only: whether a client without labels gets none, so that it has nothing to do.
+    """
+
+    labels_only = False
+
+    def __init__(self) -> None:
+        self.memory: dict[str, State] = {}
+
+    @abstractmethod
+    def __call__(
+        self, model: Network, clients: Mapping[int, ClientData], turn: int
+    ) -> dict[int, PseudoLabels]:
+        """Return ŷ and ω of every client in P.
+
+        Args:
+            model: θ, of which the labeller may use extractor and head.
+            clients: P, by number.
+            turn: number of the round, from 0.
+        """
+
+
+class NoLabels(PseudoLabeller):
+    """Gives no labels: training on the labelled rows only."""
+
+    labels_only = True
+
+    def __call__(
+        self, model: Network, clients: Mapping[int, ClientData], turn: int
+    ) -> dict[int, PseudoLabels]:
+        """Return no labels for all rows."""
+        return {j: PseudoLabels.none(len(client.codes)) for j, client in clients.items()}
+
+
+class NetworkLabels(PseudoLabeller):
+    """The classes that the network predicts: ŷ = argmax_c p_c, ω = 1 + (1/log C) Σ_c p_c log p_c.
+
+    p is the softmax of the network's outputs for a row, and ω one minus its normalised entropy.
+
+    Args:
+        once: whether the network of the first call labels in all rounds: FedSem+. Its two phases
+            (train on the labelled rows; label the others once, train on all) are those of FedSem;
+            there pseudo-labels weigh as much as labels, and ω was added by the paper, Section 5.2.
+
+    Source: FedSem is that of Albaseer et al. 2020, arXiv:2001.04030; ω is that of the paper's
+    Algorithm 1 with p instead of a propagated distribution.
+    """
+
+    def __init__(self, *, once: bool = False) -> None:
+        super().__init__()
+        self.once = once
+
+    def __call__(
+        self, model: Network, clients: Mapping[int, ClientData], turn: int
+    ) -> dict[int, PseudoLabels]:
+        """Return the network's labels and confidences."""
+        current = snapshot(model)
+        if self.once:
+            model.load_state_dict(self.memory.setdefault("network", current))
+        found = {}
+        for j, client in clients.items():
+            prediction = predict(class_probabilities(model, client.inputs))
+            found[j] = PseudoLabels(prediction.labels, prediction.confidence)
+        model.load_state_dict(current)
+        return found
+
+
+class PropagatedLabels(PseudoLabeller):
+    """Label propagation on the features f_φ of all rows of the clients in P.
+
+    Args:
+        method: ``xclp`` runs Algorithm 1 with every message, ``per-client`` propagates within each
+            client alone, ``pooled`` over pooled vectors; see `xclp_lp.study.experiments.methods`.
+        n_classes: C.
+        choices: L, k, α, back end of the distances and so on; its seed gives each round's own
+            projection.
+    """
+
+    def __init__(self, method: str, n_classes: int, choices: Choices) -> None:
+        super().__init__()
+        self.labels_only = method == "per-client"
+        self.method = method
+        self.n_classes = n_classes
+        self.choices = choices
+
+    def __call__(
+        self, model: Network, clients: Mapping[int, ClientData], turn: int
+    ) -> dict[int, PseudoLabels]:
+        """Embed the rows (line 6 of Algorithm 2) and propagate the labels (line 7).
+
+        Raises:
+            ParameterError, DataError: see `xclp_lp.CrossClientLabelPropagation`; a method without
+                confidences cannot weigh rows.
+        """
+        task = Task(
+            tuple(embedded(model, c.inputs) for c in clients.values()),
+            tuple(c.codes for c in clients.values()),
+            self.n_classes,
+        )
+        seed = derived(self.choices.seed, "projection", turn)
+        answer = METHODS[self.method](task, replace(self.choices, seed=seed))
+        if answer.confidence is None:
+            raise ParameterError(f"the method {self.method!r} gives no confidences")
+        return {
+            j: PseudoLabels(labels, weights)
+            for j, labels, weights in zip(clients, answer.labels, answer.confidence, strict=True)
+        }
