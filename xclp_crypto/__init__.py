@@ -1,9 +1,13 @@
 """Cryptographic protocols for computing on data that stays where it is."""
 
-from xclp_crypto.front import secure_hamming, secure_row_sums, secure_sum
-from xclp_crypto.primitives.identity import Identity, IdentityKey
-from xclp_crypto.protocols.setup import Identities
-from xclp_crypto.two_party import cross_distances
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xclp_crypto.front import secure_hamming, secure_row_sums, secure_sum
+    from xclp_crypto.primitives.identity import Identity, IdentityKey
+    from xclp_crypto.protocols.setup import Identities
+    from xclp_crypto.two_party import cross_distances
 
 __version__ = "0.1.0"
 
@@ -17,3 +21,24 @@ __all__ = [
     "secure_row_sums",
     "secure_sum",
 ]
+
+_HOMES = {
+    "Identities": "protocols.setup",
+    "Identity": "primitives.identity",
+    "IdentityKey": "primitives.identity",
+    "cross_distances": "two_party",
+    "secure_hamming": "front",
+    "secure_row_sums": "front",
+    "secure_sum": "front",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a front door when it is asked for, so that who wants one part loads no other."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

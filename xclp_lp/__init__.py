@@ -15,3 +15,7 @@ def __getattr__(name: str) -> Any:
     from xclp_lp.estimator import CrossClientLabelPropagation
 
     return CrossClientLabelPropagation
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

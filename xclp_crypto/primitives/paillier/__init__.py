@@ -36,3 +36,7 @@ from xclp_crypto.primitives.paillier.ciphertexts import Ciphertexts, decrypt, en
 from xclp_crypto.primitives.paillier.keys import PrivateKey, PublicKey, generate
 
 __all__ = ["Ciphertexts", "PrivateKey", "PublicKey", "decrypt", "encrypt", "generate"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -43,3 +43,7 @@ __all__ = [
     "distances_between",
     "get_backend",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

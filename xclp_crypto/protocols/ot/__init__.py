@@ -20,3 +20,7 @@ __all__ = [
     "ideal_ot",
     "naor_pinkas",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

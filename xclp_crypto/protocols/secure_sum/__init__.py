@@ -41,3 +41,7 @@ __all__ = [
     "secure_sum_client",
     "secure_sum_server",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

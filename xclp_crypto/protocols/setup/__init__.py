@@ -28,3 +28,7 @@ __all__ = [
     "seed_agreement_client",
     "seed_agreement_server",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
