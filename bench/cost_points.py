@@ -116,9 +116,9 @@ def runner(point: Point) -> Callable[[], Any]:
 
 def measure_here(point: Point) -> Point:
     """Run a point in this process, and return it with what it cost."""
-    from xclp_crypto.transport import simulate
+    from xclp_crypto.transport import driver
 
-    simulate.perf_counter = process_time  # what parties spend, not how long they wait
+    driver.perf_counter = process_time  # what parties spend, not how long they wait
     run = runner(point)
     before = rss()
     seconds: list[dict[str, float]] = []

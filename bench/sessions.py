@@ -21,7 +21,7 @@ from time import perf_counter, process_time
 
 import numpy as np
 
-from xclp_crypto.transport.simulate import Progress
+from xclp_crypto.transport.driver import Progress
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.cli.bench import clustered, peak_rss
 from xclp_lp.labels import one_hot

@@ -43,8 +43,9 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.role import RoleIO
+from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
+from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 from xclp_crypto.wire import TAG_BYTES
 
 RING: Final = 1 << 64

@@ -30,7 +30,8 @@ from scipy import stats
 from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError, XclpError
 from xclp_crypto.protocols.setup.channel import SERVER, Sealed
 from xclp_crypto.rng import Rng, SeededRng
-from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Role, Simulation
+from xclp_crypto.transport.driver import Role
+from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Simulation
 from xclp_crypto.wire import TAG_BYTES, Message, encode
 
 Factory = Callable[[], Mapping[str, Role]]

@@ -22,8 +22,8 @@ from xclp_crypto.protocols.setup import (
 )
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.role import RoleIO
+from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Progress, Role
 from xclp_crypto.transport.stream import SocketDriver
 
 CLIENTS = ("receiver", "sender")

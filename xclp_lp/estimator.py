@@ -21,8 +21,9 @@ from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, rng_or_system
+from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Faults, Outcome, Progress, Role, Simulation
+from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.forecast import Forecast, Shape, forecast, memory

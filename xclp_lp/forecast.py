@@ -36,7 +36,8 @@ from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SystemRng
-from xclp_crypto.transport.simulate import Role, Simulation
+from xclp_crypto.transport.driver import Role
+from xclp_crypto.transport.simulate import Simulation
 from xclp_lp.graph import neighbour_graph, neighbour_graph_from_bits
 from xclp_lp.influence import Layout, PartialScores, block_columns
 from xclp_lp.lsh import hash_bits, projection

@@ -15,8 +15,8 @@ from rich.table import Table
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Progress
 from xclp_lp.forecast import MEASURED, OPERATION_SECONDS, Forecast
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.session import Departure

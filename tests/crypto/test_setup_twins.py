@@ -22,7 +22,8 @@ from xclp_crypto.protocols.secure_sum import (
 )
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.rng import SeededRng
-from xclp_crypto.transport.simulate import Faults, Outcome, Role, Simulation
+from xclp_crypto.transport.driver import Role
+from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 
 CLIENTS = ("anna", "ben", "cleo")
 BITS = {c: np.eye(4, 9, k, dtype=np.uint8)[: k + 1] for k, c in enumerate(CLIENTS)}

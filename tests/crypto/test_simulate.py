@@ -18,8 +18,9 @@ from xclp_crypto.errors import (
     TooFewParties,
 )
 from xclp_crypto.testing import deliveries, every_corruption, every_dropout, run, transcript_digest
+from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Faults, Progress, Simulation
+from xclp_crypto.transport.simulate import Faults, Simulation
 
 
 @dataclass(frozen=True, repr=False)

@@ -18,7 +18,8 @@ from xclp_crypto.errors import XclpError
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import Factory, run
-from xclp_crypto.transport.simulate import Outcome, Role
+from xclp_crypto.transport.driver import Role
+from xclp_crypto.transport.simulate import Outcome
 from xclp_lp.labels import UNLABELLED, balanced_weights, one_hot
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.parameters import Parameters

@@ -65,7 +65,8 @@ from xclp_crypto.testing import (
     uniformity,
     views,
 )
-from xclp_crypto.transport.simulate import Delivery, Faults, Role
+from xclp_crypto.transport.driver import Role
+from xclp_crypto.transport.simulate import Delivery, Faults
 from xclp_lp import session
 from xclp_lp.graph import neighbour_graph_from_bits
 from xclp_lp.labels import UNLABELLED, one_hot

@@ -26,7 +26,8 @@ from xclp_crypto.errors import (
 )
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
-from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Role
+from xclp_crypto.transport.driver import Role
+from xclp_crypto.transport.simulate import Delivery, Faults, Outcome
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import Prediction

@@ -37,9 +37,9 @@ from xclp_crypto.errors import DecodeError, LogError, ParameterError, ReplayErro
 from xclp_crypto.params import SEED_BYTES
 from xclp_crypto.rng import Rng, SeededRng, rng_or_system
 from xclp_crypto.role import Compute, Operation, RoleIO, Send, is_recorded, name_of
+from xclp_crypto.transport.driver import Driver, Progress, Running
 from xclp_crypto.transport.log import Log
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Driver, Progress, _Party
 
 SeededRole = Callable[[RoleIO, Rng], Coroutine[Any, Any, Any]]
 """A party: takes its `RoleIO` and its randomness, returns the coroutine to run."""
@@ -171,7 +171,7 @@ class DurableRole(Driver):
         seed = start[_DIGEST_BYTES:]
         self.instance = hashlib.sha256(label("role instance", seed)).digest()[:16]
         self._start({name: lambda io: role(io, SeededRng(seed))})
-        self._party: _Party = self._parties[name]
+        self._party: Running = self._parties[name]
         try:
             self._rebuild()
         except XclpError:
@@ -345,7 +345,7 @@ class DurableRole(Driver):
         self._outgoing.append(Outgoing(receiver, number, payload, depth, logged is not None))
         self._held += len(payload)
 
-    def _compute(self, party: _Party, operation: Compute) -> Any:
+    def _compute(self, party: Running, operation: Compute) -> Any:
         if not is_recorded(operation.function):
             return super()._compute(party, operation)
         logged = self._replayed(_RESULT)

@@ -24,7 +24,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from xclp_crypto.errors import FaultyPeer, ParameterError
-from xclp_crypto.transport.simulate import Outcome, Progress, Role, Simulation
+from xclp_crypto.transport.driver import Progress, Role
+from xclp_crypto.transport.simulate import Outcome, Simulation
 
 FRAME = struct.Struct(">IIHH")
 MAX_PAYLOAD = 1 << 30

@@ -36,7 +36,7 @@ from xclp_crypto.front import client_names
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS, get_backend
-from xclp_crypto.transport.simulate import Progress
+from xclp_crypto.transport.driver import Progress
 from xclp_lp.cli import network as network_cli
 from xclp_lp.cli.bench import bench_hamming, bench_propagation, bench_sum, plan_sum
 from xclp_lp.estimator import Plan, require_room

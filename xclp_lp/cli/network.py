@@ -19,9 +19,9 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import ParameterError, StorageError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport import network
+from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
-from xclp_crypto.transport.simulate import Progress
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.files.network import load_client_file, load_server_file, names_of, parse_address
 from xclp_lp.session import Graph, client_role, server_role

@@ -13,8 +13,8 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
+from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Progress
 from xclp_lp.estimator import (
     CrossClientLabelPropagation,
     Plan,
