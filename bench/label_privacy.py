@@ -3,9 +3,10 @@
     python bench/label_privacy.py                  both data sets, seeds 0 to 4, half a minute
     python bench/label_privacy.py --seeds 20 --data watch
 
-Prints the tables of docs/privacy.md. Scores are those of the pooled computation, encoded and noised
-with the functions that a session uses. *sums* is noise in the secure sum, as one owner sees it;
-*labels* is randomised response: each client replaces labels by random ones before anything else.
+Prints the tables of docs/understand/privacy.md. Scores are those of the pooled computation,
+encoded and noised with the functions that a session uses. *sums* is noise in the
+secure sum, as one owner sees it; *labels* is randomised response: each client replaces labels by
+random ones before anything else.
 """
 
 from __future__ import annotations

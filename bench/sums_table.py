@@ -1,4 +1,4 @@
-"""The tables of secure sums in docs/costs.md: each row is measured in a process of its own.
+"""The tables of secure sums in docs/lookup/costs.md: each row is measured in a process of its own.
 
     python bench/sums_table.py                  everything; up to an hour, most of it 700 clients
     python bench/sums_table.py --clients 10,100

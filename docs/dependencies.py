@@ -1,4 +1,4 @@
-"""Write docs/dependencies.md: what this installation needs, with versions and licences.
+"""Write docs/lookup/dependencies.md: what this installation needs, with versions and licences.
 
     python docs/dependencies.py
 
@@ -9,7 +9,7 @@ import re
 from importlib import metadata
 from pathlib import Path
 
-PAGE = Path(__file__).parent / "dependencies.md"
+PAGE = Path(__file__).parent / "lookup" / "dependencies.md"
 START = "<!-- made by docs/dependencies.py -->"
 UNSTATED = {
     "atheris": "Apache-2.0",

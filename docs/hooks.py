@@ -22,18 +22,19 @@ from mkdocs.exceptions import PluginError
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)?((?:examples|bench|tests|results)\b[^)]*)\)")
+OUTSIDE = re.compile(r"\[([^\]]+)\]\((?:\.\./)*((?:examples|bench|tests|results)\b[^)]*)\)")
 UNBUILT = re.compile(r"^\*In the repository .*\*\n\n?", re.MULTILINE)
 FOREIGN = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Replace comments, then links that leave the folder, and drop what is for unbuilt pages."""
     markdown = UNBUILT.sub("", markdown)
     for name, make in DIRECTIVES.items():
         comment = re.compile(rf"^<!-- {name}(?:: (.+))? -->$", re.MULTILINE)
         markdown = comment.sub(lambda found, make=make: make(found[1]), markdown)
-    markdown = markdown.replace("](docs/", "](")  # in the README
+    up = "../" * page.file.src_uri.count("/")
+    markdown = markdown.replace("](docs/", f"]({up}")  # in the README
     return OUTSIDE.sub(lambda link: named(link[1], link[2]), markdown)
 
 

@@ -16,7 +16,8 @@ from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.files.federation import CLIENT_FIELDS, PARAMETERS, PRIVACY_FIELDS, TOP_FIELDS
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 NAMED = re.compile(r"(?:\b(test_\w+\.py)::)?\b(test_\w+)(…?)(?!\w|\.py|/)")
 """A test, after its file or alone; with an ellipsis, the beginning of the names of several."""
 
@@ -90,22 +91,23 @@ def test_there_are_examples_in_docstrings():
 
 def test_the_threat_model_says_for_every_back_end_what_server_and_one_client_learn():
     """There is one full row for each back end, which agrees with the trust that the code states."""
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    text = (DOCS / "understand" / "security.md").read_text(encoding="utf-8")
     table = text.split("### SecureHamming, by back end")[1].split("\n\n")[1].splitlines()
     rows = rows_of(table)
     by_name = {re.search(r"`([\w-]+)`", row[0])[1]: row for row in rows}
     assert len(rows) == len(by_name)
     changed = sorted(by_name.keys() ^ BACKENDS.keys())
     assert not changed, (
-        f"docs/security.md, 'SecureHamming, by back end': one row for each back end; see {changed}"
+        "docs/understand/security.md, 'SecureHamming, by back end': one row for each back end; "
+        f"see {changed}"
     )
     for name, row in by_name.items():
         assert len(row) == 6, row
         assert all(row), row
         trust = BACKENDS[name].trust
         assert ("every bit" in row[4]) == (trust != "2pc"), (
-            f"docs/security.md: {name} has trust {trust!r}; only where that is not '2pc' do the "
-            "server and one client learn 'every bit'"
+            f"docs/understand/security.md: {name} has trust {trust!r}; only where that is not "
+            "'2pc' do the server and one client learn 'every bit'"
         )
 
 
@@ -139,7 +141,7 @@ def received():
 def test_the_table_of_views_has_every_message_that_a_party_receives():
     """A new message, back end or protocol needs a row that says what it could be made up from."""
     tables = re.findall(
-        r"(?:^\|.*\n)+", (ROOT / "docs" / "views.md").read_text("utf-8"), re.MULTILINE
+        r"(?:^\|.*\n)+", (DOCS / "understand" / "views.md").read_text("utf-8"), re.MULTILINE
     )
     listed = {}
     for protocol, party, messages, *others in rows_of(tables[0].splitlines()):
@@ -153,17 +155,17 @@ def test_the_table_of_views_has_every_message_that_a_party_receives():
         for (protocol, party), messages in found.items()
         if listed.get((protocol, party)) != messages
     ]
-    assert not wanted, "docs/views.md needs rows that begin so:\n" + "\n".join(wanted)
-    assert listed.keys() == found.keys(), "docs/views.md has rows of what is in no run"
+    assert not wanted, "docs/understand/views.md needs rows that begin so:\n" + "\n".join(wanted)
+    assert listed.keys() == found.keys(), "docs/understand/views.md has rows of what is in no run"
     for table in tables:
         for row in rows_of(table.splitlines()):
             assert re.search(r"`test_\w+\.py::test_\w+`|argued, not tested", " ".join(row[3:])), (
-                f"docs/views.md: name a test, or say 'argued, not tested': {row}"
+                f"docs/understand/views.md: name a test, or say 'argued, not tested': {row}"
             )
 
 
 def test_every_key_of_a_federation_file_is_listed_with_its_default():
-    page = (ROOT / "docs" / "federation-file.md").read_text(encoding="utf-8")
+    page = (DOCS / "lookup" / "federation-file.md").read_text(encoding="utf-8")
     tables = re.findall(r"^## (.+)\n(?:[^|#\n].*\n|\n)*((?:\|.*\n)+)", page, re.MULTILINE)
     listed = {heading: rows_of(table.splitlines()) for heading, table in tables}
     known = {
@@ -186,7 +188,7 @@ def test_every_key_of_a_federation_file_is_listed_with_its_default():
 
 def test_every_dependency_is_listed_with_its_licence():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    text = (DOCS / "lookup" / "dependencies.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| ([\w-]+) \| \S+ \| (.+) \|$", text, flags=re.MULTILINE))
     asked = [*project["dependencies"]]
     asked += [r for extra in project["optional-dependencies"].values() for r in extra]

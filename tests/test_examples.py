@@ -108,7 +108,7 @@ def test_the_code_in_the_readme_runs(tmp_path: Path) -> None:
 
 
 def test_the_code_of_the_secure_sums_in_the_documentation_runs(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "crypto.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "learn" / "crypto.md").read_text(encoding="utf-8")
     section = text.split("## Secure sums\n")[1].split("\n## ")[0]
     blocks = python_blocks(section)
     assert len(blocks) == 3
@@ -120,11 +120,11 @@ def test_the_code_of_the_secure_sums_in_the_documentation_runs(tmp_path: Path) -
 
 
 def test_the_code_of_the_documentation_of_reports_runs(tmp_path: Path) -> None:
-    (block,) = python_blocks((ROOT / "docs" / "reports.md").read_text(encoding="utf-8"))
+    (block,) = python_blocks((ROOT / "docs" / "do" / "reports.md").read_text(encoding="utf-8"))
     script = tmp_path / "report.py"
     script.write_text(block + "assert '<h1>' in html\nprint(*pictures)\n", encoding="utf-8")
     names = python("-W", "error", script, cwd=tmp_path).split()
-    text = (ROOT / "docs" / "reports.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "do" / "reports.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in text for name in names)
 
 

@@ -1,4 +1,4 @@
-"""The worked attacks of docs/reveals.md find what the page says, and no more than they can."""
+"""The attacks of docs/understand/reveals.md find what the page says, and no more than they can."""
 
 import importlib.util
 import re
@@ -61,7 +61,7 @@ def test_the_server_and_a_client_solve_for_the_others_labels(attack, found):
 
 
 def test_the_page_has_the_numbers_that_the_script_prints(found):
-    page = (ROOT / "docs" / "reveals.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "understand" / "reveals.md").read_text(encoding="utf-8")
     text = " ".join(page.split())
     for what, pattern, unit in (
         ("error of an angle, degrees", r"an error of (\d\.\d+) degrees", 1),

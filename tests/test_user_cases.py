@@ -233,7 +233,7 @@ def test_user_case_claims_name_the_model_and_the_source():
     root = TESTS.parent
     texts = {
         path: path.read_text(encoding="utf-8")
-        for pattern in ("README.md", "docs/*.md", "xclp_*/**/*.py")
+        for pattern in ("README.md", "docs/**/*.md", "xclp_*/**/*.py")
         for path in root.glob(pattern)
     }
     assert len(texts) > 60

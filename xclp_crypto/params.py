@@ -19,7 +19,7 @@ from xclp_crypto.errors import FaultyPeer, ParameterError
 SECURITY_BITS: Final = 128
 """Bits of security against classical attacks that primitives in use give: ristretto255 (RFC 9496)
 and X25519 (RFC 7748), AES-256 and SHA-256 (more than 128 bits, NIST SP 800-57 part 1, table 2). The
-hash of OT extension has less by its bound for large sizes, see docs/parameters.md."""
+hash of OT extension has less by its bound for large sizes, see docs/understand/protocols.md."""
 
 SEED_BYTES: Final = 32
 """Bytes of a key, seed or contribution: 256 bits, so that 128 bits remain after any birthday or
@@ -87,7 +87,7 @@ class RlweParameters:
     Security: N = 4096 with uniform ternary secrets and errors of standard deviation ≥ 3.2 gives 128
     bits against known classical attacks up to log2 q = 106 (Bossuat et al., Security Guidelines for
     Implementing Homomorphic Encryption, 2024, ternary secrets; the HE standard of 2018 allows 109).
-    For 128 bits against quantum attacks published tables allow less, see docs/parameters.md.
+    For 128 bits against quantum attacks published tables allow less: docs/understand/protocols.md.
 
     Attributes:
         name: how people call it.

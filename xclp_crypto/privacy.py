@@ -22,7 +22,7 @@ multiplier 1/√(2ρ). τ is what sums of discrete Gaussians lack to one; from s
 Reduction mod 2^b and decoding follow the noise and cost no privacy.
 
 `RandomizedResponse` needs none of this: every client randomises its labels by itself, and on the
-data of `docs/privacy.md` that costs far less accuracy.
+data of `docs/understand/privacy.md` that costs far less accuracy.
 
 The (ε, δ) of ρ come from the accountant of Google's `dp-accounting`, an optional package (``pip
 install 'xclp[dp]'``) that is imported when one of these functions is called.

@@ -120,7 +120,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         privacy: differential privacy of the labels. `xclp_crypto.privacy.RandomizedResponse`: each
             client randomises its labels for itself. `xclp_crypto.privacy.LabelPrivacy`: noise in
             the secure sums, which excludes `class_weight` and costs far more accuracy; scores
-            below zero count as zero. See docs/privacy.md.
+            below zero count as zero. See docs/understand/privacy.md.
         reset_labelled: whether labelled rows keep their own labels, with confidence 1, instead of
             what is predicted for them.
         relative_confidence: whether each client divides its confidences by the largest of them.

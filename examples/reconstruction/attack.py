@@ -1,7 +1,8 @@
-"""What a run gives away by its results, shown on pictures of digits: docs/reveals.md explains it.
+"""What a run gives away by its results, shown on pictures of digits.
 
-Three clients hold 120 pictures each. No protocol is broken: each attack uses the output of a run,
-what the server computes from it, and what one client has anyway.
+docs/understand/reveals.md explains it. Three clients hold 120 pictures each. No protocol is broken:
+each attack uses the output of a run, what the server computes from it, and what one client has
+anyway.
 
     python attack.py              prints what each attack finds
     python attack.py digits.png   also draws pictures beside their reconstructions (needs pillow)

@@ -333,7 +333,7 @@ def test_user_case_sizes_are_known_before_the_run_starts():
     assert packed.memory_bytes < 500e6
     assert literal.operations["encryptions"] == 2000 * 4096
     assert packed.operations["encryptions"] == 8 * 4096
-    # what docs/costs.md promises
+    # what docs/lookup/costs.md promises
     assert PaillierPacked().estimate({"a": 500, "b": 500}, 4096).total_bytes < 14e6
     assert PaillierPacked().estimate({"a": 500, "b": 500}, 4096).memory_bytes < 1.5 * 2**30
 

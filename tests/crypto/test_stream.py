@@ -593,7 +593,8 @@ def test_the_same_seed_gives_the_same_bytes():
     assert costs[0].bytes_by_link() == costs[1].bytes_by_link()
 
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "crypto.md").read_text("utf-8"), re.DOTALL)
+PAGE = (DOCS / "learn" / "crypto.md").read_text("utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 def two_processes(receiver, sender, folder):
@@ -652,7 +653,7 @@ def test_the_identity_keys_of_the_documentation_work(capsys):
 
 
 def test_the_back_end_of_the_documentation_works():
-    text = (DOCS / "adding-a-protocol.md").read_text("utf-8")
+    text = (DOCS / "understand" / "adding-a-protocol.md").read_text("utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     # in a process of its own, because its messages register their tags for good
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603

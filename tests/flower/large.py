@@ -22,7 +22,7 @@ def test_a_message_of_200_megabytes_takes_twice_as_much_memory(tmp_path):
     peaks = tmp_path / "peaks"
     peaks.mkdir()
     environment = {"XCLP_LARGE": str(SIZE), "XCLP_PEAKS": str(peaks)}
-    environment["MALLOC_MMAP_THRESHOLD_"] = "1048576"  # as docs/flower.md says
+    environment["MALLOC_MMAP_THRESHOLD_"] = "1048576"  # as docs/do/deployment.md says
     with Federation(tmp_path, names=["a", "b"], app=APP, environment=environment) as federation:
         federation.start_all()
         for name in federation.clients:

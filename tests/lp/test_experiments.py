@@ -543,7 +543,7 @@ def test_encrypted_distances_gave_all_people_the_labels_that_plain_ones_did() ->
 
 
 def test_the_documented_tables_are_those_of_the_result_files() -> None:
-    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "do" / "experiments.md").read_text(encoding="utf-8")
     assert with_tables(text, sections(ROOT / "docs" / "results")) == text
     assert "| " not in with_tables("a\n<!-- tables -->\n\n| 1 |\n", "b\n")
     with pytest.raises(DataError, match="<!-- tables -->"):
@@ -569,7 +569,7 @@ def test_the_experiments_shown_are_those_that_were_run(file: Path) -> None:
 
 
 def test_hapt_within_reach_of_its_numbers() -> None:
-    """A seed of the table in docs/experiments.md, at two of its rows."""
+    """A seed of the table in docs/do/experiments.md, at two of its rows."""
     result = run_experiment(Experiment(form="labels", dataset="hapt", values=(3, 20), seeds=(0,)))
     found = {
         (r["setting"]["labels per client"], r["method"]): r["accuracy"] for r in result["runs"]

@@ -145,7 +145,7 @@ def test_the_same_test_finds_missing_masks(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("dataset", ["digits", "watch"])
 def test_it_is_worth_many_points_on_imbalanced_data(dataset: str) -> None:
-    """docs/data.md has the numbers with more bits and seeds."""
+    """docs/do/experiments.md has the numbers with more bits and seeds."""
     data = load(dataset).imbalanced(20)
     accuracies = [
         compare(

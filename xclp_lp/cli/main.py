@@ -156,7 +156,7 @@ def demo(
         typer.Option(
             help="watch: wrist sensors of 10 people doing 7 physiotherapy exercises; digits: "
             "scikit-learn's handwritten digits, spread over 10 clients; hapt: waist sensors of 30 "
-            "people, labels from their first recordings; fashion, vowel: see docs/data.md."
+            "people, labels from their first recordings; fashion, vowel: docs/do/experiments.md."
         ),
     ] = "watch",
     labelled: Annotated[
@@ -405,7 +405,7 @@ def experiment(
         str | None, typer.Option(help=f"Data set: {', '.join(LOADERS)}; or in --config.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A TOML file; see docs/experiments.md.")
+        Path | None, typer.Option(help="A TOML file; see docs/do/experiments.md.")
     ] = None,
     path: Annotated[
         str | None, typer.Option(help="Where the data set's files are, if not where it looks.")
@@ -462,7 +462,7 @@ def experiment(
 @app.command()
 def ssl(
     config: Annotated[
-        Path, typer.Argument(help="A TOML file; examples/ssl has some, docs/federated-ssl.md more.")
+        Path, typer.Argument(help="A TOML file; see examples/ssl and docs/do/experiments.md.")
     ],
     out: Annotated[
         Path,

@@ -226,7 +226,7 @@ def serve(
 ) -> None:
     """Coordinate a federation: wait for the clients of the file, and run one session with them.
 
-    The server needs no data. See docs/deployment.md.
+    The server needs no data. See docs/do/deployment.md.
     """
     console = Console()
     loaded = load_server_file(file)
@@ -293,7 +293,7 @@ def join(
     """Take part in a federation as a client, and write this client's labels.
 
     Writes NAME.csv (id, label, given label, confidence, probability of every class) and
-    NAME-cost.json. See docs/deployment.md.
+    NAME-cost.json. See docs/do/deployment.md.
     """
     console = Console()
     loaded = load_client_file(file)

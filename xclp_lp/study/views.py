@@ -1,4 +1,4 @@
-"""What a run was and what each party learned in it, in the words of docs/security.md."""
+"""What a run was and what each party learned in it, in the words of docs/understand/security.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's own numbers, by the form of experiment; docs/experiments.md shows the same."""
+"""The paper's own numbers, by the form of experiment; docs/do/experiments.md shows the same."""
 
 from __future__ import annotations
 
