@@ -13,7 +13,9 @@ import pytest
 
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.files.federation import CLIENT_FIELDS, PARAMETERS, PRIVACY_FIELDS, TOP_FIELDS
+from xclp_lp.files.clients import CLIENT_FIELDS
+from xclp_lp.files.federation import TOP_FIELDS
+from xclp_lp.files.toml import PARAMETERS, PRIVACY_FIELDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -20,7 +20,7 @@ from xclp_crypto import __version__
 from xclp_crypto.errors import Stalled
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.cli import main as cli
-from xclp_lp.files import federation as federation_file
+from xclp_lp.files import results
 from xclp_lp.study.data import load_digits
 from xclp_lp.study.demo import compare
 
@@ -835,7 +835,7 @@ def test_when_writing_fails_there_are_no_results(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(federation_file, "_write_predictions", full)
+    monkeypatch.setattr(results, "_write_predictions", full)
     before = content_of(federation.parent)
     code, _, err = xclp("run", federation)
     assert code == 2

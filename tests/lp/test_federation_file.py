@@ -17,13 +17,10 @@ from pyarrow import parquet
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.files import federation as federation_file
-from xclp_lp.files.federation import (
-    FederationFile,
-    load_federation,
-    require_writable,
-    write_results,
-)
+from xclp_lp.files import results
+from xclp_lp.files.federation import FederationFile, load_federation
+from xclp_lp.files.results import require_writable, write_results
+from xclp_lp.files.toml import PARAMETERS as KEYS
 
 PARAMETERS = "[parameters]\nn_bits = 64\nk = 2\nalpha = 0.9\nrandom_state = 0\n"
 
@@ -271,9 +268,7 @@ def test_parameters_reach_the_estimator(tmp_path: Path) -> None:
         "random_state": 9,
         "client_names": list(NAMES),
     }
-    assert set(federation_file.PARAMETERS) | {"client_names"} == set(
-        CrossClientLabelPropagation().get_params()
-    )
+    assert set(KEYS) | {"client_names"} == set(CrossClientLabelPropagation().get_params())
 
 
 def test_balanced_classes_of_a_file_are_those_of_the_estimator(tmp_path: Path) -> None:
@@ -960,7 +955,7 @@ def test_when_writing_fails_the_old_results_stand(
 ) -> None:
     write_results(*finished)
     before = content_of(tmp_path)
-    original = federation_file._write_predictions
+    original = results._write_predictions
 
     def full_disk(file: Path, client: Any, *rest: Any) -> None:
         if client.name == "east":
@@ -968,7 +963,7 @@ def test_when_writing_fails_the_old_results_stand(
             raise OSError(28, "No space left on device")
         original(file, client, *rest)
 
-    monkeypatch.setattr(federation_file, "_write_predictions", full_disk)
+    monkeypatch.setattr(results, "_write_predictions", full_disk)
     with pytest.raises(DataError, match=r"results cannot be written to .*results: .*No space left"):
         write_results(*finished)
     assert content_of(tmp_path) == before

@@ -355,7 +355,7 @@ def full(*_):
 def test_results_on_a_full_disk(federation, monkeypatch):
     loaded = load_client_file(federation.file("hospital-0"))
     table, data = loaded.load()
-    monkeypatch.setattr("xclp_lp.files.network.write_table", full)
+    monkeypatch.setattr("xclp_lp.files.results.write_table", full)
     prediction = type("P", (), {})()
     prediction.labels = np.zeros(8, dtype=np.int64)
     prediction.confidence, prediction.distribution = np.ones(8), np.ones((8, 3))
@@ -373,7 +373,7 @@ def test_results_that_the_disk_did_not_take_are_written_by_another_start(
     options = ("--state", federation.state("hospital-0"), "--key-file", federation.key_file)
     options = (federation.file("hospital-0"), *options)
     with monkeypatch.context() as disk:
-        disk.setattr("xclp_lp.files.network.write_table", full)
+        disk.setattr("xclp_lp.files.results.write_table", full)
         code, said = xclp(monkeypatch, capsys, "join", *options)
     assert code == 2
     assert re.search(r"xclp: results cannot be written to .*: No space left on device\n", said)

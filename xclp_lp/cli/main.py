@@ -40,10 +40,10 @@ from xclp_crypto.transport.driver import Progress
 from xclp_lp.cli import network as network_cli
 from xclp_lp.cli.bench import bench_hamming, bench_propagation, bench_sum, plan_sum
 from xclp_lp.estimator import Plan, require_room
-from xclp_lp.files.federation import (
+from xclp_lp.files.federation import load_federation
+from xclp_lp.files.results import (
     file_lines,
     label_lines,
-    load_federation,
     require_writable,
     why_not_writable,
     write_results,

@@ -34,9 +34,7 @@ The server's file names no data, and the server reads none.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -46,7 +44,7 @@ from typing import Any
 import numpy as np
 
 from xclp_crypto.algebra.labels import label
-from xclp_crypto.errors import DataError, DecodeError, ParameterError, StorageError
+from xclp_crypto.errors import DataError, DecodeError, ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.identity import Identity, IdentityKey
@@ -56,23 +54,13 @@ from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.tls import tls_context
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
-from xclp_lp.files.federation import (
-    DATA_FIELDS,
-    PARAMETERS,
-    LoadedClient,
-    load_client,
-    privacy_of,
-    read_toml,
-    require_file_names,
-    require_known,
-    section_of,
-    why_not_writable,
-    write_table,
-)
+from xclp_lp.files.clients import DATA_FIELDS, LoadedClient, load_client, require_file_names
+from xclp_lp.files.results import require_place, write_result
 from xclp_lp.files.tables import integers_if_all
+from xclp_lp.files.toml import PARAMETERS, privacy_of, read_toml, require_known, section_of
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters
-from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
+from xclp_lp.propagation import Prediction
 from xclp_lp.session import ClientData
 
 COMMON_FIELDS = (
@@ -166,16 +154,9 @@ class ClientFile(NetworkFile):
         Raises:
             ParameterError: says why.
         """
-        place = next(p for p in (self.output, *self.output.parents) if p.exists())
-        reason = why_not_writable(place) if place.is_dir() else f"{place} is a file"
-        result = self.output / f"{self.name}.csv"
-        if result.is_dir():
-            reason = f"{result} is a folder"
+        names = (f"{self.name}.csv", f"{self.name}-cost.json")
         inputs = [self.path.parent / str(self.section.get(f, "")) for f in ("features", "labels")]
-        if result.is_file() and any(f.is_file() and result.samefile(f) for f in inputs):
-            reason = f"{result} is one of the files that are read; choose another folder"
-        if reason is not None:
-            raise ParameterError(f"results cannot be written to {self.output}: {reason}")
+        require_place(self.output, names, inputs)
 
     def write(
         self, loaded: LoadedClient, data: ClientData, prediction: Prediction, cost: Cost
@@ -239,55 +220,6 @@ def client_binding(agreement: Agreement, data: ClientData) -> bytes:
         np.ascontiguousarray(data.vectors).tobytes(),
         data.codes.tobytes(),
     )
-
-
-def write_result(
-    output: Path,
-    name: str,
-    loaded: LoadedClient,
-    data: ClientData,
-    prediction: Prediction,
-    cost: Cost,
-    classes: tuple[Any, ...],
-    own: Mapping[str, bool],
-) -> list[Path]:
-    """Write ``NAME.csv`` and ``NAME-cost.json``; each is complete or not there.
-
-    Args:
-        output: folder for them; it is made if it is missing.
-        name: of the client.
-        loaded: its data, as in its files.
-        data: the same, as its role takes it.
-        prediction: what its role returned.
-        cost: what it cost.
-        classes: labels by class index.
-        own: what the client does with its result.
-
-    Raises:
-        StorageError: they cannot be written.
-    """
-    if own.get("relative_confidence"):
-        prediction = relative_confidence(prediction)
-    if own.get("reset_labelled"):
-        prediction = reset_labelled(prediction, data.codes)
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=output) as scratch:
-            table = Path(scratch) / f"{name}.csv"
-            write_table(
-                table,
-                loaded,
-                data.codes,
-                np.array(classes),
-                labels.decode(prediction.labels, classes),
-                prediction.confidence,
-                prediction.distribution,
-            )
-            costs = Path(scratch) / f"{name}-cost.json"
-            costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
-            return [file.replace(output / file.name) for file in (table, costs)]
-    except OSError as error:
-        raise StorageError(f"results cannot be written to {output}: {error.strerror}") from None
 
 
 def load_server_file(path: Path) -> NetworkFile:

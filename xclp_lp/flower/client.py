@@ -31,8 +31,9 @@ from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, answer
 from xclp_lp import labels
-from xclp_lp.files.federation import LoadedClient
-from xclp_lp.files.network import client_binding, load_data, write_result
+from xclp_lp.files.clients import LoadedClient
+from xclp_lp.files.network import client_binding, load_data
+from xclp_lp.files.results import write_result
 from xclp_lp.flower.records import pack, unpack_ask
 from xclp_lp.flower.settings import NODE, NodeSettings, RunSettings
 from xclp_lp.lsh import checked_vectors

@@ -30,7 +30,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
 from xclp_crypto.wording import did_you_mean
-from xclp_lp.files.federation import DATA_FIELDS, require_file_names, require_known
+from xclp_lp.files.clients import DATA_FIELDS, require_file_names
 from xclp_lp.files.network import (
     NETWORK_PARAMETERS,
     OWN_PARAMETERS,
@@ -38,6 +38,7 @@ from xclp_lp.files.network import (
     parameters_of,
 )
 from xclp_lp.files.tables import integers_if_all
+from xclp_lp.files.toml import require_known
 from xclp_lp.parameters import Parameters
 
 RUN: Final = Path("the run's configuration")

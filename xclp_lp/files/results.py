@@ -1,0 +1,231 @@
+"""Writing results, and finding out before a run whether their place can take them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DataError, ParameterError, StorageError
+from xclp_crypto.transport.meter import Cost
+from xclp_lp.files.clients import LoadedClient
+from xclp_lp.labels import UNLABELLED, codes_of, decode
+from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
+from xclp_lp.session import ClientData
+from xclp_lp.summary import neglected_lines, participation, relabelled_lines
+from xclp_lp.wording import listing
+
+if TYPE_CHECKING:  # scikit-learn: a second, which a client on a machine of its own does not need
+    from xclp_lp.estimator import CrossClientLabelPropagation
+    from xclp_lp.files.federation import FederationFile
+
+
+def why_not_writable(folder: Path) -> str | None:
+    """Return why nothing can be created in an existing folder; found by trying."""
+    try:
+        tempfile.TemporaryDirectory(prefix=".xclp-", dir=folder).cleanup()
+    except OSError as error:
+        return f"{folder} cannot be written: {error.strerror}"
+    return None
+
+
+def require_writable(federation: FederationFile, option: str = "") -> None:
+    """Refuse a place for the results that cannot take them, before anything is computed.
+
+    Args:
+        federation: with the place.
+        option: what errors begin with: where the place comes from, if not from the file.
+
+    Raises:
+        ParameterError: see `require_place`.
+    """
+    inputs = {file for client in federation.clients for file in client.files}
+    if federation.path is not None:
+        inputs.add(federation.path)
+    names = (*(f"{c.name}.csv" for c in federation.clients), "cost.json")
+    require_place(federation.output, names, inputs, option)
+
+
+def require_place(
+    folder: Path, names: Iterable[str], inputs: Iterable[Path], option: str = ""
+) -> None:
+    """Refuse a folder that cannot take files of these names.
+
+    Args:
+        folder: it need not exist yet.
+        names: of the files that will be written into it.
+        inputs: files that must not be replaced.
+        option: what errors begin with.
+
+    Raises:
+        ParameterError: the folder, or one that it lies in, is a file or may not be written; or a
+            result would replace a folder or an input.
+    """
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    reason = why_not_writable(existing) if existing.is_dir() else f"{existing} is a file"
+    for result in (folder / name for name in names):
+        if result.is_dir():
+            reason = f"{result} is a folder"
+        elif result.exists() and any(f.exists() and result.samefile(f) for f in inputs):
+            reason = f"{result} is one of the files that were read; choose another folder"
+    if reason is not None:
+        raise ParameterError(f"{option}results cannot be written to {folder}: {reason}")
+
+
+def write_results(federation: FederationFile, fitted: CrossClientLabelPropagation) -> list[Path]:
+    """Write one ``NAME.csv`` per client that stayed and ``cost.json``; all or nothing.
+
+    For the columns see `write_table`.
+    ``cost.json`` also says whose labels were counted, who vanished, and who has no result.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ParameterError: see `require_writable`.
+        DataError: writing fails.
+    """
+    require_writable(federation)
+    folder = federation.output
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        place = folder if folder.exists() else folder.parent
+        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=place) as scratch:
+            written = []
+            without = [gone.client for gone in fitted.departures_]
+            for j, client in enumerate(federation.clients):
+                if client.name in without:
+                    continue
+                file = Path(scratch) / f"{client.name}.csv"
+                _write_predictions(file, client, fitted, j)
+                written.append(file)
+            cost = Path(scratch) / "cost.json"
+            content = participation(fitted) | {"without_result": without} | fitted.cost_.to_dict()
+            cost.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            written.append(cost)
+            folder.mkdir(exist_ok=True)
+            return [file.replace(folder / file.name) for file in written]
+    except OSError as error:
+        raise DataError(f"results cannot be written to {folder}: {error}") from None
+
+
+def file_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) -> Iterator[str]:
+    """Say which clients have no file of this run, and which tables are of an earlier one."""
+    without = [gone.client for gone in fitted.departures_]
+    if without:
+        yield f"no file written for {listing(without)}, without a result"
+    read = {file.resolve() for client in federation.clients for file in client.files}
+    written = {f"{c.name}.csv" for c in federation.clients if c.name not in without}
+    tables = sorted(federation.output.glob("*.csv"))
+    old = [t.name for t in tables if t.name not in written and t.resolve() not in read]
+    if old:
+        yield f"already in {federation.output}, and not of this run: {listing(old)}"
+
+
+def label_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) -> Iterator[str]:
+    """Say how many labelled rows got another label, or none, and which classes hardly came out."""
+    away = [gone.client for gone in fitted.departures_]
+    stayed = [j for j, client in enumerate(federation.clients) if client.name not in away]
+    classes = fitted.classes_.tolist()
+    given = [codes_of(federation.clients[j].labels, "", classes) for j in stayed]
+    got = [codes_of(fitted.transduction_[j], "", classes) for j in stayed]
+    yield from relabelled_lines(given, got)
+    advice = "" if fitted.class_weight else '; class_weight = "balanced" may help'
+    yield from neglected_lines(classes, given, got, advice)
+
+
+def _write_predictions(
+    file: Path, client: LoadedClient, fitted: CrossClientLabelPropagation, j: int
+) -> None:
+    write_table(
+        file,
+        client,
+        codes_of(client.labels, client.name, fitted.classes_.tolist()),
+        fitted.classes_,
+        fitted.transduction_[j],
+        fitted.confidence_[j],
+        fitted.label_distributions_[j],
+    )
+
+
+def write_table(
+    file: Path,
+    client: LoadedClient,
+    codes: NDArray[np.int64],
+    classes: NDArray[Any],
+    labels: NDArray[Any],
+    confidence: NDArray[np.float64],
+    distributions: NDArray[np.float64],
+) -> None:
+    """Write one client's predictions.
+
+    Columns: id, under the name of the column that it was in if no other has that name; label and
+    given label, empty where there is none; confidence; the probability of every class.
+    """
+    columns = ["label", "given", "confidence", *(f"p({c})" for c in classes.tolist())]
+    own = client.id_column
+    given = decode(codes, classes.tolist())
+    with file.open("w", newline="", encoding="utf-8") as out:
+        writer = csv.writer(out)
+        writer.writerow(["id" if own is None or own in columns else own, *columns])
+        for row_id, *both, sure, row in zip(
+            client.ids, labels, given, confidence, distributions, strict=True
+        ):
+            missing = [y is None or (classes.dtype.kind == "i" and y == UNLABELLED) for y in both]
+            shown = ["" if none else y for none, y in zip(missing, both, strict=True)]
+            writer.writerow([row_id, *shown, f"{sure:.6f}", *(f"{p:.6f}" for p in row)])
+
+
+def write_result(
+    output: Path,
+    name: str,
+    loaded: LoadedClient,
+    data: ClientData,
+    prediction: Prediction,
+    cost: Cost,
+    classes: tuple[Any, ...],
+    own: Mapping[str, bool],
+) -> list[Path]:
+    """Write ``NAME.csv`` and ``NAME-cost.json``; each is complete or not there.
+
+    Args:
+        output: folder for them; it is made if it is missing.
+        name: of the client.
+        loaded: its data, as in its files.
+        data: the same, as its role takes it.
+        prediction: what its role returned.
+        cost: what it cost.
+        classes: labels by class index.
+        own: what the client does with its result.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    if own.get("relative_confidence"):
+        prediction = relative_confidence(prediction)
+    if own.get("reset_labelled"):
+        prediction = reset_labelled(prediction, data.codes)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=output) as scratch:
+            table = Path(scratch) / f"{name}.csv"
+            write_table(
+                table,
+                loaded,
+                data.codes,
+                np.array(classes),
+                decode(prediction.labels, classes),
+                prediction.confidence,
+                prediction.distribution,
+            )
+            costs = Path(scratch) / f"{name}-cost.json"
+            costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
+            return [file.replace(output / file.name) for file in (table, costs)]
+    except OSError as error:
+        raise StorageError(f"results cannot be written to {output}: {error.strerror}") from None
