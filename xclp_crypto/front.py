@@ -177,21 +177,18 @@ def secure_hamming(
         own = source.child(io.name)
         with io.step("setup"):
             session = await key_exchange_client(io, clients, agreement, [len(arrays[io.name])], own)
-            secret = (
-                await seed_agreement_client(session, own) if method.needs_common_secret else None
-            )
-        sizes = session.sizes
+            if method.needs_common_secret:
+                await seed_agreement_client(session, own)
         with io.step("hamming"):
-            await method.client(session, arrays[io.name], sizes, secret, own)
+            await method.client(session, arrays[io.name], own)
 
     async def server_role(io: RoleIO) -> NDArray[np.uint16]:
         with io.step("setup"):
             session = await key_exchange_server(io, clients, agreement, 1, source.child(SERVER))
             if method.needs_common_secret:
                 await seed_agreement_server(session)
-        sizes = session.sizes
         with io.step("hamming"):
-            return (await method.server(session, n_bits, sizes)).matrix
+            return (await method.server(session, n_bits)).matrix
 
     roles: dict[str, Role] = dict.fromkeys(clients, client_role)
     roles[SERVER] = server_role

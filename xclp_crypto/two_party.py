@@ -113,8 +113,7 @@ def cross_distances(
         with io.step("setup"):
             session = await key_exchange_client(io, CLIENTS, agreement, [len(array)], own, pinned)
         session.cross_only = True
-        sizes = session.sizes
-        rows = sum(sizes.values()) - len(array)
+        rows = sum(session.sizes.values()) - len(array)
         if at_most_rows is not None and rows > at_most_rows:
             raise ParameterError(
                 f"the other program has {rows} rows, and at_most_rows = {at_most_rows}"
@@ -127,16 +126,15 @@ def cross_distances(
                 stacklevel=1,
             )
         with io.step("hamming"):
-            await method.client(session, array, sizes, None, own)
+            await method.client(session, array, own)
 
     async def server_role(io: RoleIO) -> NDArray[np.uint16]:
         with io.step("setup"):
             session = await key_exchange_server(
                 io, CLIENTS, agreement, 1, source.child(SERVER), identities=pinned
             )
-        sizes = session.sizes
         with io.step("hamming"):
-            found = await method.server(session, n_bits, sizes)
+            found = await method.server(session, n_bits)
         return found.matrix[: len(array), len(array) :]
 
     roles: dict[str, Role] = {me: client_role}

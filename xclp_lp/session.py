@@ -287,23 +287,23 @@ async def client_role(
             rng,
             identities,
         )
-        secret = await seed_agreement_client(session, rng)
+        await seed_agreement_client(session, rng)
     io = session.io
-    sizes = session.sizes
     with io.step("hashing"):
-        seed = projection_seed or derive_key(secret, label("projection seed", session.id))
+        seed = projection_seed or derive_key(
+            session.common_secret, label("projection seed", session.id)
+        )
         bits, digest = await io.compute(
             hash_rows, seed, vectors, params.n_bits, params.projection, io.report
         )
         await io.send(SERVER, Prepared(digest, labelled))
     with io.step("hamming"):
-        await get_backend(params.hamming).client(session, bits, sizes, secret, rng)
+        await get_backend(params.hamming).client(session, bits, rng)
         del bits  # L bytes of each row
     with io.step("propagation"):
         present = await io.recv(Participants, SERVER, clients=len(session.clients))
-        sizes = {
-            c: sizes[c] for c, here in zip(session.clients, present.clients, strict=True) if here
-        }
+        announced = zip(session.sizes.items(), present.clients, strict=True)
+        sizes = {client: rows for (client, rows), here in announced if here}
         if io.name not in sizes:
             raise Excluded(io.name, "hamming")
         if len(sizes) < max(params.threshold or 0, params.fewest_clients):
@@ -401,9 +401,7 @@ async def server_role(
             if int(message.labelled.sum()) != session.numbers[client][1]:
                 raise FaultyPeer(client, "marks another number of labelled rows than it announced")
     with io.step("hamming"):
-        distances = await get_backend(params.hamming).server(
-            session, params.n_bits, sizes, at_least
-        )
+        distances = await get_backend(params.hamming).server(session, params.n_bits, at_least)
         note("hamming", session.clients, distances.sizes)
     with io.step("propagation"):
         present = distances.sizes

@@ -525,9 +525,9 @@ class Talking(Masked):
     def __init__(self):
         self.told = {}
 
-    async def client(self, session, bits, sizes, common_secret, rng):
-        self.told[session.io.name] = common_secret, session.id
-        await super().client(session, bits, sizes, common_secret, rng)
+    async def client(self, session, bits, rng):
+        self.told[session.io.name] = session.common_secret, session.id
+        await super().client(session, bits, rng)
 
 
 @pytest.mark.parametrize("traitor", CLIENTS)

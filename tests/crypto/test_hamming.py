@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_runs import hamming, sizes_of, with_session
+from protocol_runs import hamming, with_session
 
 from xclp_crypto.errors import (
     DataError,
@@ -32,7 +32,6 @@ from xclp_crypto.protocols.hamming.interface import (
     DistanceShares,
     _mutually_complete,
     receive_shares,
-    send_shares,
 )
 from xclp_crypto.protocols.hamming.masked import (
     MaskedRows,
@@ -357,11 +356,12 @@ def test_the_longest_plain_and_local_distances_are_exact():
 def twice(method):
     async def client(session, rng):
         bits = np.ones((1, 4), np.uint8)
+        session.common_secret = bytes(range(32))
         for _ in range(2):
-            await method.client(session, bits, sizes_of(session), bytes(range(32)), rng)
+            await method.client(session, bits, rng)
 
     async def server(session, rng):
-        return await method.server(session, 4, sizes_of(session))
+        return await method.server(session, 4)
 
     return with_session("ab", client, server, numbers={"a": [1], "b": [1]})
 
@@ -378,8 +378,8 @@ def test_one_secret_in_two_sessions_gives_unrelated_masks():
 
         async def client(session, rng):
             method = BACKENDS["masked"]
-            bits = np.zeros((2, 400), np.uint8)
-            await method.client(session, bits, sizes_of(session), bytes(32), rng)
+            session.common_secret = bytes(32)
+            await method.client(session, np.zeros((2, 400), np.uint8), rng)
 
         async def server(session, rng):
             got = await session.io.gather(MaskedRows, session.clients, rows=2, n_bits=400)
@@ -393,12 +393,14 @@ def test_one_secret_in_two_sessions_gives_unrelated_masks():
 
 def test_masked_without_the_common_secret_is_refused():
     async def client(session, rng):
-        await BACKENDS["masked"].client(session, np.ones((1, 4), np.uint8), {}, None, rng)
+        await BACKENDS["masked"].client(session, np.ones((1, 4), np.uint8), rng)
 
     async def server(session, rng):
         return None
 
-    assert isinstance(run(with_session("ab", client, server)).errors["a"], ParameterError)
+    error = run(with_session("ab", client, server)).errors["a"]
+    assert isinstance(error, ParameterError)
+    assert "a has no secret in common with the other clients" in str(error)
 
 
 def shares_of(values, local=0, complete=True):
@@ -409,14 +411,13 @@ def shares_of(values, local=0, complete=True):
         peer = "b" if me == "a" else "a"
         own = np.full(sizes[me] * (sizes[me] - 1) // 2, local, np.uint16)
         share = np.full((sizes[me], sizes[peer]), values[me], np.uint16)
-        await send_shares(session.io, sizes, 5, own, {peer: share} if complete else {})
+        here = np.array([complete or c == me for c in sizes])
+        await session.io.send(SERVER, DistanceShares(here, own, share, 3))
 
     async def server(session, rng):
-        return await receive_shares(
-            session, 5, {"a": 2, "b": 1}, 2, lambda low, high, r, t: (t - r) & np.uint16(7)
-        )
+        return await receive_shares(session, 5, 2, lambda low, high, r, t: (t - r) & np.uint16(7))
 
-    return with_session("ab", client, server)
+    return with_session("ab", client, server, numbers={"a": [2], "b": [1]})
 
 
 def test_shares_that_give_no_distance_name_both_clients():
@@ -840,7 +841,7 @@ def test_all_masks_of_one_run_differ():
     seen = set()
     sizes = dict.fromkeys("abcd", 4)
     for me in sizes:
-        rows, _, shares = client_upload(np.zeros((4, 4095), np.uint8), sizes, me, bytes(32), b"lab")
+        rows, shares = client_upload(np.zeros((4, 4095), np.uint8), sizes, me, bytes(32), b"lab")
         seen |= {rows[i].tobytes() for i in range(4)}
         seen |= {share.tobytes() for share in shares.values()}
     # a's share with b is 2·X·Rᵀ + |x| + T = T for X = 0, b's with a holds −T and a product.

@@ -363,9 +363,9 @@ def test_lengths_out_of_range_are_refused(backend):
 @BOTH
 def test_a_second_run_in_one_session_is_refused(backend):
     class Twice(type(backend)):
-        async def client(self, session, bits, sizes, common_secret, rng):
-            await super().client(session, bits, sizes, common_secret, rng)
-            await super().client(session, bits, sizes, common_secret, rng)
+        async def client(self, session, bits, rng):
+            await super().client(session, bits, rng)
+            await super().client(session, bits, rng)
 
     errors = run(hamming(Twice(INSECURE_TEST_128), random_bits([1, 1], 4))).errors
     assert {type(errors[c]) for c in ("c0", "c1")} == {ReuseError}
@@ -374,11 +374,11 @@ def test_a_second_run_in_one_session_is_refused(backend):
 @BOTH
 def test_a_client_with_other_key_sizes_is_named(backend):
     class Mixed(type(backend)):
-        async def client(self, session, bits, sizes, common_secret, rng):
+        async def client(self, session, bits, rng):
             small = type(backend)(
                 INSECURE_TEST_512 if session.io.name == "c0" else INSECURE_TEST_128
             )
-            await small.client(session, bits, sizes, common_secret, rng)
+            await small.client(session, bits, rng)
 
     errors = run(hamming(Mixed(INSECURE_TEST_128), random_bits([1, 1], 4))).errors
     assert all(isinstance(e, ProtocolError) for e in errors.values())
@@ -450,7 +450,7 @@ def reseal(kind, change):
     """A sealing channel of client c0 that alters messages of one kind before they are sealed."""
 
     class Altered(PaillierPacked):
-        async def client(self, session, bits, sizes, common_secret, rng):
+        async def client(self, session, bits, rng):
             send = session.io.send
 
             async def altered(to, message):
@@ -459,7 +459,7 @@ def reseal(kind, change):
                 await send(to, message)
 
             session.io.send = altered
-            await super().client(session, bits, sizes, common_secret, rng)
+            await super().client(session, bits, rng)
 
     return Altered(INSECURE_TEST_128)
 

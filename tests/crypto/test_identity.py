@@ -14,7 +14,7 @@ from Crypto.Signature import eddsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_runs import hamming, identities, setup, with_session
+from protocol_runs import agreed_secret, hamming, identities, setup, with_session
 
 from xclp_crypto import wire
 from xclp_crypto.algebra.labels import label
@@ -560,10 +560,8 @@ def test_limit_a_replayed_hello_makes_a_client_seem_present_and_silent():
     sessions = {}
 
     async def client(session, rng):
-        from xclp_crypto.protocols.setup import seed_agreement_client
-
         sessions[session.io.name] = session.clients
-        return await seed_agreement_client(session, rng)
+        return await agreed_secret(session, rng)
 
     async def server(session, rng):
         from xclp_crypto.protocols.setup import seed_agreement_server

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_runs import setup, with_session
+from protocol_runs import agreed_secret, setup, with_session
 
 from xclp_crypto import wire
 from xclp_crypto.errors import (
@@ -74,10 +74,8 @@ def test_the_secret_depends_on_every_clients_contribution_and_on_the_session():
     for changed in CLIENTS:
 
         async def client(session, rng, changed=changed):
-            from xclp_crypto.protocols.setup import seed_agreement_client
-
             own = SeededRng(99) if session.io.name == changed else rng
-            return await seed_agreement_client(session, own)
+            return await agreed_secret(session, own)
 
         async def server(session, rng):
             from xclp_crypto.protocols.setup import seed_agreement_server
@@ -369,7 +367,8 @@ def test_running_seed_agreement_twice_in_one_session_is_refused():
 
 def test_sessions_show_no_secret_and_are_not_pickled():
     session = sessions()["a"]
-    assert repr(session) == "<Session of a with 3 clients>"
+    session.common_secret = bytes(range(32))
+    assert repr(session) == str(session) == "<Session of a with 3 clients>"
     for action in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be pickled"):
             action(session)
@@ -546,9 +545,7 @@ def test_there_is_no_channel_to_a_stranger():
 
 
 def seed_roles(server):
-    from xclp_crypto.protocols.setup import seed_agreement_client
-
-    return with_session(CLIENTS, seed_agreement_client, server)
+    return with_session(CLIENTS, agreed_secret, server)
 
 
 def test_a_server_that_counts_a_contribution_which_did_not_arrive_is_named():
@@ -589,10 +586,8 @@ def test_a_server_that_gives_clients_different_rosters_splits_their_secrets():
 
 def test_a_client_with_another_secret_is_found():
     async def client(session, rng):
-        from xclp_crypto.protocols.setup import seed_agreement_client
-
         if session.io.name != "b":
-            return await seed_agreement_client(session, rng)
+            return await agreed_secret(session, rng)
         for peer in session.peers:  # tells everyone something else
             await session.io.send(peer, SeedShare(rng.bytes(32)))
         await session.io.gather(SeedShare, session.peers)

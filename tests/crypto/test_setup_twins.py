@@ -75,18 +75,17 @@ def run(
         session = await kind.exchange_client(
             io, CLIENTS, agreed.get(io.name, default), [SIZES[io.name]], own, held.get(io.name)
         )
-        secret = await kind.seed_client(session, own)
-        sizes = {c: SIZES[c] for c in session.clients}
-        await method.client(session, BITS[io.name], sizes, secret, own)
+        await kind.seed_client(session, own)
+        await method.client(session, BITS[io.name], own)
         block = await secure_row_sums_client(session, VALUES[io.name], ROWS, CODEC, GRAPH, own)
-        return secret, session.numbers, block.values, session.authenticated
+        return session.common_secret, session.numbers, block.values, session.authenticated
 
     async def server(io):
         session = await kind.exchange_server(
             io, CLIENTS, default, 1, rng.child(SERVER), identities=held.get(SERVER)
         )
         members = await kind.seed_server(session)
-        distances = await method.server(session, 9, {c: SIZES[c] for c in session.clients})
+        distances = await method.server(session, 9)
         await secure_row_sums_server(session, ROWS, 2, CODEC, GRAPH, clients=session.clients)
         return members, session.numbers, distances.matrix
 

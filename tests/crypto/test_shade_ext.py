@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_runs import hamming, sizes_of, with_session
+from protocol_runs import hamming, with_session
 
 from xclp_crypto.errors import FaultyPeer, ProtocolError, ReuseError, TooFewParties
 from xclp_crypto.protocols.hamming import shade_ext as module
-from xclp_crypto.protocols.hamming.interface import DistanceShares
+from xclp_crypto.protocols.hamming.interface import DistanceShares, send_shares
 from xclp_crypto.protocols.hamming.shade_ext import (
     Block,
     ShadeExt,
@@ -265,16 +265,15 @@ def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(monke
 
 def test_a_client_that_lies_about_its_sums_gives_no_distance():
     async def client(session, rng):
-        from xclp_crypto.protocols.hamming.interface import send_shares
-
         share = np.full((1, 1), 7 if session.io.name == "a" else 5, np.uint16)
         peer = "b" if session.io.name == "a" else "a"
-        await send_shares(session.io, {"a": 1, "b": 1}, 5, np.zeros(0, np.uint16), {peer: share})
+        await send_shares(session, np.zeros((1, 5), np.uint8), {peer: share})
 
     async def server(session, rng):
-        return await FAST.server(session, 5, {"a": 1, "b": 1})
+        return await FAST.server(session, 5)
 
-    error = run(with_session("ab", client, server)).errors[SERVER]
+    make = with_session("ab", client, server, numbers={"a": [1], "b": [1]})
+    error = run(make).errors[SERVER]
     assert isinstance(error, FaultyPeer)  # 5 − 7 mod 8 = 6 > 5
     assert error.parties == ("a", "b")
 
@@ -282,10 +281,10 @@ def test_a_client_that_lies_about_its_sums_gives_no_distance():
 def test_a_second_run_in_one_session_is_refused():
     async def client(session, rng):
         for _ in range(2):
-            await FAST.client(session, np.ones((1, 4), np.uint8), sizes_of(session), None, rng)
+            await FAST.client(session, np.ones((1, 4), np.uint8), rng)
 
     async def server(session, rng):
-        return await FAST.server(session, 4, sizes_of(session))
+        return await FAST.server(session, 4)
 
     errors = run(with_session("ab", client, server, numbers={"a": [1], "b": [1]})).errors
     assert {type(errors[c]) for c in "ab"} == {ReuseError}

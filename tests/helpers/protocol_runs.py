@@ -76,11 +76,13 @@ def setup(clients=("a", "b", "c"), seed=0, **options):
     async def server(session, rng):
         return await seed_agreement_server(session)
 
-    return with_session(clients, seed_agreement_client, server, seed=seed, **options)
+    return with_session(clients, agreed_secret, server, seed=seed, **options)
 
 
-def sizes_of(session):
-    return {c: numbers[0] for c, numbers in session.numbers.items()}
+async def agreed_secret(session, rng):
+    """Agree on the common secret, as a client, and return it."""
+    await seed_agreement_client(session, rng)
+    return session.common_secret
 
 
 def hamming(backend, bits, seed=0, **options):
@@ -90,19 +92,18 @@ def hamming(backend, bits, seed=0, **options):
     n_bits = next(iter(arrays.values())).shape[1]
 
     async def client(session, rng):
-        secret = None
         if method.needs_common_secret:
             with session.io.step("setup"):
-                secret = await seed_agreement_client(session, rng)
+                await seed_agreement_client(session, rng)
         with session.io.step("hamming"):
-            await method.client(session, arrays[session.io.name], sizes_of(session), secret, rng)
+            await method.client(session, arrays[session.io.name], rng)
 
     async def server(session, rng):
         if method.needs_common_secret:
             with session.io.step("setup"):
                 await seed_agreement_server(session)
         with session.io.step("hamming"):
-            return await method.server(session, n_bits, sizes_of(session))
+            return await method.server(session, n_bits)
 
     return with_session(
         bits,

@@ -22,7 +22,7 @@ from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.distance import upper_distances
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import Report, RoleIO, recorded
+from xclp_crypto.role import Report, recorded
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
 
 _REPORTED = 1 << 22  # distances between two reports
@@ -114,34 +114,23 @@ class HammingBackend(ABC):
     streams: ClassVar[bool] = False
 
     @abstractmethod
-    async def client(
-        self,
-        session: Session,
-        bits: NDArray[np.uint8],
-        sizes: Mapping[str, int],
-        common_secret: bytes | None,
-        rng: Rng,
-    ) -> None:
+    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """Take part as a client.
 
         Args:
-            session: the session; its `clients` fix the order of rows.
+            session: the session, with the sizes of its clients and, where `needs_common_secret`,
+                the secret that they share; its `clients` fix the order of rows.
             bits: (n_j, L) of 0 and 1.
-            sizes: number of rows of every client of the session.
-            common_secret: 32 bytes that all clients share, where `needs_common_secret`.
             rng: source of this client's own randomness.
         """
 
     @abstractmethod
-    async def server(
-        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
-    ) -> Distances:
+    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """Take part as the server, which gets the distances of the clients that finished.
 
         Args:
-            session: the session; its `clients` fix the order of rows.
+            session: the session, with the sizes of its clients, which fix the order of rows.
             n_bits: L.
-            sizes: number of rows of every client of the session.
             at_least: fewest clients to go on with.
 
         Returns:
@@ -319,20 +308,18 @@ def share_sizes(sizes: Mapping[str, int], width: int) -> dict[str, dict[str, int
 
 
 async def send_shares(
-    io: RoleIO,
-    sizes: Mapping[str, int],
-    n_bits: int,
-    local: NDArray[np.uint16],
-    shares: Mapping[str, NDArray[np.uint16]],
+    session: Session, bits: NDArray[np.uint8], shares: Mapping[str, NDArray[np.uint16]]
 ) -> None:
-    """Send this client's distances and shares to the server; absent peers count as incomplete."""
-    width = residue_width(n_bits)
-    ranges = column_ranges(sizes, io.name)
-    stacked = np.zeros((sizes[io.name], sum(sizes.values()) - sizes[io.name]), dtype=np.uint16)
+    """Send the server this client's distances and shares; absent peers count as incomplete."""
+    me, sizes = session.io.name, session.sizes
+    ranges = column_ranges(sizes, me)
+    stacked = np.zeros((len(bits), sum(sizes.values()) - len(bits)), dtype=np.uint16)
     for peer, share in shares.items():
         stacked[:, ranges[peer]] = share
-    complete = np.array([client == io.name or client in shares for client in sizes])
-    await io.send(SERVER, DistanceShares(complete, local, stacked, width))
+    complete = np.array([client == me or client in shares for client in sizes])
+    local = await own_distances(session, bits)
+    width = residue_width(bits.shape[1])
+    await session.io.send(SERVER, DistanceShares(complete, local, stacked, width))
 
 
 def _mutually_complete(uploads: Mapping[str, Upload], order: tuple[str, ...]) -> list[str]:
@@ -350,7 +337,6 @@ def _mutually_complete(uploads: Mapping[str, Upload], order: tuple[str, ...]) ->
 async def receive_shares(
     session: Session,
     n_bits: int,
-    sizes: Mapping[str, int],
     at_least: int,
     combine: Callable[[str, str, NDArray[np.uint16], NDArray[np.uint16]], NDArray[np.uint16]],
     uploaders: tuple[str, ...] | None = None,
@@ -360,7 +346,6 @@ async def receive_shares(
     Args:
         session: the server's session.
         n_bits: L.
-        sizes: number of rows by client of the session.
         at_least: fewest clients to go on with.
         combine: takes client j, client k > j, j's shares (n_j, n_k) and k's shares (n_j, n_k);
             returns the distances modulo 2^w.
@@ -370,7 +355,7 @@ async def receive_shares(
         TooFewParties: fewer than `at_least` are left.
         FaultyPeer: a combined value is above L.
     """
-    io, width = session.io, residue_width(n_bits)
+    io, sizes, width = session.io, session.sizes, residue_width(n_bits)
     dims, place = share_sizes(sizes, width), column_ranges(sizes)
     uploads = await io.gather(
         DistanceShares,
@@ -391,13 +376,12 @@ async def receive_shares(
             uploads[high].shares[:, place[low]].T,
         )
 
-    return await assemble(session, n_bits, sizes, at_least, uploads, block)
+    return await assemble(session, n_bits, at_least, uploads, block)
 
 
 async def assemble(
     session: Session,
     n_bits: int,
-    sizes: Mapping[str, int],
     at_least: int,
     uploads: Mapping[str, Upload],
     block: Callable[[str, str], NDArray[np.uint16]],
@@ -407,7 +391,6 @@ async def assemble(
     Args:
         session: the server's session.
         n_bits: L.
-        sizes: number of rows by client of the session.
         at_least: fewest clients to go on with.
         uploads: by client.
         block: takes client j and client k > j, returns their (n_j, n_k) distances modulo 2^w.
@@ -416,7 +399,7 @@ async def assemble(
         TooFewParties: fewer than `at_least` are left.
         FaultyPeer: a distance is above L.
     """
-    io = session.io
+    io, sizes = session.io, session.sizes
     keep = _mutually_complete(uploads, tuple(sizes))
     if len(keep) < at_least:
         raise TooFewParties(io.current_step, len(keep), at_least)

@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.products import exact_product
-from xclp_crypto.errors import ParameterError
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
@@ -45,7 +44,6 @@ from xclp_crypto.protocols.hamming.interface import (
     HammingBackend,
     column_ranges,
     cross_pairs,
-    local_distances,
     receive_shares,
     send_shares,
     share_sizes,
@@ -151,8 +149,8 @@ def client_upload(
     key: bytes,
     lab: bytes,
     progress: Report | None = None,
-) -> tuple[NDArray[np.uint16], NDArray[np.uint16], dict[str, NDArray[np.uint16]]]:
-    """Return what client `me` sends: masked rows, own distances, shares by peer."""
+) -> tuple[NDArray[np.uint16], dict[str, NDArray[np.uint16]]]:
+    """Return what client `me` sends: masked rows, and shares by peer."""
     n_bits = bits.shape[1]
     order = list(sizes)
     place = order.index(me)
@@ -176,7 +174,7 @@ def client_upload(
             shares |= {peer: share[:, at] for peer, at in column_ranges(stack).items()}
             if progress is not None:
                 progress("shares", len(shares), len(order) - 1)
-    return masked, local_distances(bits, progress), shares
+    return masked, shares
 
 
 def stacked_rows(
@@ -201,29 +199,20 @@ class Masked(HammingBackend):
     needs_common_secret = True
     rounds = 1
 
-    async def client(
-        self,
-        session: Session,
-        bits: NDArray[np.uint8],
-        sizes: Mapping[str, int],
-        common_secret: bytes | None,
-        rng: Rng,
-    ) -> None:
+    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
-        if common_secret is None:
-            raise ParameterError("the masked back end needs the secret that all clients share")
-        io, n_bits = session.io, bits.shape[1]
+        io, key = session.io, session.common_secret
         lab = session.once("masked hamming")
-        masked, local, shares = await io.compute(
-            client_upload, bits, sizes, io.name, common_secret, lab, io.report
+        masked, shares = await io.compute(
+            client_upload, bits, session.sizes, io.name, key, lab, io.report
         )
-        await io.send(SERVER, MaskedRows(masked, n_bits))
-        await send_shares(io, sizes, n_bits, local, shares)
+        await io.send(SERVER, MaskedRows(masked, bits.shape[1]))
+        del masked
+        await send_shares(session, bits, shares)
 
-    async def server(
-        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
-    ) -> Distances:
+    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
+        sizes = session.sizes
         masked = await session.io.gather(
             MaskedRows, session.clients, at_least, rows=sizes, n_bits=n_bits
         )
@@ -244,9 +233,7 @@ class Masked(HammingBackend):
                 products[low, number] = twice(exact_product(own, stack.T))
             return (c + d - products[low, number][:, at]) & modulo
 
-        return await receive_shares(
-            session, n_bits, sizes, at_least, combine, uploaders=tuple(masked)
-        )
+        return await receive_shares(session, n_bits, at_least, combine, uploaders=tuple(masked))
 
     def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
         """See `HammingBackend.bytes_per_link`."""

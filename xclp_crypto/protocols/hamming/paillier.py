@@ -398,16 +398,9 @@ class Paillier(HammingBackend):
                 start += count
         return places
 
-    async def client(
-        self,
-        session: Session,
-        bits: NDArray[np.uint8],
-        sizes: Mapping[str, int],
-        common_secret: bytes | None,
-        rng: Rng,
-    ) -> None:
+    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
-        io, n_bits, rows = session.io, bits.shape[1], bits.astype(bool)
+        io, sizes, n_bits, rows = session.io, session.sizes, bits.shape[1], bits.astype(bool)
         session.once(self.name)
         pairs = self.pairs(sizes, n_bits)
         packings = {c: self.packing(n, n_bits) for c, n in sizes.items()}
@@ -509,17 +502,16 @@ class Paillier(HammingBackend):
             else:
                 del opened[evaluator]
 
-    async def server(
-        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
-    ) -> Distances:
+    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
+        sizes = session.sizes
         dims = self._share_sizes(sizes, n_bits)
         uploads = await session.io.gather(
             PaillierShares,
             session.clients,
             at_least,
             clients=len(sizes),
-            rows=dict(sizes),
+            rows=sizes,
             owns={c: d["owns"] for c, d in dims.items()},
             residues={c: d["residues"] for c, d in dims.items()},
             width=residue_width(n_bits),
@@ -540,7 +532,7 @@ class Paillier(HammingBackend):
             distances = combine(opened, masks, modulus, packing, n_bits, owner, evaluator)
             return distances if evaluator == low else distances.T
 
-        return await assemble(session, n_bits, sizes, at_least, uploads, block)
+        return await assemble(session, n_bits, at_least, uploads, block)
 
     def _share_sizes(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, dict[str, int]]:
         """Return the sizes of every client's `PaillierShares`."""

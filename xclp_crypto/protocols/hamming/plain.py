@@ -61,21 +61,13 @@ class Plain(HammingBackend):
     needs_common_secret = False
     rounds = 1
 
-    async def client(
-        self,
-        session: Session,
-        bits: NDArray[np.uint8],
-        sizes: Mapping[str, int],
-        common_secret: bytes | None,
-        rng: Rng,
-    ) -> None:
+    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
         await session.io.send(SERVER, PlainBits(bits))
 
-    async def server(
-        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
-    ) -> Distances:
+    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
+        sizes = session.sizes
         got = await session.io.gather(
             PlainBits, session.clients, at_least, rows=sizes, n_bits=n_bits
         )

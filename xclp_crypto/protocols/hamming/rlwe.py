@@ -37,7 +37,6 @@ from xclp_crypto.protocols.hamming.interface import (
     DistanceShares,
     HammingBackend,
     cross_pairs,
-    own_distances,
     receive_shares,
     send_shares,
     share_sizes,
@@ -186,16 +185,9 @@ class Rlwe(HammingBackend):
     needs_common_secret = False
     rounds = 3
 
-    async def client(
-        self,
-        session: Session,
-        bits: NDArray[np.uint8],
-        sizes: Mapping[str, int],
-        common_secret: bytes | None,
-        rng: Rng,
-    ) -> None:
+    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
-        io, n_bits = session.io, bits.shape[1]
+        io, sizes, n_bits = session.io, session.sizes, bits.shape[1]
         parameters = require_sizes(sizes, n_bits)
         evaluators, owners = roles_of(io.name, sizes)
         ring = await io.compute(
@@ -217,7 +209,7 @@ class Rlwe(HammingBackend):
             )
             for gone in set(evaluators) - set(alive):
                 del shares[gone]
-        await send_shares(io, sizes, n_bits, await own_distances(session, bits), shares)
+        await send_shares(session, bits, shares)
 
     async def _evaluate(
         self,
@@ -288,10 +280,9 @@ class Rlwe(HammingBackend):
             io.report("decrypted rows", block.stop, sizes[io.name])
         return alive
 
-    async def server(
-        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
-    ) -> Distances:
+    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
+        sizes = session.sizes
         require_sizes(sizes, n_bits)
         modulo = np.uint16((1 << residue_width(n_bits)) - 1)
 
@@ -301,7 +292,7 @@ class Rlwe(HammingBackend):
             owner, _ = owner_first(low, high, sizes)
             return (first - second if owner == low else second - first) & modulo
 
-        return await receive_shares(session, n_bits, sizes, at_least, combine)
+        return await receive_shares(session, n_bits, at_least, combine)
 
     def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
         """See `HammingBackend.bytes_per_link`."""

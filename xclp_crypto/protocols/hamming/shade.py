@@ -38,7 +38,6 @@ from xclp_crypto.protocols.hamming.interface import (
     Estimate,
     HammingBackend,
     cross_pairs,
-    own_distances,
     receive_shares,
     send_shares,
     share_sizes,
@@ -136,16 +135,9 @@ class Shade(HammingBackend):
     def __init__(self, transfer: ObliviousTransfer = naor_pinkas) -> None:
         self._transfer = transfer
 
-    async def client(
-        self,
-        session: Session,
-        bits: NDArray[np.uint8],
-        sizes: Mapping[str, int],
-        common_secret: bytes | None,
-        rng: Rng,
-    ) -> None:
+    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
-        io, me = session.io, session.io.name
+        io, me, sizes = session.io, session.io.name, session.sizes
         rows, n_bits = bits.shape
         modulus, size = 1 << residue_width(n_bits), batch_size(len(sizes))
         links = transfers(sizes, n_bits)
@@ -190,14 +182,12 @@ class Shade(HammingBackend):
             else (total & modulo).reshape(rows, sizes[peer])
             for peer, total in sums.items()
         }
-        await send_shares(io, sizes, n_bits, await own_distances(session, bits), shares)
+        await send_shares(session, bits, shares)
 
-    async def server(
-        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
-    ) -> Distances:
+    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
         return await receive_shares(
-            session, n_bits, sizes, at_least, lambda low, high, r, t: _combine(n_bits, r, t)
+            session, n_bits, at_least, lambda low, high, r, t: _combine(n_bits, r, t)
         )
 
     def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:

@@ -47,7 +47,6 @@ from xclp_crypto.protocols.hamming.interface import (
     DistanceShares,
     Estimate,
     HammingBackend,
-    own_distances,
     receive_shares,
     send_shares,
     share_sizes,
@@ -255,16 +254,9 @@ class ShadeExt(HammingBackend):
     def __init__(self, base: ObliviousTransfer = naor_pinkas) -> None:
         self._base = base
 
-    async def client(
-        self,
-        session: Session,
-        bits: NDArray[np.uint8],
-        sizes: Mapping[str, int],
-        common_secret: bytes | None,
-        rng: Rng,
-    ) -> None:
+    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
-        io, me = session.io, session.io.name
+        io, me, sizes = session.io, session.io.name, session.sizes
         rows, n_bits = bits.shape
         width = residue_width(n_bits)
         out, into = _blocks_of(me, sizes, n_bits)
@@ -305,12 +297,11 @@ class ShadeExt(HammingBackend):
         weights = bits.sum(axis=1, dtype=LANE)[:, None]
         modulo = np.array((1 << width) - 1, LANE)
         shares = {p: (s - weights if p in out else s) & modulo for p, s in shares.items()}
-        await send_shares(io, sizes, n_bits, await own_distances(session, bits), shares)
+        await send_shares(session, bits, shares)
 
-    async def server(
-        self, session: Session, n_bits: int, sizes: Mapping[str, int], at_least: int = MIN_CLIENTS
-    ) -> Distances:
+    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
+        sizes = session.sizes
         modulo = np.array((1 << residue_width(n_bits)) - 1, LANE)
 
         def combine(
@@ -320,7 +311,7 @@ class ShadeExt(HammingBackend):
             masks, masked = (low_share, high_share)[:: 1 if sender == low else -1]
             return (masked - masks) & modulo
 
-        return await receive_shares(session, n_bits, sizes, at_least, combine)
+        return await receive_shares(session, n_bits, at_least, combine)
 
     def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
         """See `HammingBackend.bytes_per_link`; for Naor–Pinkas base transfers, as all below."""

@@ -222,6 +222,7 @@ class Session:
         numbers: by client, the public numbers that it announced.
         cross_only: whether this client hides the distances between its own rows.
         authenticated: whether everybody's keys were signed by the identities that this party pins.
+        common_secret: 32 bytes that all clients share and the server does not have.
     """
 
     cross_only = False
@@ -239,6 +240,7 @@ class Session:
         self.clients = tuple(numbers)
         self.numbers = dict(numbers)
         self._secrets = dict(secrets)
+        self._common_secret: bytes | None = None
         self._used: set[bytes] = set()
 
     @property
@@ -250,6 +252,24 @@ class Session:
     def sizes(self) -> dict[str, int]:
         """Return the first number that each client announced: its rows, wherever rows are meant."""
         return {client: numbers[0] for client, numbers in self.numbers.items()}
+
+    @property
+    def common_secret(self) -> bytes:
+        """Return what `seed_agreement_client` has set.
+
+        Raises:
+            ParameterError: nothing has.
+        """
+        if self._common_secret is None:
+            raise ParameterError(
+                f"{self.io.name} has no secret in common with the other clients of this session; "
+                "await seed_agreement_client first"
+            )
+        return self._common_secret
+
+    @common_secret.setter
+    def common_secret(self, secret: bytes) -> None:
+        self._common_secret = secret
 
     def once(self, purpose: str, *context: str | int | bytes) -> bytes:
         """Return a label bound to this session that this session gives out only once.

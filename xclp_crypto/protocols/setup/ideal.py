@@ -173,9 +173,9 @@ async def ideal_key_exchange_server(
     return session
 
 
-async def ideal_seed_agreement_client(session: Session, rng: Rng) -> bytes:
+async def ideal_seed_agreement_client(session: Session, rng: Rng) -> None:
     """See `seed_agreement_client`."""
-    return (await session.io.recv(IdealSecret, SERVER)).value
+    session.common_secret = (await session.io.recv(IdealSecret, SERVER)).value
 
 
 async def ideal_seed_agreement_server(

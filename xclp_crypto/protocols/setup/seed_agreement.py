@@ -93,8 +93,8 @@ class Confirm(SeedFields, Message):
     value: bytes
 
 
-async def seed_agreement_client(session: Session, rng: Rng) -> bytes:
-    """Return the 32-byte secret that all remaining clients of the session share.
+async def seed_agreement_client(session: Session, rng: Rng) -> None:
+    """Give the session the 32-byte secret that all its remaining clients share.
 
     Raises:
         Excluded: the others went on without this client.
@@ -116,7 +116,7 @@ async def seed_agreement_client(session: Session, rng: Rng) -> bytes:
     counted = [c for c, counts in zip(session.clients, roster.contributors, strict=True) if counts]
     secret = derive_key(b"".join(shares[c] for c in counted), label("common", lab, *counted))
     await io.send(SERVER, Confirm(derive_key(secret, label("confirm", lab))))
-    return secret
+    session.common_secret = secret
 
 
 async def seed_agreement_server(session: Session, at_least: int = MIN_CLIENTS) -> tuple[str, ...]:
