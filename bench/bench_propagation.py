@@ -3,8 +3,8 @@
     python -m pytest bench/bench_propagation.py --benchmark-only -s
     python -m pytest bench/bench_propagation.py --benchmark-only -s -m long
 
-Vectors are clustered as `xclp_lp.cli.bench.clustered` says. Each size runs in a process of its own,
-so that its peak memory is its own, and checks that all ways give the same labels.
+Vectors are clustered as `xclp_lp.study.benchmarks.clustered` says. Each size runs in a process of
+its own, so that its peak memory is its own, and checks that all ways give the same labels.
 """
 
 from __future__ import annotations

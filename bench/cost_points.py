@@ -92,7 +92,7 @@ def runner(point: Point) -> Callable[[], Any]:
     p, way = point["p"], point["way"]
     if point["sweep"] == "session":
         from xclp_lp import CrossClientLabelPropagation
-        from xclp_lp.cli.bench import clustered
+        from xclp_lp.study.benchmarks import clustered
 
         vectors, classes = clustered(p * point["n"], 0)
         shown = np.where(np.arange(len(classes)) % 10 == 0, classes, -1)

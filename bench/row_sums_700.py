@@ -28,7 +28,7 @@ from xclp_crypto.protocols.secure_sum import (
 from xclp_crypto.protocols.setup import SERVER, key_exchange_client, key_exchange_server
 from xclp_crypto.rng import SystemRng
 from xclp_crypto.transport.simulate import Faults, Simulation
-from xclp_lp.cli.bench import peak_rss
+from xclp_lp.study.benchmarks import peak_rss
 
 LIMIT_SECONDS = 5.0
 LIMIT_BYTES = 8 << 30

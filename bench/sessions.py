@@ -5,9 +5,9 @@
     python bench/sessions.py handwriting                  700 clients × 23 rows, masked
     python bench/sessions.py … --json FILE                everything that was measured
 
-Vectors are clustered as `xclp_lp.cli.bench.clustered` says, spread over clients at random. The
-labels are compared with those of the plain pooled computation. Exit code 0 if they are identical
-and the limits of seconds and memory are kept.
+Vectors are clustered as `xclp_lp.study.benchmarks.clustered` says, spread over clients at random.
+The labels are compared with those of the plain pooled computation. Exit code 0 if they are
+identical and the limits of seconds and memory are kept.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import numpy as np
 
 from xclp_crypto.transport.driver import Progress
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.cli.bench import clustered, peak_rss
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import pooled
 from xclp_lp.session import hash_rows
+from xclp_lp.study.benchmarks import clustered, peak_rss
 
 LIMIT_BYTES = 16 << 30
 

@@ -1,80 +1,26 @@
-"""What people see in the terminal: progress, and tables of costs."""
+"""What a plan and a result are, in words: lines for a terminal, a report or a log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
-from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.transport.driver import Progress
-from xclp_crypto.transport.meter import Cost
-from xclp_lp.forecast import MEASURED, OPERATION_SECONDS, Forecast
+from xclp_lp.forecast import OPERATION_SECONDS
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.session import Departure
-from xclp_lp.wording import count, listing
+from xclp_lp.wording import count, duration, listing, size
 
-if TYPE_CHECKING:  # these load scikit-learn
-    from xclp_lp.cli.bench import SumPlan
+if TYPE_CHECKING:  # this loads scikit-learn
     from xclp_lp.estimator import CrossClientLabelPropagation, Plan
 
 LONG = 600.0
 """Seconds from which another back end is suggested."""
-
-
-class StepReporter:
-    """Shows which party computes what: a live line in a terminal, a line per step elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._steps: set[str] = set()
-        self._status = console.status("starting")
-
-    @contextmanager
-    def showing(self) -> Iterator[StepReporter]:
-        """Show progress inside the block."""
-        if self._console.is_terminal:
-            with self._status:
-                yield self
-        else:
-            yield self
-
-    def __call__(self, progress: Progress) -> None:
-        """Take one report of a driver."""
-        if self._console.is_terminal:
-            share = f", {progress.done / progress.total:.0%}" if progress.total else ""
-            self._status.update(f"{progress.step}: {progress.party}, {progress.activity}{share}")
-        elif progress.step not in self._steps:
-            self._console.print(f"  {progress.step} …", style="dim")
-        self._steps.add(progress.step)
-
-
-def size(n_bytes: float) -> str:
-    """Write a number of bytes for people, in powers of 1000."""
-    for unit in ("B", "kB", "MB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
-        n_bytes /= 1000
-    return f"{n_bytes:,.1f} GB"
-
-
-def duration(seconds: float) -> str:
-    """Write the order of a duration for people."""
-    if seconds < 1:
-        return "a second or less"
-    for unit, length, most in (("second", 1, 60), ("minute", 60, 60), ("hour", 3600, 48)):
-        if round(seconds / length) < most:
-            return count(round(seconds / length), unit)
-    days = seconds / 86400
-    return count(round(days), "day") if days < 1000 else count(round(days / 365), "year")
 
 
 def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bits: int) -> str:
@@ -95,18 +41,6 @@ def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bit
     if seconds > LONG:
         line += "; rlwe and masked are much faster"
     return line
-
-
-def sum_line(plan: SumPlan) -> str:
-    """Say what a sum will cost, before anything is computed."""
-    graph = plan.graph
-    return (
-        f"sum over {count(len(graph.clients), 'client')}, each with {count(plan.size, 'value')} "
-        f"modulo 2^{plan.codec.modulus.bit_length() - 1} and masks with "
-        f"{count(graph.degree, 'other')}: {size(plan.total_bytes)} in "
-        f"{count(plan.rounds, 'round')}, about {size(plan.memory)} of memory; "
-        f"at least {graph.threshold} must stay, {plan.drop} vanish"
-    )
 
 
 def plan_lines(
@@ -227,88 +161,3 @@ def participation(fitted: CrossClientLabelPropagation) -> dict[str, Any]:
         "contributors": list(fitted.contributors_),
         "departures": [asdict(gone) | {"effect": gone.effect} for gone in fitted.departures_],
     }
-
-
-def forecast_tables(found: Forecast, hamming: str) -> Iterator[Table]:
-    """Lay out what a run will cost: by step, and the distances by back end."""
-    table = Table(
-        title="Cost by step: bytes of the client with most, at most; seconds of the server, of the "
-        "slowest client and of all parties one after the other; memory of all in one process",
-        title_justify="left",
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    for heading in (
-        *("step", "rounds", "sends", "receives"),
-        *("server", "client", "all parties", "memory"),
-    ):
-        table.add_column(heading, justify="left" if heading == "step" else "right")
-
-    def of_clients(values: Mapping[str, float]) -> float:
-        return max((v for party, v in values.items() if party != SERVER), default=0)
-
-    for name, step in found.steps.items():
-        table.add_row(
-            name,
-            str(step.rounds),
-            size(of_clients(step.sent)),
-            size(of_clients(step.received)),
-            f"{step.seconds.get(SERVER, 0.0):.1f} s",
-            f"{of_clients(step.seconds):.1f} s",
-            f"{sum(step.seconds.values()):.1f} s",
-            size(step.memory),
-        )
-    yield table
-    others = Table(
-        title="Distances by back end, all parties",
-        title_justify="left",
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    collusion = "server may\ncollude with"
-    for heading in ("back end", collusion, "rounds", "bytes", "seconds", "memory"):
-        left = heading in ("back end", collusion)
-        others.add_column(heading, justify="left" if left else "right")
-    may = {"none": "sees the bits", "non-colluding": "no client", "2pc": "any clients"}
-    for name, cost in found.back_ends.items():
-        others.add_row(
-            f"{name} (chosen)" if name == hamming else name,
-            may[cost["trust"]],
-            str(cost["rounds"]),
-            size(cost["bytes"]),
-            f"{cost['seconds']:.1f} s" if name in MEASURED else duration(cost["seconds"]),
-            size(cost["memory"]),
-        )
-    yield others
-
-
-def cost_table(cost: Cost) -> Table:
-    """Lay out the cost by step: seconds, bytes per client and rounds."""
-    table = Table(
-        title="Cost by step: seconds of the server and of the slowest client, bytes of a client",
-        title_justify="left",
-    )
-    for heading in (
-        "step",
-        "server",
-        "client",
-        "sends",
-        "receives",
-        "rounds",
-    ):
-        table.add_column(heading, justify="left" if heading == "step" else "right")
-    for step in [*cost.steps, None]:
-        seconds = cost.seconds_by_party(step)
-        clients = [party for party in seconds if party != SERVER]
-        sent, received = cost.bytes_by_party(step)
-        if step is None:
-            table.add_section()
-        table.add_row(
-            step or "all",
-            f"{seconds.get(SERVER, 0.0):.3f} s",
-            f"{max((seconds.get(c, 0.0) for c in clients), default=0.0):.3f} s",
-            size(max((n for party, n in sent.items() if party != SERVER), default=0)),
-            size(max((n for party, n in received.items() if party != SERVER), default=0)),
-            str(cost.rounds if step is None else cost.rounds_in(step)),
-        )
-    return table

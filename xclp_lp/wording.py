@@ -1,4 +1,4 @@
-"""How messages count and list things, all in one line."""
+"""How messages count, measure and list things, all in one line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,26 @@ from typing import Any
 def count(number: int, one: str, many: str | None = None) -> str:
     """Write a number of things: ``1 row``, ``1,000 rows``, ``2 classes``."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def size(n_bytes: float) -> str:
+    """Write a number of bytes for people, in powers of 1000."""
+    for unit in ("B", "kB", "MB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.0f} {unit}" if unit == "B" else f"{n_bytes:.1f} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:,.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    """Write the order of a duration for people."""
+    if seconds < 1:
+        return "a second or less"
+    for unit, length, most in (("second", 1, 60), ("minute", 60, 60), ("hour", 3600, 48)):
+        if round(seconds / length) < most:
+            return count(round(seconds / length), unit)
+    days = seconds / 86400
+    return count(round(days), "day") if days < 1000 else count(round(days / 365), "year")
 
 
 def listing(items: Collection[Any], most: int = 8) -> str:

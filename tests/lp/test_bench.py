@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.cli import bench
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.propagation import hamming_distances, propagate
+from xclp_lp.study import benchmarks as bench
 
 KEYS = {
     *("backend", "n", "m", "bits", "repeat", "seconds", "bit_comparisons_per_second", "bytes"),

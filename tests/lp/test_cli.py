@@ -19,7 +19,10 @@ import pytest
 from xclp_crypto import __version__
 from xclp_crypto.errors import Stalled
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.cli import bench as bench_cli
 from xclp_lp.cli import main as cli
+from xclp_lp.cli import run as run_cli
+from xclp_lp.cli import study as study_cli
 from xclp_lp.files import results
 from xclp_lp.study.data import load_digits
 from xclp_lp.study.demo import compare
@@ -106,7 +109,7 @@ def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
         features=tuple(x[:40] for x in whole.features),
         labels=tuple(y[:40] for y in whole.labels),
     )
-    monkeypatch.setattr(cli, "load", {"digits": small}.__getitem__)
+    monkeypatch.setattr(study_cli, "load", {"digits": small}.__getitem__)
 
 
 def content_of(folder: Path) -> dict[str, bytes | None]:
@@ -371,7 +374,9 @@ def test_different_labels_are_an_error(
     xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        cli, "compare", lambda *args, **options: replace(compare(*args, **options), identical=False)
+        study_cli,
+        "compare",
+        lambda *args, **options: replace(compare(*args, **options), identical=False),
     )
     code, out, err = xclp(
         *("demo", "--dataset", "digits", "--bits", "64", "--json", tmp_path / "out.json")
@@ -912,8 +917,8 @@ def test_a_bad_json_path_is_found_before_the_computation(
     def never(*args: Any, **options: Any) -> Any:
         raise AssertionError("the computation was started")
 
-    monkeypatch.setattr(cli, "compare", never)
-    monkeypatch.setattr(cli, "load", never)
+    monkeypatch.setattr(study_cli, "compare", never)
+    monkeypatch.setattr(study_cli, "load", never)
     (tmp_path / "x").write_text("a file")
     before = content_of(tmp_path)
     file = tmp_path / target if target else target
@@ -939,7 +944,7 @@ def test_places_are_tried_before_the_computation(
     def never(*args: Any, **options: Any) -> Any:
         raise AssertionError("the computation was started")
 
-    monkeypatch.setattr(cli, "compare", never)
+    monkeypatch.setattr(study_cli, "compare", never)
     monkeypatch.setattr(CrossClientLabelPropagation, "fit", never)
     monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
     monkeypatch.chdir(federation.parent)
@@ -1026,7 +1031,7 @@ def test_bench_sum_refuses_before_anything_is_computed(
     def never(*args: Any, **options: Any) -> Any:
         raise AssertionError("the computation was started")
 
-    monkeypatch.setattr(cli, "bench_sum", never)
+    monkeypatch.setattr(bench_cli, "bench_sum", never)
     code, out, err = xclp("bench", "sum", *arguments)
     assert (code, out) == (2, "")
     assert message in one_line(err)
@@ -1035,8 +1040,8 @@ def test_bench_sum_refuses_before_anything_is_computed(
 def test_bench_sum_exits_1_when_a_sum_is_wrong(
     xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = cli.bench_sum
-    monkeypatch.setattr(cli, "bench_sum", lambda *a, **o: real(*a, **o) | {"exact": False})
+    real = bench_cli.bench_sum
+    monkeypatch.setattr(bench_cli, "bench_sum", lambda *a, **o: real(*a, **o) | {"exact": False})
     code, out, _ = xclp("bench", "sum", "--clients", "3", "--size", "5", "--repeat", "1")
     assert code == 1
     assert "NO" in out
@@ -1266,8 +1271,9 @@ def test_a_bad_place_for_a_report_is_found_before_the_computation(
     def never(*args: Any, **options: Any) -> Any:
         raise AssertionError("the computation was started")
 
-    for name in ("compare", "load", "load_federation", "run_experiment"):
-        monkeypatch.setattr(cli, name, never)
+    for name in ("compare", "load", "run_experiment"):
+        monkeypatch.setattr(study_cli, name, never)
+    monkeypatch.setattr(run_cli, "load_federation", never)
     monkeypatch.chdir(federation.parent)
     before = content_of(federation.parent)
     code, _, err = xclp(*arguments, option, target)

@@ -14,14 +14,12 @@ from xclp_lp.parameters import Parameters
 from xclp_lp.session import ClientData, Departure
 from xclp_lp.summary import (
     departure_lines,
-    duration,
     estimate_line,
     neglected_lines,
     plan_lines,
     relabelled_lines,
-    size,
 )
-from xclp_lp.wording import count, listing
+from xclp_lp.wording import count, duration, listing, size
 
 
 def plan(labelled: dict[str, int], classes: tuple[str | int, ...], rows: int = 4) -> Plan:

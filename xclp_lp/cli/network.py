@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import ParameterError, StorageError
@@ -23,17 +22,13 @@ from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
+from xclp_lp.cli.console import note, say
+from xclp_lp.cli.terminal import StepReporter
 from xclp_lp.files.network import load_client_file, load_server_file, names_of, parse_address
 from xclp_lp.session import Graph, client_role, server_role
-from xclp_lp.summary import StepReporter, departure_lines, relabelled_lines, size
-from xclp_lp.wording import count
+from xclp_lp.summary import departure_lines, relabelled_lines
+from xclp_lp.wording import count, size
 
-NETWORK_EXIT_CODES = (
-    "Exit codes: 0 done; 1 a party failed, too few were left, or the others went on without this "
-    "one; 2 an option, a file, a certificate's file, the log or the disk cannot be used, or the "
-    "parameters differ; 3 no connection: nobody answers, the port is taken, or certificate, server "
-    "or version are wrong."
-)
 KEY_VARIABLE = "XCLP_LOG_KEY"
 
 StateOption = Annotated[
@@ -70,19 +65,13 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line | extra, default=str)
 
 
-def _say(console: Console, line: str) -> None:
-    """Print a line beside the progress, as it is."""
-    console.print(line, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
-
-
 class _EventFile(logging.FileHandler):
     """Appends events as JSON lines; when that fails, says so once, and the session goes on."""
 
-    def __init__(self, file: Path, console: Console) -> None:
+    def __init__(self, file: Path) -> None:
         super().__init__(file, encoding="utf-8")
         self.setFormatter(JsonFormatter())
         self._file = file
-        self._console = console
 
     def handleError(self, record: logging.LogRecord) -> None:
         """See `logging.Handler.handleError`."""
@@ -93,10 +82,7 @@ class _EventFile(logging.FileHandler):
         self.setLevel(logging.CRITICAL + 1)  # nothing after a line that is cut off
         with suppress(OSError):  # closing tries once more to write the rest of it
             self.close()
-        _say(
-            self._console,
-            f"  --log {self._file} cannot be written any more: {error.strerror}; going on without",
-        )
+        note(f"  --log {self._file} cannot be written any more: {error.strerror}; going on without")
 
 
 class _Lines(logging.Handler):
@@ -104,9 +90,8 @@ class _Lines(logging.Handler):
 
     EVENTS = ("connected", "gone", "refused", "TLS handshake failed", "dry run", "no connection")
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._console = console
         self._last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -119,18 +104,18 @@ class _Lines(logging.Handler):
         if line != self._last:  # a client that tries again and again says it once
             left = getattr(record, "seconds_left", 0)
             more = f"; trying again for up to {count(left, 'second')}" if left else ""
-            _say(self._console, line + more)
+            note(line + more)
         self._last = line
 
 
 @contextmanager
-def _logging(file: Path | None, console: Console) -> Iterator[None]:
+def _logging(file: Path | None) -> Iterator[None]:
     """Send events of the transport to the terminal, and to a file if there is one."""
     logger = logging.getLogger("xclp_crypto.transport")
-    handlers: list[logging.Handler] = [_Lines(console)]
+    handlers: list[logging.Handler] = [_Lines()]
     if file is not None:
         try:
-            handlers.append(_EventFile(file, console))
+            handlers.append(_EventFile(file))
         except OSError as error:
             raise StorageError(f"--log {file} cannot be written: {error.strerror}") from None
     level, propagate = logger.level, logger.propagate
@@ -191,16 +176,10 @@ def certs(
     nobody else NAME.key and NAME.identity. The authority's own key is not kept, so a further client
     needs a new set. By default the server is localhost.
     """
-    console = Console()
     files = make_authority(
         folder, names_of(clients), names_of(host or ["localhost,127.0.0.1"]), days=days
     )
-    console.print(
-        f"{count(len(files), 'file')} written to {folder}",
-        markup=False,
-        emoji=False,
-        soft_wrap=True,
-    )
+    say(f"{count(len(files), 'file')} written to {folder}")
 
 
 def _started(
@@ -228,24 +207,17 @@ def serve(
 
     The server needs no data. See docs/do/deployment.md.
     """
-    console = Console()
     loaded = load_server_file(file)
     address = loaded.address if listen is None else parse_address(listen, "--listen")
 
     def listening(port: int) -> None:
-        console.print(
-            f"listening on {address[0]}:{port} for {', '.join(loaded.clients)}",
-            markup=False,
-            emoji=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        say(f"listening on {address[0]}:{port} for {', '.join(loaded.clients)}")
 
     async def role(io: Any, rng: Any) -> Graph:
         return await server_role(io, loaded.params, loaded.clients, rng, loaded.identities)
 
     agreement = loaded.agreement()
-    with _logging(log, console), StepReporter(console).showing() as progress:
+    with _logging(log), StepReporter().showing() as progress:
         durable = _started(
             role,
             SERVER,
@@ -264,15 +236,10 @@ def serve(
                 limits=loaded.limits,
                 listening=listening,
             )
-    for line in departure_lines(graph.departures):
-        _say(console, line)
-    console.print(
+    note(*departure_lines(graph.departures))
+    say(
         f"labels of {', '.join(graph.contributors)} were counted; "
-        f"{size(durable.cost.sent_by(SERVER))} sent",
-        markup=False,
-        emoji=False,
-        highlight=False,
-        soft_wrap=True,
+        f"{size(durable.cost.sent_by(SERVER))} sent"
     )
     _forget(state)
 
@@ -295,12 +262,11 @@ def join(
     Writes NAME.csv (id, label, given label, confidence, probability of every class) and
     NAME-cost.json. See docs/do/deployment.md.
     """
-    console = Console()
     loaded = load_client_file(file)
     agreement = loaded.agreement()
     if dry_run:
         network.check(agreement, loaded.address, loaded.tls, limits=loaded.limits)
-        console.print("the server accepts this certificate and these parameters")
+        say("the server accepts this certificate and these parameters")
         return
     loaded.require_writable()
     table, data = loaded.load()
@@ -310,7 +276,7 @@ def join(
             io, data, loaded.params, loaded.clients, rng, loaded.seed, loaded.identities
         )
 
-    with _logging(log, console), StepReporter(console).showing() as progress:
+    with _logging(log), StepReporter().showing() as progress:
         durable = _started(
             role,
             loaded.name,
@@ -330,16 +296,9 @@ def join(
                 limits=loaded.limits,
             )
     written = loaded.write(table, data, prediction, durable.cost)
-    console.print(
-        f"{count(len(written), 'file')} written to {loaded.output}",
-        markup=False,
-        emoji=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"{count(len(written), 'file')} written to {loaded.output}")
     if not loaded.own["reset_labelled"]:
-        for line in relabelled_lines([data.codes], [prediction.labels]):
-            _say(console, line)
+        note(*relabelled_lines([data.codes], [prediction.labels]))
     _forget(state)
 
 
@@ -347,10 +306,3 @@ def _forget(state: Path | None) -> None:
     """Remove the log of a role that has done everything: it holds what was secret."""
     if state is not None:
         state.unlink()
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    for command in (serve, join):
-        app.command(epilog=NETWORK_EXIT_CODES)(command)
-    app.command()(certs)

@@ -20,8 +20,8 @@ from xclp_lp.study.report import pictures
 from xclp_lp.study.report.page import Report, Section, Table
 from xclp_lp.study.scores import BINS, Scores, bin_of, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
-from xclp_lp.summary import departure_lines, plan_lines, size
-from xclp_lp.wording import count, shown
+from xclp_lp.summary import departure_lines, plan_lines
+from xclp_lp.wording import count, shown, size
 
 MOST_CLIENTS = 1000
 """Clients that tables list; a file for people has no more."""

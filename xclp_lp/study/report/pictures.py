@@ -30,8 +30,7 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_lp.study.experiments.rounds import Course, Holdings
 from xclp_lp.study.scores import Bin, Scores
 from xclp_lp.study.views import RunRecord, View
-from xclp_lp.summary import size
-from xclp_lp.wording import count, shown
+from xclp_lp.wording import count, shown, size
 
 INK, PAPER, FAINT, CELL = "#24292f", "#fefefe", "#8c959f", "#0a58ca"
 BLUE, ORANGE, GREEN, PURPLE, BROWN, PINK = (

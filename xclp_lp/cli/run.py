@@ -1,0 +1,222 @@
+"""``xclp run`` and ``xclp plan``: what a federation file describes, or sizes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.front import client_names
+from xclp_crypto.params import MAX_HASH_BITS
+from xclp_crypto.protocols.hamming import BACKENDS, get_backend
+from xclp_lp.cli.console import (
+    complain,
+    console,
+    note,
+    parsed_drop,
+    require_report,
+    require_writable,
+    say,
+    write_json,
+    write_report,
+)
+from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile
+from xclp_lp.cli.terminal import StepReporter, cost_table, forecast_tables
+from xclp_lp.estimator import CrossClientLabelPropagation, Plan, require_room
+from xclp_lp.files import results
+from xclp_lp.files.federation import FederationFile, load_federation
+from xclp_lp.forecast import Shape, forecast
+from xclp_lp.parameters import Parameters
+from xclp_lp.study.scores import scores_of
+from xclp_lp.summary import departure_lines, plan_lines
+from xclp_lp.wording import count, duration, size
+
+if TYPE_CHECKING:
+    from xclp_lp.study.report import Report
+
+NO_RANDOM_STATE = (
+    "random_state is not set: every run draws another projection, so unsure labels may differ from "
+    "run to run, and between back ends"
+)
+
+
+def run(
+    federation: Annotated[
+        Path,
+        typer.Argument(help="A federation file; examples/quickstart/federation.toml is one."),
+    ],
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for the results instead of the file's output. It is relative to where you "
+            "are; the file's output, by default results, is relative to the file.",
+        ),
+    ] = None,
+    drop: Drop = None,
+    report_file: ReportFile = None,
+    png: PngFolder = None,
+) -> None:
+    """Label your own data: one section per client in a federation file.
+
+    Each section [clients.NAME] names a file of features (.npy, .npz, .csv or .parquet) and the
+    labels: a column of the same file (label_column) or a file of their own (labels). Empty cells,
+    and -1 where all labels are integers, mean unlabelled. Columns of tables are matched by name,
+    and labels in a table of their own by id_column where both tables have it. A truth_column with
+    labels that are only compared with the result gives an accuracy. The section
+    [parameters] takes n_bits, k, alpha, hamming, classes, class_weight, threshold and the other
+    arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon (each client
+    randomises its labels), or epsilon, delta and noise_contributors (noise in the sums).
+
+    Writes NAME.csv for each client that stays (id, label, given label, confidence, probability of
+    every class) and cost.json, which also says whose labels were counted. A labelled row may get
+    another label; with reset_labelled = true it keeps its own. All parties run in this one process,
+    with real encrypted messages: it shows what a federation computes and costs, and is for data
+    that this machine may hold.
+    """
+    if output == "":
+        raise ParameterError("--output must be the name of a folder, got ''")
+    require_report(report_file, png)
+    dropouts = parsed_drop(drop)
+    loaded = _loaded(federation, output)
+    results.require_writable(loaded, "" if output is None else f"--output {output}: ")
+    estimator = loaded.estimator()
+    plans: list[Plan] = []
+    truths: list[list[list[Any]] | None] = []
+
+    def announce(plan: Plan) -> None:
+        plans.append(plan)
+        truths.append(loaded.truth(plan, dropouts))
+        note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
+        if estimator.random_state is None:
+            note(NO_RANDOM_STATE)
+
+    try:
+        with StepReporter().showing() as progress:
+            estimator.fit(
+                [c.features for c in loaded.clients],
+                [c.labels for c in loaded.clients],
+                drop=dropouts,
+                progress=progress,
+                announce=announce,
+                row_names=[c.row_names for c in loaded.clients],
+            )
+    except KeyboardInterrupt:
+        complain("interrupted; nothing was written")
+        raise
+    written = results.write_results(loaded, estimator)
+    console.print(cost_table(estimator.cost_))
+    note(*departure_lines(estimator.departures_))
+    note(*results.label_lines(loaded, estimator))
+    (truth,) = truths
+    if truth is not None:
+        _say_accuracy(estimator, plans[0], truth)
+    say(f"{count(len(written), 'file')} written to {loaded.output}")
+    note(*results.file_lines(loaded, estimator))
+
+    def report() -> Report:
+        from xclp_lp.study.report import run_report
+
+        return run_report(estimator, plans[0], truth)
+
+    write_report(report, report_file, png)
+
+
+def _loaded(federation: Path, output: str | None = None) -> FederationFile:
+    with console.status("reading the clients' files"):
+        loaded = load_federation(federation)
+    return loaded if output is None else replace(loaded, output=Path(output))
+
+
+def _say_accuracy(fitted: CrossClientLabelPropagation, plan: Plan, truth: list[list[Any]]) -> None:
+    scores = scores_of(fitted, plan, truth)
+    right, rows = round(scores.accuracy("xclp") * len(scores.truth)), len(scores.truth)
+    note(f"{right:,} of {count(rows, 'unlabelled row')} came out right ({right / rows:.1%})")
+
+
+def plan(
+    context: typer.Context,
+    federation: Annotated[
+        Path | None, typer.Argument(help="A federation file; or give the sizes by options.")
+    ] = None,
+    clients: Annotated[int, typer.Option(min=2, help="Without a file: number of clients.")] = 10,
+    rows: Annotated[int, typer.Option(min=1, help="Without a file: rows of each client.")] = 200,
+    labelled: Annotated[
+        float, typer.Option(min=0, max=1, help="Without a file: fraction of labelled rows.")
+    ] = 0.1,
+    classes: Annotated[int, typer.Option(min=1, help="Without a file: number of classes.")] = 10,
+    features: Annotated[int, typer.Option(min=1, help="Without a file: number of features.")] = 64,
+    bits: Annotated[
+        int, typer.Option(min=1, max=MAX_HASH_BITS, help="Without a file: bits of each hash.")
+    ] = 4096,
+    k: Annotated[int, typer.Option("-k", "--k", help="Without a file: neighbours.")] = 10,
+    hamming: Annotated[
+        str, typer.Option(help=f"Without a file: back end, {', '.join(BACKENDS)}.")
+    ] = "rlwe",
+    json_file: JsonFile = None,
+) -> None:
+    """Say what a run would cost in rounds, bytes, seconds and memory, and run nothing.
+
+    Takes a few seconds to measure this machine. A run that would not fit into memory is refused,
+    with advice. Bytes are exact but for the columns of S, whose zeros do not travel.
+    """
+    require_writable(json_file)
+    groups: Mapping[str, tuple[str, ...]] = {}
+    if federation is not None:
+        _require_no_sizes(context)
+        planned = _planned(federation)
+        params, work, groups = planned.params, planned.forecast, planned.groups
+    else:
+        params = Parameters(classes=tuple(range(classes)), n_bits=bits, k=k, hamming=hamming)
+        names = client_names(clients, None)
+        shape = Shape(
+            dict.fromkeys(names, rows), dict.fromkeys(names, round(labelled * rows)), features
+        )
+        require_room(params, shape)
+        if not any(shape.labelled.values()):
+            raise ParameterError(
+                f"--labelled {labelled:g} of {count(rows, 'row')} is no label: nothing can spread"
+            )
+        work = partial(forecast, params, [shape])
+    with console.status("measuring this machine"):
+        found = work()
+    chosen = get_backend(params.hamming).name
+    for table in forecast_tables(found, chosen):
+        console.print(table)
+    console.print(
+        f"In all {size(found.bytes)} at most in {count(found.rounds, 'round')}, about "
+        f"{duration(found.seconds)} and {size(found.memory)} of memory in one process.",
+        highlight=False,
+    )
+    shown = {"groups": {name: list(own) for name, own in groups.items()}} if groups else {}
+    write_json(json_file, found.to_dict() | {"hamming": chosen} | shown)
+
+
+def _planned(federation: Path) -> Plan:
+    """Return the plan of a federation file, and say what was understood."""
+    loaded = _loaded(federation)
+    estimator = loaded.estimator()
+    planned = estimator.plan(
+        [c.features for c in loaded.clients],
+        [c.labels for c in loaded.clients],
+        [c.row_names for c in loaded.clients],
+    )
+    note(*plan_lines(planned))
+    if estimator.draws_groups:
+        complain("each run draws other groups; set random_state to plan those that it will have")
+    return planned
+
+
+def _require_no_sizes(context: typer.Context) -> None:
+    """Refuse sizes beside a federation file, which has its own."""
+    for name in ("clients", "rows", "labelled", "classes", "features", "bits", "k", "hamming"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise ParameterError(
+                f"--{name} is for a plan without a file; change it in the federation file"
+            )
