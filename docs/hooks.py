@@ -59,7 +59,7 @@ def named(text: str, path: str) -> str:
 def readme_section(heading: str) -> str:
     """Return the text under a heading of the README; under the title, up to the first section."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    blank = FENCE.sub(lambda code: " " * len(code[0]), text)  # a # in code is no heading
+    blank = FENCE.sub(lambda code: " " * len(code[0]), text)  # a # in code is not a heading
     start = re.search(rf"^(#+) {re.escape(heading)}$", blank, re.MULTILINE)
     if start is None:
         raise PluginError(f"the README has no section {heading!r}")

@@ -653,7 +653,7 @@ def test_the_identity_keys_of_the_documentation_work(capsys):
 
 
 def test_the_back_end_of_the_documentation_works():
-    text = (DOCS / "understand" / "adding-a-protocol.md").read_text("utf-8")
+    text = (DOCS / "understand" / "design.md").read_text("utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
     # in a process of its own, because its messages register their tags for good
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603
