@@ -20,7 +20,7 @@ from xclp_crypto.protocols.hamming.paillier import Paillier
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.estimator import require_memory
+from xclp_lp.memory import require_memory
 
 TESTS = Path(__file__).parent
 

@@ -2,91 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, ProtocolError, XclpError
+from xclp_crypto.errors import DataError, PrivacyWarning, ProtocolError, XclpError
 from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
-from xclp_crypto.protocols.hamming import HammingBackend, get_backend
+from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
-from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
-from xclp_lp.forecast import Forecast, Shape, forecast, memory
 from xclp_lp.graph import Ties
-from xclp_lp.lsh import (
-    Projection,
-    checked_vectors,
-    projection_seed,
-    require_features,
-    zero_rows,
-)
+from xclp_lp.lsh import Projection, projection_seed
 from xclp_lp.parameters import ClassWeight, Parameters
+from xclp_lp.plan import Plan, check_features, checked_drop, checked_groups, require_usable
 from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
-from xclp_lp.session import STEPS, ClientData, Graph, client_role, no_prediction, server_role
-from xclp_lp.wording import count, rows_called
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A run whose data and parameters are checked, and of which nothing is computed yet.
-
-    Attributes:
-        params: what all parties have in common, the classes among it.
-        data: each client's vectors and class indices.
-        groups: clients by group, each a federation of its own; one group where none are asked for.
-    """
-
-    params: Parameters
-    data: Mapping[str, ClientData]
-    groups: Mapping[str, tuple[str, ...]]
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Return how many rows of each client take part: those that are not all zero."""
-        return {c: int((~zero_rows(own.vectors)).sum()) for c, own in self.data.items()}
-
-    @property
-    def labelled(self) -> dict[str, int]:
-        """Return how many of these rows are labelled."""
-        return {
-            c: int((own.codes[~zero_rows(own.vectors)] != labels.UNLABELLED).sum())
-            for c, own in self.data.items()
-        }
-
-    @property
-    def features(self) -> int:
-        """Return d."""
-        return int(next(iter(self.data.values())).vectors.shape[1])
-
-    def shapes(self) -> list[Shape]:
-        """Return the public sizes of every group."""
-        found = []
-        for clients in self.groups.values():
-            codes = {c: self.data[c].codes[~zero_rows(self.data[c].vectors)] for c in clients}
-            rows = {c: len(own) for c, own in codes.items()}
-            labelled = {c: int((own != labels.UNLABELLED).sum()) for c, own in codes.items()}
-            found.append(Shape(rows, labelled, self.features))
-        return found
-
-    def forecast(self) -> Forecast:
-        """Measure this machine for a few seconds, and predict what the run will cost."""
-        vectors = [own.vectors[~zero_rows(own.vectors)] for own in self.data.values()]
-        return forecast(self.params, self.shapes(), vectors)
+from xclp_lp.session import ClientData, Graph, client_role, no_prediction, server_role
+from xclp_lp.wording import count
 
 
 class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklearn is untyped
@@ -348,7 +291,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         }
         projection_seed(self.random_state)  # refuses what is no random state
         plan = Plan(params, data, checked_groups(self.groups, names, self.random_state))
-        _require_usable(plan, row_names)
+        require_usable(plan, row_names)
         if self.classes is None:
             labels.warn_of_odd_classes(classes, marked, names)
         return plan
@@ -428,264 +371,9 @@ def _in_group(group: str, progress: Callable[[Progress], None]) -> Callable[[Pro
     return lambda report: progress(replace(report, step=f"{group}: {report.step}"))
 
 
-def checked_groups(
-    groups: int | Sequence[str] | None, names: Sequence[str], random_state: int | None = None
-) -> dict[str, tuple[str, ...]]:
-    """Return the clients of each group, in their order; one group of all for None.
-
-    Args:
-        groups: a number of groups, of equal sizes up to one client, or the group of each client.
-        names: of the clients.
-        random_state: fixes random groups.
-
-    Raises:
-        ParameterError: names the group that has too few clients, or what is wrong.
-    """
-    if groups is None:
-        return {"all": tuple(names)}
-    if isinstance(groups, int | np.integer) and not isinstance(groups, bool):
-        most = max(len(names) // MIN_CLIENTS, 1)
-        if not 1 <= groups <= most:
-            raise ParameterError(
-                f"groups must be in 1 … {most}, so that each of {count(len(names), 'client')} has "
-                f"company, got {groups}"
-            )
-        order = np.random.default_rng(random_state).permutation(len(names))
-        of_client = [""] * len(names)
-        for number, part in enumerate(np.array_split(order, int(groups))):
-            for client in part:
-                of_client[client] = f"group-{number}"
-    elif isinstance(groups, str) or not isinstance(groups, Sequence | np.ndarray):
-        raise ParameterError(f"groups must be a number, or a name for each client, got {groups!r}")
-    else:
-        of_client = []
-        for group, name in zip(groups, names, strict=False):
-            if isinstance(group, bool) or not isinstance(group, str | int | np.integer):
-                raise ParameterError(f"the group of client {name!r} must be a name, got {group!r}")
-            if not str(group).strip():
-                raise ParameterError(f"the group of client {name!r} has no name")
-            of_client.append(str(group).strip())
-        if len(groups) != len(names):
-            raise ParameterError(
-                f"groups has {count(len(groups), 'name')} for {count(len(names), 'client')}"
-            )
-    found: dict[str, tuple[str, ...]] = {}
-    for name, group in zip(names, of_client, strict=True):
-        found[group] = (*found.get(group, ()), name)
-    for group, own in found.items():
-        if len(own) < MIN_CLIENTS:
-            raise ParameterError(
-                f"group {group!r} has only the client {own[0]!r}; each needs {MIN_CLIENTS} or more"
-            )
-    return found
-
-
-def checked_drop(drop: Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
-    """Return `drop` as a dictionary, empty for None; refuse unknown clients and steps.
-
-    Raises:
-        ParameterError: names the client or the step.
-    """
-    if drop is None:
-        return {}
-    if not isinstance(drop, Mapping):
-        raise ParameterError(
-            "drop must be a mapping from clients to steps, such as "
-            f"{{{names[-1]!r}: 'row sums'}}, got {drop!r}"
-        )
-    for name, step in drop.items():
-        if name not in names:
-            raise ParameterError(
-                f"cannot drop {name!r}: the clients are {', '.join(names)}"
-                f"{did_you_mean(str(name), names)}"
-            )
-        if step not in STEPS:
-            raise ParameterError(
-                f"{name!r} can vanish before {', '.join(STEPS)}, not {step!r}"
-                f"{did_you_mean(str(step), STEPS)}"
-            )
-    return dict(drop)
-
-
 def _raise_cause(outcome: Outcome) -> None:
     """Raise the error that explains the others: bad input first, then what the server says."""
     errors = outcome.errors
     causes = [error for error in errors.values() if not isinstance(error, ProtocolError)]
     for error in (*causes, *(errors[p] for p in (SERVER, *errors) if p in errors)):
         raise error
-
-
-def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArray[Any]]:
-    """Return the clients' vectors as matrices with the same number of columns.
-
-    A client without rows may pass an empty list.
-
-    Raises:
-        DataError: not a finite real matrix, or another number of features; names the client.
-    """
-    matrices: list[NDArray[Any] | None] = []
-    for x, name in zip(Xs, names, strict=True):
-        try:
-            array = _as_matrix(x)
-            matrices.append(None if array.size == 0 and array.ndim < 2 else checked_vectors(array))
-        except DataError as error:
-            raise DataError(f"client {name!r}: {error}") from None
-    _require_same_columns(Xs, names)
-    known = [(name, m) for name, m in zip(names, matrices, strict=True) if m is not None]
-    if not known:
-        raise DataError("no client has any rows")
-    reference, first = known[0]
-    for name, matrix in known:
-        if matrix.shape[1] != first.shape[1]:
-            raise DataError(
-                f"client {name!r} has {matrix.shape[1]} features, {reference!r} has "
-                f"{first.shape[1]}; all must have the same"
-            )
-    return [np.zeros((0, first.shape[1])) if m is None else m for m in matrices]
-
-
-def _require_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> None:
-    """Refuse data frames whose columns differ in name or order; arrays have no names.
-
-    Raises:
-        DataError: names the client.
-    """
-    frames = [
-        (name, list(x.columns))
-        for name, x in zip(names, Xs, strict=True)
-        if hasattr(x, "columns") and not getattr(x, "empty", False)
-    ]
-    for name, columns in frames[1:]:
-        if columns != frames[0][1]:
-            raise DataError(
-                f"client {name!r} has the columns {columns}, {frames[0][0]!r} has {frames[0][1]}; "
-                "give all data frames the same columns in the same order"
-            )
-
-
-def _as_matrix(x: ArrayLike) -> NDArray[Any]:
-    """Turn one client's features into an array; say where that cannot be done."""
-    if isinstance(x, np.ma.MaskedArray) and np.ma.getmaskarray(x).any():
-        place = ", ".join(map(str, np.argwhere(np.ma.getmaskarray(x))[0]))
-        raise DataError(f"the features are masked at ({place}); every value must be there")
-    if sparse.issparse(x):
-        raise DataError("the features are a sparse matrix; pass X.toarray()")
-    try:
-        array = np.asarray(x)
-    except ValueError:  # a ragged list
-        lengths = [len(row) if isinstance(row, Sized) else 0 for row in cast(Sequence[Any], x)]
-        odd = next((i for i, n in enumerate(lengths) if n != lengths[0]), None)
-        raise DataError(
-            "a feature is a list, not a number"
-            if odd is None
-            else f"row {odd} (counted from 0) has {lengths[odd]} features, row 0 has "
-            f"{lengths[0]}; all rows must be equally long"
-        ) from None
-    if array.dtype.kind in "OUS" and array.ndim == 2:
-        # Beside text, NumPy turns the numbers of a list into text too: look at the list itself.
-        for (row, column), value in np.ndenumerate(np.asarray(x, dtype=object)):
-            if not isinstance(value, int | float | np.number | np.bool_):
-                raise DataError(
-                    f"row {row}, column {column} (counted from 0) is {value!r}, which is no number"
-                )
-    if array.dtype.kind == "O" and array.ndim and array.size:
-        convert = "X.astype(float)" if array.ndim > 1 else "numpy.vstack(list(X))"
-        raise DataError(f"the features have dtype object; pass numbers, such as {convert}")
-    return array
-
-
-def available_memory() -> float:
-    """Return the bytes of memory of this machine; infinite where it does not say."""
-    if not hasattr(os, "sysconf"):  # Windows does not say it this way
-        return np.inf
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | HammingBackend) -> None:
-    """Refuse distances for which this machine's memory is too small.
-
-    Args:
-        sizes: number of rows by client.
-        n_bits: L.
-        hamming: back end of the distances.
-
-    Raises:
-        ParameterError: all hashes and distances, or what the back end needs, do not fit.
-    """
-    available = available_memory()
-    n = sum(sizes.values())
-    least = 2 * n * n + n * n_bits
-
-    def needed(backend: str | HammingBackend) -> int:
-        if least > available:  # at once: to count the messages of so many rows would take long
-            return least
-        return max(least, get_backend(backend).estimate(sizes, n_bits).simulation_bytes)
-
-    need = needed(hamming)
-    if need > available:
-        smaller = [b for b in ("rlwe", "masked") if needed(b) <= available]
-        raise ParameterError(
-            f"{count(n, 'row')} with {count(n_bits, 'bit')} by {get_backend(hamming).name} need "
-            f"{need / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; use "
-            + "".join(f"hamming = {b!r}, " for b in smaller)
-            + "fewer rows, or split the clients into groups"
-        )
-
-
-def _require_usable(plan: Plan, row_names: Sequence[Sequence[str] | None] | None) -> None:
-    """Check over all clients of each group what the server would refuse, and warn of zero rows."""
-    for j, (name, own) in enumerate(plan.data.items()):
-        zero = np.flatnonzero(zero_rows(own.vectors)).tolist()
-        if zero:
-            called = rows_called(zero, None if row_names is None else row_names[j])
-            what = "is all zero, so it has no direction; it is left out and gets"
-            if len(zero) > 1:
-                what = "are all zero, so they have no direction; they are left out and get"
-            warnings.warn(
-                f"client {name!r}: {called} {what} no label",
-                UserWarning,
-                stacklevel=4,
-            )
-    plan.params.require_accountant()
-    for group, shape in zip(plan.groups, plan.shapes(), strict=True):
-        try:
-            require_room(plan.params, shape)
-        except (ParameterError, DataError) as error:
-            if len(plan.groups) == 1:
-                raise
-            raise type(error)(f"group {group!r}: {error}") from None
-        if not any(shape.labelled.values()):
-            if len(plan.groups) == 1:
-                raise DataError("every labelled row is all zero, so no label can spread")
-            raise DataError(f"group {group!r}: no client has a label, so no label can spread")
-
-
-def require_room(params: Parameters, shape: Shape) -> None:
-    """Refuse sizes with which no run could end well on this machine.
-
-    Raises:
-        ParameterError: too few clients or rows, or too little memory.
-    """
-    clients = len(shape.rows)
-    if params.noise is not None and params.noise.min_clients > clients:
-        raise ParameterError(
-            f"privacy with noise_contributors = {params.noise.noise_contributors} needs "
-            f"{count(params.noise.min_clients, 'client')}, these and the owner of a row, got "
-            f"{clients}; lower noise_contributors to {clients - 1} or less"
-        )
-    if (params.threshold or 0) > clients:
-        raise ParameterError(
-            f"threshold needs {count(params.threshold or 0, 'client')} or more, got {clients}"
-        )
-    params.require_resolution(clients)
-    params.require_rows(shape.n)
-    require_features(shape.features, params.projection)
-    require_memory(shape.rows, params.n_bits, params.hamming)
-    needs, available = memory(params, shape), available_memory()
-    step = max(needs, key=lambda name: needs[name])
-    if needs[step] > available:
-        raise ParameterError(
-            f"{count(shape.n, 'row')} of {count(len(shape.rows), 'client')} need "
-            f"{needs[step] / 1e9:,.1f} GB in the step {step!r} and this machine has "
-            f"{available / 1e9:,.1f} GB; use fewer rows, or split the clients into groups"
-        )

@@ -13,11 +13,12 @@ from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
 from xclp_lp.forecast import OPERATION_SECONDS
 from xclp_lp.labels import UNLABELLED
+from xclp_lp.plan import Plan
 from xclp_lp.session import Departure
 from xclp_lp.wording import count, duration, listing, size
 
 if TYPE_CHECKING:  # this loads scikit-learn
-    from xclp_lp.estimator import CrossClientLabelPropagation, Plan
+    from xclp_lp.estimator import CrossClientLabelPropagation
 
 LONG = 600.0
 """Seconds from which another back end is suggested."""

@@ -10,8 +10,8 @@ import pytest
 
 from xclp_crypto.transport.meter import Cost, Traffic, Work
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.estimator import Plan
 from xclp_lp.parameters import Parameters
+from xclp_lp.plan import Plan
 from xclp_lp.session import STEPS
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.demo import Comparison, compare

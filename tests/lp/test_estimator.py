@@ -29,10 +29,11 @@ from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
 from xclp_lp import CrossClientLabelPropagation, estimator
-from xclp_lp.estimator import Plan, require_memory
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.memory import require_memory
 from xclp_lp.parameters import Parameters
+from xclp_lp.plan import Plan
 from xclp_lp.propagation import pooled
 from xclp_lp.session import STEPS
 

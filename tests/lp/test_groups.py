@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, TooFewParties
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.estimator import checked_groups
 from xclp_lp.files.federation import load_federation
+from xclp_lp.plan import checked_groups
 from xclp_lp.summary import participation, plan_lines
 
 SETTINGS = {"n_bits": 64, "k": 2, "alpha": 0.9, "hamming": "masked", "random_state": 0}

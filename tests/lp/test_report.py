@@ -8,9 +8,9 @@ import pytest
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.wording import did_you_mean
-from xclp_lp.estimator import Plan
 from xclp_lp.forecast import OPERATION_SECONDS
 from xclp_lp.parameters import Parameters
+from xclp_lp.plan import Plan
 from xclp_lp.session import ClientData, Departure
 from xclp_lp.summary import (
     departure_lines,

@@ -27,11 +27,13 @@ from xclp_lp.cli.console import (
 )
 from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile
 from xclp_lp.cli.terminal import StepReporter, cost_table, forecast_tables
-from xclp_lp.estimator import CrossClientLabelPropagation, Plan, require_room
+from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
 from xclp_lp.forecast import Shape, forecast
+from xclp_lp.memory import require_room
 from xclp_lp.parameters import Parameters
+from xclp_lp.plan import Plan
 from xclp_lp.study.scores import scores_of
 from xclp_lp.summary import departure_lines, plan_lines
 from xclp_lp.wording import count, duration, size

@@ -35,7 +35,7 @@ from xclp_lp.cli.options import (
     Seeds,
 )
 from xclp_lp.cli.terminal import StepReporter, cost_table, table_of
-from xclp_lp.estimator import Plan
+from xclp_lp.plan import Plan
 from xclp_lp.study.data import LOADERS, load
 from xclp_lp.study.demo import Comparison, compare, summary
 from xclp_lp.study.experiments.config import read_experiment

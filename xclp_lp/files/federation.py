@@ -34,11 +34,12 @@ from pathlib import Path
 from typing import Any
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.estimator import CrossClientLabelPropagation, Plan
+from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.files.clients import LoadedClient, load_client, require_file_names
 from xclp_lp.files.tables import integers_if_all
 from xclp_lp.files.toml import PARAMETERS, privacy_of, read_toml, require_known, section_of
 from xclp_lp.labels import UNLABELLED, class_values, marked_values
+from xclp_lp.plan import Plan
 
 TOP_FIELDS = ("parameters", "clients", "output")
 

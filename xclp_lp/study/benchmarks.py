@@ -24,9 +24,9 @@ from xclp_crypto.protocols.secure_sum.double_masks import ROUNDS
 from xclp_crypto.protocols.secure_sum.secure_sum import check_upload
 from xclp_crypto.role import Report
 from xclp_crypto.transport.driver import Progress
-from xclp_lp.estimator import require_memory
 from xclp_lp.graph import neighbour_graph, neighbour_graph_from_bits
 from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.memory import require_memory
 from xclp_lp.propagation import hamming_distances, predict
 from xclp_lp.solvers import Propagator, Solver
 

@@ -15,14 +15,11 @@ from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
-from xclp_lp.estimator import (
-    CrossClientLabelPropagation,
-    Plan,
-    checked_drop,
-)
+from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.labels import UNLABELLED, balanced_weights, decode, encode, one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.parameters import ClassWeight
+from xclp_lp.plan import Plan, checked_drop
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.session import Departure, hash_rows
 from xclp_lp.study.data import Federation, label_mask

@@ -11,10 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import DataError
 from xclp_lp.labels import UNLABELLED, class_values, codes_of, encode, marked_values
+from xclp_lp.plan import Plan
 from xclp_lp.wording import count
 
 if TYPE_CHECKING:  # scikit-learn: a second
-    from xclp_lp.estimator import CrossClientLabelPropagation, Plan
+    from xclp_lp.estimator import CrossClientLabelPropagation
 
 BINS = 10
 """Bins of equal width into which confidences in [0, 1] are sorted."""

@@ -9,8 +9,9 @@ from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.hamming.interface import Trust
 from xclp_crypto.transport.meter import Cost
-from xclp_lp.estimator import CrossClientLabelPropagation, Plan
+from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.parameters import Parameters
+from xclp_lp.plan import Plan
 from xclp_lp.session import Departure
 
 SERVER_LEARNS = (

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_lp.estimator import CrossClientLabelPropagation, Plan
+from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import balanced_weights, one_hot
 from xclp_lp.lsh import Projection, projection_seed
 from xclp_lp.parameters import ClassWeight, Parameters
+from xclp_lp.plan import Plan
 from xclp_lp.propagation import per_client, predict, propagate
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.fedavg import train

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.protocols.setup import SERVER
-from xclp_lp.estimator import CrossClientLabelPropagation, Plan
+from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.labels import UNLABELLED, codes_of
+from xclp_lp.plan import Plan
 from xclp_lp.study.experiments.document import METHOD_NAMES, cell, grid
 from xclp_lp.study.experiments.forms import FORMS
 from xclp_lp.study.experiments.paper import PAPER
