@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
-from xclp_lp.forecast import OPERATION_SECONDS
+from xclp_lp.forecast import FAST, computing_seconds
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.plan import Plan
 from xclp_lp.session import Departure
@@ -20,8 +20,8 @@ from xclp_lp.wording import count, duration, listing, size
 if TYPE_CHECKING:  # this loads scikit-learn
     from xclp_lp.estimator import CrossClientLabelPropagation
 
-LONG = 600.0
-"""Seconds from which another back end is suggested."""
+SHORT, LONG = 1.0, 600.0
+"""Seconds from which the time is told, and from which another back end is suggested."""
 
 
 def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bits: int) -> str:
@@ -29,17 +29,15 @@ def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bit
     backend = get_backend(hamming)
     estimate = backend.estimate(sizes, n_bits)
     operations = ", ".join(f"{number:.2g} {kind}" for kind, number in estimate.operations.items())
-    seconds = sum(
-        OPERATION_SECONDS.get(kind, 0.0) * number for kind, number in estimate.operations.items()
-    )
+    seconds = computing_seconds(estimate.operations)
     line = (
         f"distances by {backend.name}: {size(estimate.total_bytes)} in "
         f"{count(estimate.rounds, 'round')}, about {size(estimate.simulation_bytes)} of memory, "
         f"{operations}"
     )
-    if seconds:
+    if seconds >= SHORT:
         line += f"; roughly {duration(seconds)} on one core"
-    if seconds > LONG:
+    if seconds > LONG and backend.name not in FAST:
         line += "; rlwe and masked are much faster"
     return line
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,22 @@ from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.meter import Cost
-from xclp_lp import forecast
 from xclp_lp import influence as columns
-from xclp_lp.forecast import OVERLAPPING, Shape, Speeds, memory, message_bytes, rounds
+from xclp_lp.forecast import (
+    OVERLAPPING,
+    SECONDS,
+    Shape,
+    forecast,
+    memory,
+    message_bytes,
+    rounds,
+    seconds,
+)
 from xclp_lp.labels import UNLABELLED
-from xclp_lp.lsh import Projection, projection
 from xclp_lp.parameters import Parameters
 from xclp_lp.session import STEPS
+
+POINTS = Path(__file__).parents[2] / "bench" / "cost_points.json"
 
 
 def shape_of(data: Data) -> Shape:
@@ -100,32 +110,12 @@ def test_memory_grows_with_what_it_is_for() -> None:
     assert memory(params, crowd)["setup"] > 5e8
 
 
-FAST = Speeds(
-    message=dict.fromkeys(STEPS, 1e-4),
-    packed=1e-9,
-    raw=1e-9,
-    projection=1e-3,
-    hashed=1e-6,
-    product=1e-10,
-    mask=1e-9,
-    masked=(1e-10, 2e-10, 2e-10),
-    encrypted=1e-4,
-    prepared=1e-4,
-    evaluated=1e-6,
-    decrypted=1e-6,
-    entry=1e-9,
-    solve=lambda n, m: 1e-9 * n * m,
-    value=1e-9,
-    summed=1e-9,
-)
-
-
 @pytest.mark.parametrize("hamming", BACKENDS)
 def test_seconds_are_of_every_party_and_grow_with_the_sizes(hamming: str) -> None:
     params = replace(SMALL, hamming=hamming)
     small = Shape({"a": 100, "b": 50, "c": 0}, {"a": 10, "b": 0, "c": 0}, 8)
     large = Shape({"a": 400, "b": 200, "c": 0}, {"a": 40, "b": 0, "c": 0}, 8)
-    one, two = (forecast.seconds(params, shape, FAST) for shape in (small, large))
+    one, two = (seconds(params, own, message_bytes(params, own)) for own in (small, large))
     for step in STEPS:
         assert set(one[step]) == {*small.rows, SERVER}
         assert all(0 <= one[step][party] <= two[step][party] for party in one[step])
@@ -133,52 +123,44 @@ def test_seconds_are_of_every_party_and_grow_with_the_sizes(hamming: str) -> Non
     assert one["propagation"][SERVER] > one["propagation"]["b"]
 
 
-def test_forecasts_of_groups_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Speeds, "measure", lambda *args: FAST)
+def test_forecasts_of_groups_add_up() -> None:
     one = Shape({"a": 30, "b": 20}, {"a": 3, "b": 0}, 8)
     two = Shape({"c": 10, "d": 10}, {"c": 1, "d": 1}, 8)
-    both = forecast.forecast(SMALL, [one, two])
-    apart = [forecast.forecast(SMALL, [shape]) for shape in (one, two)]
+    both = forecast(SMALL, [one, two])
+    apart = [forecast(SMALL, [shape]) for shape in (one, two)]
     assert both.bytes == sum(f.bytes for f in apart)
     assert both.seconds == pytest.approx(sum(f.seconds for f in apart))
     assert both.memory == max(f.memory for f in apart)
     assert both.rounds == max(f.rounds for f in apart) == 16
-    assert both.steps["hamming"].sent.keys() == {"a", "b", "c", "d"}
+    assert both.steps["hamming"].bytes_sent.keys() == {"a", "b", "c", "d"}
     found = json.loads(json.dumps(both.to_dict()))
     assert set(found["back_ends"]) == set(BACKENDS)
-    assert found["back_ends"]["masked"]["bytes"] == sum(both.steps["hamming"].sent.values())
+    assert found["back_ends"]["masked"]["bytes"] == sum(both.steps["hamming"].bytes_sent.values())
     assert found["steps"]["labels"]["bytes_sent"] == dict.fromkeys("abcd", 20)
 
 
-@pytest.mark.parametrize("given", [True, False])
-def test_measuring_gives_something_for_everything(given: bool) -> None:
-    data = blobs({"a": 60, "b": 50, "c": 40}, labelled=5)
-    shape = shape_of(data)
-    speeds = Speeds.measure(
-        replace(SMALL, n_bits=128), shape, [own.vectors for own in data.values()] if given else ()
-    )
-    for name in ("packed", "raw", "projection", "hashed", "product", "mask", "encrypted"):
-        assert getattr(speeds, name) > 0
-    for name in ("prepared", "evaluated", "decrypted", "entry", "value", "summed"):
-        assert getattr(speeds, name) > 0
-    assert min(speeds.masked) > 0
-    assert set(speeds.message) == set(STEPS)
-    assert 0 < speeds.solve(150, 15) < speeds.solve(3000, 300)
-    assert speeds.solve(150, 0) == 0
+MEASURED = [
+    q for q in json.loads(POINTS.read_text("utf-8")) if q["sweep"] in ("rows", "bits", "clients")
+]
 
 
-@pytest.mark.parametrize("kind", ["random", "tight-frame"])
-def test_the_projection_that_the_run_will_use_is_measured(
-    monkeypatch: pytest.MonkeyPatch, kind: Projection
-) -> None:
-    kinds: list[str] = []
+@pytest.mark.parametrize("hamming", BACKENDS)
+def test_seconds_are_of_the_order_of_those_measured(hamming: str) -> None:
+    """Distances with their setup, where they took longer than a tenth of a second once."""
+    compared = 0
+    for point in (q for q in MEASURED if q["way"] == hamming):
+        measured = point["p"] * point["client_seconds"] + point["server_seconds"]
+        rows = {f"client-{i}": point["n"] for i in range(point["p"])}
+        shape = Shape(rows, dict.fromkeys(rows, 1), 1)
+        params = replace(SMALL, hamming=hamming, n_bits=point["bits"])
+        steps = forecast(params, [shape]).steps
+        found = sum(sum(steps[step].seconds.values()) for step in ("setup", "hamming"))
+        if max(found, measured) > 0.1:
+            assert 1 / 4 < found / measured < 4, point
+            compared += 1
+    assert compared
 
-    def watched(seed: bytes, n_bits: int, n_features: int, kind: Projection) -> Any:
-        kinds.append(kind)
-        return projection(seed, n_bits, n_features, kind)
 
-    monkeypatch.setattr(forecast, "projection", watched)
-    shape = Shape({"a": 20, "b": 20}, {"a": 2, "b": 0}, 8)
-    Speeds.measure(replace(SMALL, n_bits=16, projection=kind), shape)
-    assert set(kinds) == {kind}
-    assert len(kinds) > forecast.REPEATS
+def test_all_operations_of_back_ends_have_seconds() -> None:
+    for backend in BACKENDS.values():
+        assert set(backend.operations({"a": 5, "b": 5}, 64)) <= set(SECONDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -164,15 +163,16 @@ def plan(
 ) -> None:
     """Say what a run would cost in rounds, bytes, seconds and memory, and run nothing.
 
-    Takes a few seconds to measure this machine. A run that would not fit into memory is refused,
-    with advice. Bytes are exact but for the columns of S, whose zeros do not travel.
+    Bytes are exact but for the columns of S, whose zeros do not travel. Seconds are those of one
+    core of a server of 2023, right to a factor of two or three. A run that would not fit into
+    memory is refused, with advice.
     """
     require_writable(json_file)
     groups: Mapping[str, tuple[str, ...]] = {}
     if federation is not None:
         _require_no_sizes(context)
         planned = _planned(federation)
-        params, work, groups = planned.params, planned.forecast, planned.groups
+        params, found, groups = planned.params, planned.forecast(), planned.groups
     else:
         params = Parameters(classes=tuple(range(classes)), n_bits=bits, k=k, hamming=hamming)
         names = client_names(clients, None)
@@ -184,9 +184,7 @@ def plan(
             raise ParameterError(
                 f"--labelled {labelled:g} of {count(rows, 'row')} is no label: nothing can spread"
             )
-        work = partial(forecast, params, [shape])
-    with console.status("measuring this machine"):
-        found = work()
+        found = forecast(params, [shape])
     chosen = get_backend(params.hamming).name
     for table in forecast_tables(found, chosen):
         console.print(table)

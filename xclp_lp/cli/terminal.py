@@ -11,7 +11,7 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_lp.cli.console import console
-from xclp_lp.forecast import MEASURED, Forecast
+from xclp_lp.forecast import FAST, Forecast
 from xclp_lp.wording import duration, size
 
 
@@ -68,8 +68,8 @@ def forecast_tables(found: Forecast, hamming: str) -> Iterator[Table]:
         table.add_row(
             name,
             str(step.rounds),
-            size(_most_of_clients(step.sent)),
-            size(_most_of_clients(step.received)),
+            size(_most_of_clients(step.bytes_sent)),
+            size(_most_of_clients(step.bytes_received)),
             f"{step.seconds.get(SERVER, 0.0):.1f} s",
             f"{_most_of_clients(step.seconds):.1f} s",
             f"{sum(step.seconds.values()):.1f} s",
@@ -89,7 +89,7 @@ def forecast_tables(found: Forecast, hamming: str) -> Iterator[Table]:
             may[cost["trust"]],
             str(cost["rounds"]),
             size(cost["bytes"]),
-            f"{cost['seconds']:.1f} s" if name in MEASURED else duration(cost["seconds"]),
+            f"{cost['seconds']:.1f} s" if name in FAST else duration(cost["seconds"]),
             size(cost["memory"]),
         )
     yield others
