@@ -13,11 +13,7 @@ if missing := [name for name in ("jinja2", "matplotlib") if find_spec(name) is N
         f"reports need {' and '.join(missing)}; install with: pip install 'xclp[report]'"
     )
 
-from xclp_lp.study.report.build import (
-    demo_report,
-    experiment_report,
-    run_report,
-)
+from xclp_lp.study.report.build import demo_report, experiment_report, run_report
 from xclp_lp.study.report.page import Report
 from xclp_lp.study.report.training import training_report
 

@@ -18,14 +18,20 @@ from xclp_lp.study.experiments.forms import FORMS
 from xclp_lp.study.experiments.paper import PAPER
 from xclp_lp.study.experiments.run import Details
 from xclp_lp.study.report import pictures
-from xclp_lp.study.report.page import Report, Section, Table
-from xclp_lp.study.scores import BINS, Scores, bin_of, calibration, scores_of
+from xclp_lp.study.report.page import (
+    MOST_CLIENTS,
+    PageTable,
+    Report,
+    Section,
+    first_of,
+    over_seeds,
+    parameters_section,
+    words_of,
+)  # fmt: skip
+from xclp_lp.study.scores import Bin, Scores, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
 from xclp_lp.summary import departure_lines, plan_lines
 from xclp_lp.wording import count, shown, size
-
-MOST_CLIENTS = 1000
-"""Clients that tables list; a file for people has no more."""
 
 MOST_PARTIES = 60
 """Parties of which the table of costs lists every step."""
@@ -60,20 +66,21 @@ def demo_report(
         "xclp": f"XCLP, {record.backend}",
         "pooled": "pooled data, plain",
     }
+    seeds = ", counted once for each seed" * (len(parameters.get("seeds", ())) > 1)
     return Report(
         title=f"Labels for {count(len(record.rows), 'client')}: XCLP on {parameters['dataset']}",
-        text=(
+        text=[
             f"Data: {source}.",
             "Most labels were hidden and then predicted in three ways. Accuracies are over the "
             f"{count(len(scores.truth), 'row')} of clients that stayed whose labels were hidden"
-            f"{', counted once for each seed' * (len(parameters.get('seeds', ())) > 1)}.",
-        ),
+            f"{seeds}.",
+        ],
         facts={names[m]: f"{scores.accuracy(m):.1%}" for m in names} | _cost_facts(record),
-        sections=(
+        sections=[
             *_scored(scores, names),
             *_run_sections(record),
             parameters_section(parameters),
-        ),
+        ],
     )
 
 
@@ -96,31 +103,35 @@ def run_report(
     """
     record = RunRecord.of(plan, fitted)
     text = list(plan_lines(plan))
-    scored: tuple[Section, ...]
     if truth is None:
-        scored = (_given(fitted, plan), _confidences(fitted, plan))
+        unlabelled = [own.codes == UNLABELLED for own in plan.data.values()]
+        new = [c[rows] for c, rows in zip(fitted.confidence_, unlabelled, strict=True)]
+        sure = np.concatenate(new)
+        scored = [_confidence(calibration(sure, sure, sure > 1), known=False)]
         text.append(
             "The true labels are not known here, so this report cannot say how many labels are "
             "right, for which classes and clients, or whether confidence can be trusted: label a "
             "few more rows by hand, and compare."
         )
     else:
-        scores = scores_of(fitted, plan, truth)
-        name = f"XCLP, {record.backend}"
-        scored = (_given(fitted, plan), *_scored(scores, {"xclp": name}))
-    without = [int((y == UNLABELLED).sum()) for y in _codes(fitted)]
+        scored = _scored(scores_of(fitted, plan, truth), {"xclp": f"XCLP, {record.backend}"})
+    class_ids = [codes_of(y, "", fitted.classes_.tolist()) for y in fitted.transduction_]
     facts = {
         "clients": f"{len(record.rows):,}",
-        "rows": f"{sum(map(len, fitted.confidence_)):,}",
+        "rows": f"{sum(map(len, class_ids)):,}",
         "labelled before": f"{sum(record.labelled.values()):,}",
-        "without any label after": f"{sum(without):,}",
+        "without any label after": f"{sum(int((y == UNLABELLED).sum()) for y in class_ids):,}",
     }
     return Report(
         title=f"Labels for {count(len(record.rows), 'client')}",
-        text=tuple(text),
+        text=text,
         facts=facts | _cost_facts(record),
-        warnings=(ONE_PROCESS,),
-        sections=(*scored, *_run_sections(record)),
+        warnings=[ONE_PROCESS],
+        sections=[
+            _given(record, fitted.classes_.tolist(), class_ids),
+            *scored,
+            *_run_sections(record),
+        ],
     )
 
 
@@ -134,30 +145,23 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
             seed in it.
     """
     experiment, data = result["experiment"], result["data"]
-    metric = experiment["metric"].replace("_", " ")
+    metric = words_of(experiment["metric"])
     form = FORMS[experiment["form"]]
     sections = [_accuracy(result, metric)]
     if experiment["form"] in PAPER:
-        caption, head, rows = PAPER[experiment["form"]]
-        sections.append(
-            Section(
-                "What the paper reports",
-                (
-                    "On other data and features than those above, so the two tables cannot be "
-                    "compared number by number.",
-                ),
-                tables=(Table(caption, head, rows),),
-            )
+        about = (
+            "On other data and features than those above, so the two tables cannot be "
+            "compared number by number."
         )
+        paper = PageTable(*PAPER[experiment["form"]])
+        sections.append(Section("What the paper reports", [about], tables=[paper]))
     last = [d for d in details if _row(d) == _row(details[-1])]
     where = ", ".join(f"{k} {shown(v)}" for k, v in _row(last[0]).items())
-    facts = {} if "left out" in last[0].setting else _means(result)
     scores = Scores.together([d.scores for d in last])
     names = {m: METHOD_NAMES[m] for m in scores.predicted}
     sections += _scored(scores, names, f"Over all seeds: {where or 'every client left out once'}.")
-    record = last[0].record
-    if record is not None:
-        sections += _run_sections(record)
+    if last[0].record is not None:
+        sections += _run_sections(last[0].record)
     sections.append(
         parameters_section(
             {k: v for k, v in experiment.items() if k not in ("parameters", "data")}
@@ -166,29 +170,19 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
             | {f"version of {k}": v for k, v in result["software"].items()}
         )
     )
-    return Report(
-        title=f"{form.title}: {experiment['dataset']}",
-        text=(
-            f"Data: {data['source']}. Licence: {data['licence']}.",
-            f"{count(data['clients'], 'client')}, {count(data['rows'], 'row')}, "
-            f"{count(data['features'], 'feature')}, "
-            f"{count(len(data['classes']), 'class', 'classes')}; features: "
-            f"{experiment['extractor']}; {count(len(experiment['seeds']), 'seed')}.",
-            *(
-                (f"{metric.capitalize()} in % in the last row of the table, {where}:",)
-                if facts
-                else ()
-            ),
-        ),
-        facts=facts,
-        sections=tuple(sections),
-    )
-
-
-def _means(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return mean and standard deviation by method in the last row of the table."""
-    cells = grid(result).rows[-1][1]
-    return {METHOD_NAMES[m]: cell(result, *value) for m, value in cells.items()}
+    text = [
+        f"Data: {data['source']}. Licence: {data['licence']}.",
+        f"{count(data['clients'], 'client')}, {count(data['rows'], 'row')}, "
+        f"{count(data['features'], 'feature')}, "
+        f"{count(len(data['classes']), 'class', 'classes')}; features: "
+        f"{experiment['extractor']}; {count(len(experiment['seeds']), 'seed')}.",
+    ]
+    facts = {}
+    if "left out" not in last[0].setting:
+        text.append(f"{metric} in % in the last row of the table, {where}:")
+        cells = grid(result).rows[-1][1]
+        facts = {METHOD_NAMES[m]: cell(result, *value) for m, value in cells.items()}
+    return Report(f"{form.title}: {experiment['dataset']}", text, sections, facts)
 
 
 def _row(details: Details) -> dict[str, Any]:
@@ -199,95 +193,47 @@ def _row(details: Details) -> dict[str, Any]:
 def _accuracy(result: Mapping[str, Any], metric: str) -> Section:
     """Curves and table of accuracy by setting and method."""
     table = grid(result)
+    varied, *others = table.rows[0][0]
     panels: dict[str, dict[str, list[tuple[str, float, float]]]] = {}
     for setting, cells in table.rows:
-        first, *others = setting.items()
-        panel = ", ".join(f"{k} {v}" for k, v in others if k != "n")
+        panel = panels.setdefault(", ".join(f"{k} {setting[k]}" for k in others if k != "n"), {})
         for method in table.methods:
             if method in cells:
-                point = (shown(first[1]), *cells[method])
-                panels.setdefault(panel, {}).setdefault(method, []).append(point)
+                point = (shown(setting[varied]), *cells[method])
+                panel.setdefault(method, []).append(point)
+    suffixes = [f"-{i}" for i in range(1, len(panels) + 1)] if len(panels) > 1 else [""]
     drawn = [
-        pictures.curve(
-            lines,
-            METHOD_NAMES,
-            (next(iter(table.rows[0][0])), metric),
-            title=panel,
-            name="accuracy" if len(panels) == 1 else f"accuracy-{i}",
-        )
-        for i, (panel, lines) in enumerate(panels.items(), 1)
+        pictures.curve(f"accuracy{suffix}", panel, lines, METHOD_NAMES, (varied, metric.lower()))
+        for suffix, (panel, lines) in zip(suffixes, panels.items(), strict=True)
     ]
-    names, seeds = tuple(table.rows[0][0]), len(result["experiment"]["seeds"])
-    spread, deviation = "One seed, so nothing is said about luck. ", ", one seed"
-    if seeds > 1:
-        spread = "Mean over the seeds; error bars and ± are one standard deviation over them. "
-        deviation = f", mean ± standard deviation over {count(seeds, 'seed')}"
-    return Section(
-        f"{metric.capitalize()}",
-        (
-            f"{spread}Rows that no label reaches count as wrong. Methods named pooled put all data "
-            "into one place, which the others do not.",
-        ),
-        tuple(drawn),
-        tables=(
-            Table(
-                f"{metric.capitalize()} in %{deviation}",
-                (*names, *(METHOD_NAMES[m] for m in table.methods)),
-                tuple(
-                    (
-                        *(shown(v) for v in setting.values()),
-                        *(cell(result, *cells[m]) if m in cells else "–" for m in table.methods),
-                    )
-                    for setting, cells in table.rows
-                ),
-            ),
-        ),
+    spread, deviation = over_seeds(len(result["experiment"]["seeds"]))
+    about = (
+        f"{spread} Rows that no label reaches count as wrong. Methods named pooled put all data "
+        "into one place, which the others do not."
     )
+    rows = [
+        (
+            *map(shown, setting.values()),
+            *(cell(result, *cells[m]) if m in cells else "–" for m in table.methods),
+        )
+        for setting, cells in table.rows
+    ]
+    head = (varied, *others, *(METHOD_NAMES[m] for m in table.methods))
+    return Section(metric, [about], drawn, [PageTable(f"{metric} in %, {deviation}", head, rows)])
 
 
-def _scored(scores: Scores, names: Mapping[str, str], *about: str) -> tuple[Section, ...]:
+def _scored(scores: Scores, names: Mapping[str, str], *about: str) -> list[Section]:
     """Accuracy by client, confidence against correctness, and the confusion matrix."""
-    best = "xclp" if "xclp" in names else next(iter(names))
-    sections = [_by_client(scores, names)]
+    leading = "xclp" if "xclp" in names else next(iter(names))
+    sections = [_by_client(scores, names, leading), _confusion(scores, leading, names[leading])]
     if scores.confidence is not None and scores.probability is not None:
-        bins = calibration(
-            scores.confidence, scores.probability, scores.predicted["xclp"] == scores.truth
-        )
-        sections.append(
-            Section(
-                "Confidence against correctness",
-                (
-                    CONFIDENCE,
-                    "Where the diamond is above its bar, the probability promises more than is "
-                    "kept; where it is below, less.",
-                ),
-                (pictures.confidence(bins),),
-                tables=(
-                    Table(
-                        "Right labels of XCLP by confidence, and the label's mean probability",
-                        ("confidence", "rows", "right", "share", "prob."),
-                        tuple(
-                            (
-                                f"{b.low:.1f} to {b.high:.1f}",
-                                f"{b.rows:,}",
-                                f"{b.right:,}",
-                                *(
-                                    (f"{b.right / b.rows:.1%}", f"{b.probability:.1%}")
-                                    if b.rows
-                                    else ("–", "–")
-                                ),
-                            )
-                            for b in bins
-                        ),
-                    ),
-                ),
-            )
-        )
-    sections.append(_confusion(scores, best, names[best]))
-    return tuple(replace(own, text=(*about, *own.text)) for own in sections)
+        right = scores.predicted["xclp"] == scores.truth
+        bins = calibration(scores.confidence, scores.probability, right)
+        sections.insert(1, _confidence(bins, known=True))
+    return [replace(own, text=[*about, *own.text]) for own in sections]
 
 
-def _by_client(scores: Scores, names: Mapping[str, str]) -> Section:
+def _by_client(scores: Scores, names: Mapping[str, str], leading: str) -> Section:
     rows = scores.rows_by_client()
     values = {m: scores.accuracy_by_client(m) for m in names}
     present = np.flatnonzero(rows)
@@ -298,58 +244,53 @@ def _by_client(scores: Scores, names: Mapping[str, str]) -> Section:
             f"With XCLP {int((gain > 0).sum())} of {count(len(present), 'client')} get more rows "
             f"right than alone, {int((gain < 0).sum())} fewer."
         )
-    if len(present) > MOST_CLIENTS:
-        text.append(f"The table has the first {MOST_CLIENTS:,} of {len(present):,} clients.")
+    title = "Accuracy by client"
+    cells = [
+        (scores.clients[j], rows[j], *(f"{own[j]:.1%}" for own in values.values()))
+        for j in present[:MOST_CLIENTS]
+    ]
     return Section(
-        "Accuracy by client",
-        tuple(text),
-        (pictures.accuracy_by_client(scores, names),),
-        tables=(
-            Table(
-                "Accuracy by client",
-                ("client", "rows", *names.values()),
-                tuple(
-                    (
-                        shown(scores.clients[j]),
-                        f"{rows[j]:,}",
-                        *(f"{values[m][j]:.1%}" for m in names),
-                    )
-                    for j in present[:MOST_CLIENTS]
-                ),
-            ),
-        ),
+        title,
+        [*text, *first_of(MOST_CLIENTS, len(present), "clients")],
+        [pictures.accuracy_by_client(scores, names, leading)],
+        [PageTable(title, ("client", "rows", *names.values()), cells)],
     )
+
+
+def _confidence(bins: Sequence[Bin], *, known: bool) -> Section:
+    """How sure labels are and, where it is known, how many of them are right."""
+    title, caption = "Confidence of the new labels", "Unlabelled rows by confidence"
+    about = "Whether confident labels are right cannot be said here without the true labels."
+    head: tuple[str, ...] = ("confidence", "rows")
+    rows: list[tuple[str | int, ...]] = [(f"{b.low:.1f} to {b.high:.1f}", b.rows) for b in bins]
+    if known:
+        title = "Confidence against correctness"
+        caption = "Right labels of XCLP by confidence, and the label's mean probability"
+        about = (
+            "Where the diamond is above its bar, the probability promises more than is kept; where "
+            "it is below, less."
+        )
+        head = (*head, "right", "share", "prob.")
+        rows = [
+            (*row, b.right, _share(b.right, b.rows), _share(b.probability * b.rows, b.rows))
+            for row, b in zip(rows, bins, strict=True)
+        ]
+    drawn = pictures.confidence(bins, known=known)
+    return Section(title, [CONFIDENCE, about], [drawn], [PageTable(caption, head, rows)])
 
 
 def _confusion(scores: Scores, method: str, name: str) -> Section:
-    counts = scores.confusion(method)
+    counts, n = scores.confusion(method), len(scores.classes)
     columns = [*scores.classes, "no label"]
     if not counts[:, -1].any():
         counts, columns = counts[:, :-1], columns[:-1]
-    of_class = counts.sum(axis=1)
-    n = len(scores.classes)
+    of_class, labelled, right = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
     wrong = counts.copy()
-    wrong[np.arange(n), np.arange(n)] = 0
+    np.fill_diagonal(wrong, 0)
     order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
     mistakes = [
-        (int(i), int(j)) for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True)
+        (i, j) for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[i, j]
     ]
-    mistakes = [(i, j) for i, j in mistakes if wrong[i, j]]
-    matrix = Table(
-        f"Rows by true class and label, {name}",
-        ("true class", *(shown(c, 20) for c in columns)),
-        tuple(
-            (shown(c), *(f"{v:,}" for v in row))
-            for c, row in zip(scores.classes, counts, strict=True)
-        ),
-        folded=True,
-    )
-    labelled = counts[:, :n].sum(axis=0)
-    right = counts[np.arange(n), np.arange(n)]
-
-    def share(part: int, whole: int) -> str:
-        return f"{part / whole:.1%}" if whole else "–"
-
     worst = "There is no mistake."
     if mistakes:
         i, j = mistakes[0]
@@ -357,134 +298,63 @@ def _confusion(scores: Scores, method: str, name: str) -> Section:
             f"The most frequent mistake: {wrong[i, j]:,} of {of_class[i]:,} rows of "
             f"{shown(scores.classes[i])!r} come out as {shown(columns[j])!r}."
         )
+    by_class = [
+        (c, of_class[i], _share(right[i], of_class[i]), _share(right[i], labelled[i]))
+        for i, c in enumerate(scores.classes)
+    ]
+    rows = [(scores.classes[i], shown(columns[j]), wrong[i, j]) for i, j in mistakes]
+    alt = f"Confusion matrix of {count(n, 'class', 'classes')}. {worst}"
+    called, titles = (scores.classes, columns), ("true class", "label given")
     return Section(
         "Which classes are confused",
-        (f"Labels of {name}. Rows are true classes, columns the labels given. {worst}",),
-        (
-            pictures.counts(
-                "confusion",
-                f"Confusion matrix of {count(n, 'class', 'classes')}. {worst}",
-                counts,
-                scores.classes,
-                columns,
-                ("true class", "label given"),
-            ),
-        ),
-        tables=(
-            Table(
-                "By class",
-                ("class", "rows", "found", "of labels given, right"),
-                tuple(
-                    (
-                        shown(c),
-                        f"{of_class[i]:,}",
-                        share(right[i], of_class[i]),
-                        share(right[i], labelled[i]),
-                    )
-                    for i, c in enumerate(scores.classes)
-                ),
-            ),
-            matrix
+        [f"Labels of {name}. Rows are true classes, columns the labels given. {worst}"],
+        [pictures.counts("confusion", alt, counts, called, titles)],
+        [
+            PageTable("By class", ("class", "rows", "found", "of labels given, right"), by_class),
+            _matrix(f"Rows by true class and label, {name}", titles[0], counts, *called)
             if n <= MOST_CLASSES
-            else Table(
-                "The most frequent mistakes",
-                ("true class", "label given", "rows"),
-                tuple(
-                    (shown(scores.classes[i]), shown(columns[j]), f"{wrong[i, j]:,}")
-                    for i, j in mistakes
-                ),
-                words=True,
-            ),
-        ),
+            else PageTable("The most frequent mistakes", (*titles, "rows"), rows, words=True),
+        ],
     )
 
 
-def _codes(fitted: CrossClientLabelPropagation) -> list[NDArray[np.int64]]:
-    """Return the labels that each client got, as class indices."""
-    return [codes_of(y, "", fitted.classes_.tolist()) for y in fitted.transduction_]
+def _share(part: float, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "–"
 
 
-def _given(fitted: CrossClientLabelPropagation, plan: Plan) -> Section:
+def _matrix(
+    caption: str, corner: str, counts: NDArray[Any], rows: Sequence[str], columns: Sequence[str]
+) -> PageTable:
+    cells = [(name, *own) for name, own in zip(rows, counts, strict=True)]
+    return PageTable(caption, (corner, *(shown(c, 20) for c in columns)), cells, folded=True)
+
+
+def _given(
+    record: RunRecord, classes: Sequence[Any], class_ids: Sequence[NDArray[np.int64]]
+) -> Section:
     """What labels each client has and gets."""
-    classes = [str(c) for c in fitted.classes_.tolist()]
-    columns = [*classes, "no label"]
-    codes = _codes(fitted)
-    names = list(plan.data)
-    n = len(classes)
-    before = [int((own.codes != UNLABELLED).sum()) for own in plan.data.values()]
-    after = np.array([np.bincount(np.where(y < 0, n, y), minlength=n + 1) for y in codes])
-    some = slice(0, MOST_CLIENTS)
-    wide = n <= MOST_CLASSES
+    names, columns, n = list(record.rows), [*map(str, classes), "no label"], len(classes)
+    after = np.array([np.bincount(np.where(y < 0, n, y), minlength=n + 1) for y in class_ids])
+    listed = names[:MOST_CLIENTS]
+    before = [
+        (name, len(y), record.labelled[name], own[n])
+        for name, y, own in zip(listed, class_ids, after, strict=False)
+    ]
+    titles = ("client", "label given")
+    head = ("client", "rows", "labelled before", "without any label after")
+    tables = [PageTable("Rows, labels before and labels after", head, before)]
+    if n <= MOST_CLASSES:
+        caption = "Rows by client and label given"
+        tables.append(_matrix(caption, titles[0], after[:MOST_CLIENTS], listed, columns))
+    alt = (
+        f"Rows by client and label, {count(len(names), 'client')}, "
+        f"{count(n, 'class', 'classes')}; {int(after[:, n].sum()):,} rows have no label."
+    )
     return Section(
         "Labels by client",
-        ("How many rows of each client come out with each label; labelled rows are among them.",),
-        (
-            pictures.counts(
-                "labels-by-client",
-                f"Rows by client and label, {count(len(names), 'client')}, "
-                f"{count(n, 'class', 'classes')}; {int(after[:, n].sum()):,} rows have no label.",
-                after,
-                names,
-                columns,
-                ("client", "label given"),
-            ),
-        ),
-        tables=(
-            Table(
-                "Rows, labels before and labels after",
-                ("client", "rows", "labelled before", "without any label after"),
-                tuple(
-                    (shown(c), f"{len(y):,}", f"{b:,}", f"{int(a[n]):,}")
-                    for c, y, b, a in zip(names[some], codes, before, after, strict=False)
-                ),
-            ),
-            *(
-                (
-                    Table(
-                        "Rows by client and label given",
-                        ("client", *(shown(c, 20) for c in columns)),
-                        tuple(
-                            (shown(c), *(f"{v:,}" for v in row))
-                            for c, row in zip(names[some], after, strict=False)
-                        ),
-                        folded=True,
-                    ),
-                )
-                if wide
-                else ()
-            ),
-        ),
-    )
-
-
-def _confidences(fitted: CrossClientLabelPropagation, plan: Plan) -> Section:
-    """How sure the labels of unlabelled rows are."""
-    values = np.concatenate(
-        [
-            own[data.codes == UNLABELLED]
-            for own, data in zip(fitted.confidence_, plan.data.values(), strict=True)
-        ]
-    )
-    nothing = np.zeros(len(values))
-    bins = calibration(values, nothing, nothing > 0)
-    rows = np.bincount(bin_of(values), minlength=BINS)
-    return Section(
-        "Confidence of the new labels",
-        (
-            CONFIDENCE,
-            "Whether confident labels are right cannot be said here without the true labels.",
-        ),
-        (pictures.confidence_only(bins),),
-        tables=(
-            Table(
-                "Unlabelled rows by confidence",
-                ("confidence", "rows"),
-                tuple(
-                    (f"{b.low:.1f} to {b.high:.1f}", f"{n:,}")
-                    for b, n in zip(bins, rows, strict=True)
-                ),
-            ),
-        ),
+        ["How many rows of each client come out with each label; labelled rows are among them."],
+        [pictures.counts("labels-by-client", alt, after, (names, columns), titles)],
+        tables,
     )
 
 
@@ -496,74 +366,58 @@ def _cost_facts(record: RunRecord) -> dict[str, str]:
     }
 
 
-def _run_sections(record: RunRecord) -> tuple[Section, ...]:
-    return _costs(record), _who(record), *_departed(record)
+def _run_sections(record: RunRecord) -> list[Section]:
+    sections = [_costs(record), _who(record)]
+    if record.departures:
+        lines = [shown(line, 400) for line in departure_lines(record.departures)]
+        sections.append(Section("Who vanished", points=lines))
+    return sections
 
 
 def _costs(record: RunRecord) -> Section:
     cost = record.cost
-    steps = cost.steps
-    sent_by, received_by = zip(*(cost.bytes_by_party(s) for s in steps), strict=True)
-    seconds = [cost.seconds_by_party(s) for s in steps]
-    parties = [SERVER, *record.rows][: MOST_PARTIES + 1]
+    by_step = {s: (*cost.bytes_by_party(s), cost.seconds_by_party(s)) for s in cost.steps}
 
     def most(values: Mapping[str, float]) -> float:
         return max((v for party, v in values.items() if party != SERVER), default=0)
 
-    cut = (
-        f" The table of parties has the server and the first {MOST_PARTIES} clients."
-        if len(record.rows) > MOST_PARTIES
-        else ""
+    steps = [
+        (
+            *(step, cost.rounds_in(step), f"{own.get(SERVER, 0.0):.3f}", f"{most(own):.3f}"),
+            *(size(sent.get(SERVER, 0)), size(most(sent)), size(most(received))),
+        )
+        for step, (sent, received, own) in by_step.items()
+    ]
+    parties = [
+        (
+            party,
+            *(
+                f"{size(sent.get(party, 0))}, {size(received.get(party, 0))}, "
+                f"{own.get(party, 0.0):.3f} s"
+                for sent, received, own in by_step.values()
+            ),
+        )
+        for party in [SERVER, *record.rows][: MOST_PARTIES + 1]
+    ]
+    cut = f" The table of parties has the server and the first {MOST_PARTIES} clients."
+    every = "Every party in every step: sent, received, seconds"
+    about = (
+        "Bytes are those of encoded, sealed messages. Seconds are those of this machine, on "
+        "which the parties ran one after the other; a network would add its own delay in each "
+        f"round.{cut * (len(record.rows) > MOST_PARTIES)}"
+    )
+    head = (
+        *("step", "rounds", "server seconds", "client seconds"),
+        *("server sends", "client sends", "client receives"),
     )
     return Section(
         "Bytes and seconds by step and party",
-        (
-            "Bytes are those of encoded, sealed messages. Seconds are those of this machine, on "
-            "which the parties ran one after the other; a network would add its own delay in each "
-            f"round.{cut}",
-        ),
-        (pictures.costs(record),),
-        tables=(
-            Table(
-                "Cost by step: the server, and the client with most",
-                (
-                    *("step", "rounds", "server seconds", "client seconds"),
-                    *("server sends", "client sends", "client receives"),
-                ),
-                tuple(
-                    (
-                        step,
-                        f"{cost.rounds_in(step)}",
-                        f"{own.get(SERVER, 0.0):.3f}",
-                        f"{most(own):.3f}",
-                        size(sent.get(SERVER, 0)),
-                        size(most(sent)),
-                        size(most(received)),
-                    )
-                    for step, own, sent, received in zip(
-                        steps, seconds, sent_by, received_by, strict=True
-                    )
-                ),
-            ),
-            Table(
-                "Every party in every step: sent, received, seconds",
-                ("party", *steps),
-                tuple(
-                    (
-                        shown(party),
-                        *(
-                            f"{size(sent.get(party, 0))}, {size(received.get(party, 0))}, "
-                            f"{own.get(party, 0.0):.3f} s"
-                            for sent, received, own in zip(
-                                sent_by, received_by, seconds, strict=True
-                            )
-                        ),
-                    )
-                    for party in parties
-                ),
-                folded=True,
-            ),
-        ),
+        [about],
+        [pictures.costs(record)],
+        [
+            PageTable("Cost by step: the server, and the client with most", head, steps),
+            PageTable(every, ("party", *by_step), parties, folded=True),
+        ],
     )
 
 
@@ -571,70 +425,37 @@ def _who(record: RunRecord) -> Section:
     seen = views(record)
     left = {gone.client for gone in record.departures if not gone.in_graph}
     present = [c for c in record.rows if c not in left]
-    n, drawn = sum(record.rows[c] for c in present), pictures.RING
-    labelled = sum(record.labelled[c] for c in present)
+    rows, labelled = (sum(own[c] for c in present) for own in (record.rows, record.labelled))
+    drawn = pictures.RING
     more = f" The {drawn} clients with most bytes are drawn." * (len(record.rows) > drawn)
-    kinds: dict[tuple[str, str, str], list[int]] = {}
+    kinds: dict[tuple[str, ...], list[int]] = {}
     for traffic, number in record.cost.bytes_sent.items():
-        ends = [
-            party if party == SERVER else "client" for party in (traffic.sender, traffic.receiver)
-        ]
+        ends = (p if p == SERVER else "client" for p in (traffic.sender, traffic.receiver))
         entry = kinds.setdefault((traffic.step, traffic.message, " → ".join(ends)), [0, 0])
         entry[0] += record.cost.messages[traffic]
         entry[1] += number
     return Section(
         "Who talks to whom, and what each party saw",
-        (
-            f"In this run the distances were among {count(n, 'row')} of "
-            f"{count(len(present), 'client')}, {labelled:,} of them "
-            "labelled. The thicker a line, the more bytes, on a logarithmic scale; an empty "
-            f"circle is a client whose labels were not counted.{more}",
-        ),
-        (pictures.parties(record, seen),),
-        remarks(record),
-        (
-            Table(
+        [
+            f"In this run the distances were among {count(rows, 'row')} of "
+            f"{count(len(present), 'client')}, {labelled:,} of them labelled. The thicker a line, "
+            "the more bytes, on a logarithmic scale; an empty circle is a client whose labels were "
+            f"not counted.{more}"
+        ],
+        [pictures.parties(record, seen)],
+        [
+            PageTable(
                 "What each party learns",
                 ("party", "learns", "does not learn"),
-                tuple((v.party, "; ".join(v.learns), ", ".join(v.not_learned)) for v in seen),
+                [(v.party, "; ".join(v.learns), ", ".join(v.not_learned)) for v in seen],
                 words=True,
             ),
-            Table(
+            PageTable(
                 "Messages by step and kind",
                 ("step", "message", "from and to", "messages", "bytes"),
-                tuple(
-                    (*kind, f"{messages:,}", size(number))
-                    for kind, (messages, number) in kinds.items()
-                ),
+                [(*kind, number, size(total)) for kind, (number, total) in kinds.items()],
                 folded=True,
             ),
-        ),
-    )
-
-
-def _departed(record: RunRecord) -> tuple[Section, ...]:
-    if not record.departures:
-        return ()
-    lines = tuple(shown(line, 400) for line in departure_lines(record.departures))
-    return (Section("Who vanished", points=lines),)
-
-
-def _listed(value: Any) -> str:
-    if value is None or value == {}:
-        return "–"
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def parameters_section(parameters: Mapping[str, Any]) -> Section:
-    """Return the last part of a report: what repeats the run."""
-    return Section(
-        "Parameters",
-        tables=(
-            Table(
-                "What repeats this run; keys and masks are random every time",
-                ("parameter", "value"),
-                tuple((shown(k), shown(_listed(v), 200)) for k, v in parameters.items()),
-                words=True,
-            ),
-        ),
+        ],
+        points=remarks(record),
     )

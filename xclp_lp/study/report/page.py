@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -13,23 +14,27 @@ from xclp_crypto import __version__
 from xclp_crypto.errors import DataError
 from xclp_lp.files.whole import write_whole
 from xclp_lp.study.report.pictures import Picture
+from xclp_lp.wording import count, shown
+
+MOST_CLIENTS = 1000
+"""Clients that tables list; a file for people has no more."""
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table; its first column names the rows.
+class PageTable:
+    """A table of a report; its first column names the rows, and is cut to 60 characters.
 
     Attributes:
         caption: what it shows.
         head: of the columns.
-        rows: as many cells each.
+        rows: as many cells each; numbers are written with separators of thousands.
         folded: whether it is shown on demand only, as any table of more than 25 rows is.
         words: whether the cells are words and not numbers.
     """
 
     caption: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str | int]]
     folded: bool = False
     words: bool = False
 
@@ -42,15 +47,15 @@ class Section:
         title: its heading.
         text: paragraphs.
         pictures: what is drawn; the tables have the same numbers.
-        points: a list below them.
-        tables: below that.
+        tables: below the pictures and points.
+        points: a list between them.
     """
 
     title: str
-    text: tuple[str, ...] = ()
-    pictures: tuple[Picture, ...] = ()
-    points: tuple[str, ...] = ()
-    tables: tuple[Table, ...] = ()
+    text: Sequence[str] = ()
+    pictures: Sequence[Picture] = ()
+    tables: Sequence[PageTable] = ()
+    points: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,10 @@ class Report:
     """
 
     title: str
-    text: tuple[str, ...]
-    sections: tuple[Section, ...]
+    text: Sequence[str]
+    sections: Sequence[Section]
     facts: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
+    warnings: Sequence[str] = ()
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
@@ -78,13 +83,14 @@ class Report:
 
     def html(self) -> str:
         """Return the page: one text with everything in it, which asks no host for anything."""
-        page = Environment(
+        pages = Environment(
             loader=PackageLoader("xclp_lp.study.report", ""),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
-        ).get_template("page.html")
-        return page.render(report=self, version=__version__, svg=_base64_svg)
+        )
+        pages.filters |= {"written": _written, "shown": shown, "base64": _base64}
+        return pages.get_template("page.html").render(report=self, version=__version__)
 
     def write(self, html: Path | None = None, png: Path | None = None) -> list[Path]:
         """Write the page, and the pictures as PNG; each file is complete or not there.
@@ -113,5 +119,42 @@ class Report:
         return written
 
 
-def _base64_svg(picture: Picture) -> str:
-    return base64.b64encode(picture.svg().encode()).decode()
+def over_seeds(n: int) -> tuple[str, str]:
+    """Return what to say of luck with n seeds: a sentence, and the end of a caption."""
+    if n == 1:
+        return "One seed, so nothing is said about luck.", "one seed"
+    spread = "Means over the seeds; ±, bars or bands are one standard deviation over them."
+    return spread, f"mean ± standard deviation over {count(n, 'seed')}"
+
+
+def words_of(metric: str) -> str:
+    """Return what a metric is called at the beginning of a line."""
+    return metric.replace("_", " ").capitalize()
+
+
+def first_of(most: int, number: int, what: str) -> list[str]:
+    """Return that a table has the first of so many, where it has not all of them."""
+    return [f"The table has the first {most:,} of {number:,} {what}."] * (number > most)
+
+
+def parameters_section(parameters: Mapping[str, Any]) -> Section:
+    """Return the last part of a report: what repeats the run."""
+
+    def listed(value: Any) -> str:
+        if value is None or value == {}:
+            return "–"
+        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+    caption = "What repeats this run; keys and masks are random every time"
+    rows = [(name, shown(listed(value), 200)) for name, value in parameters.items()]
+    return Section(
+        "Parameters", tables=[PageTable(caption, ("parameter", "value"), rows, words=True)]
+    )
+
+
+def _written(cell: str | int) -> str:
+    return cell if isinstance(cell, str) else f"{cell:,}"
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()

@@ -11,8 +11,16 @@ from xclp_lp.study.experiments.config import METRICS
 from xclp_lp.study.experiments.document import cell, ssl_name
 from xclp_lp.study.experiments.rounds import Course, History, Holdings, courses, some_rounds
 from xclp_lp.study.report import pictures
-from xclp_lp.study.report.build import MOST_CLIENTS, parameters_section
-from xclp_lp.study.report.page import Report, Section, Table
+from xclp_lp.study.report.page import (
+    MOST_CLIENTS,
+    PageTable,
+    Report,
+    Section,
+    first_of,
+    over_seeds,
+    parameters_section,
+    words_of,
+)  # fmt: skip
 from xclp_lp.wording import count
 
 MOST_ROUNDS = 100
@@ -38,22 +46,26 @@ def training_report(
     experiment, data = result["experiment"], result["data"]
     metric = experiment["metric"]
     names = {entry["method"]: ssl_name(entry["method"]) for entry in result["table"]}
-    seeds = count(len(experiment["seeds"]), "seed")
+    parameters = {k: v for k, v in experiment.items() if k not in (*TABLES, "options")}
+    for table in TABLES:
+        parameters |= {f"{table}: {k}": v for k, v in experiment[table].items()}
+    for kind, own in (*experiment["options"].items(), ("software", result["software"])):
+        parameters |= {f"{kind}: {k}": v for k, v in own.items()}
     return Report(
         title=f"Federated training: {experiment['dataset']}",
-        text=(
+        text=[
             f"Data: {data['source']}. Licence: {data['licence']}.",
             f"{count(data['clients'], 'client')}, {data['clients_with_labels']:,} with labels; "
             f"{data['labels']:,} of {count(data['client_rows'], 'row')} labelled; "
             f"{count(len(data['classes']), 'class', 'classes')}; network {experiment['network']}; "
-            f"{seeds}.",
-            f"{_words(metric)} in % on {count(data['test_rows'], 'test row')}:",
-        ),
+            f"{count(len(experiment['seeds']), 'seed')}.",
+            f"{words_of(metric)} in % on {count(data['test_rows'], 'test row')}:",
+        ],
         facts={
             names[entry["method"]]: cell(result, entry[metric]["mean"], entry[metric]["std"])
             for entry in result["table"]
         },
-        sections=(
+        sections=[
             _methods(result, names),
             _course(
                 "Validation accuracy",
@@ -61,7 +73,6 @@ def training_report(
                 "has. They choose the network that is tested, so their best is a little too good.",
                 courses(histories, "validation_accuracy"),
                 names,
-                share=True,
             ),
             _course(
                 "Loss",
@@ -77,37 +88,20 @@ def training_report(
                 "is right. No method sees it.",
                 courses(histories, "pseudo_accuracy"),
                 names,
-                share=True,
             ),
             _clients(holdings),
-            parameters_section(
-                {k: v for k, v in experiment.items() if k not in (*TABLES, "options")}
-                | {f"{table}: {k}": v for table in TABLES for k, v in experiment[table].items()}
-                | {
-                    f"{method}: {k}": v
-                    for method, own in experiment["options"].items()
-                    for k, v in own.items()
-                }
-                | {f"software: {k}": v for k, v in result["software"].items()}
-            ),
-        ),
+            parameters_section(parameters),
+        ],
     )
-
-
-def _words(metric: str) -> str:
-    """Return what a metric is called at the beginning of a line."""
-    return metric.replace("_", " ").capitalize()
 
 
 def _percent(values: Sequence[float]) -> str:
     """Write the mean of shares in percent, with the deviation of several."""
-    if not values:
-        return "–"
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
-    return _written(float(np.mean(values)), spread, share=True)
+    return _written(float(np.mean(values)), spread) if values else "–"
 
 
-def _written(mean: float, deviation: float, *, share: bool) -> str:
+def _written(mean: float, deviation: float, share: bool = True) -> str:
     """Write a mean, and its standard deviation where there is one."""
     parts = [mean] if np.isnan(deviation) else [mean, deviation]
     return " ± ".join(f"{100 * part:.1f}" if share else f"{part:.3f}" for part in parts)
@@ -115,13 +109,12 @@ def _written(mean: float, deviation: float, *, share: bool) -> str:
 
 def _methods(result: Mapping[str, Any], names: Mapping[str, str]) -> Section:
     """What each method reaches."""
-    metric, seeds = result["experiment"]["metric"], len(result["experiment"]["seeds"])
+    metric = result["experiment"]["metric"]
     metrics = sorted(METRICS, key=lambda m: m != metric)  # the study's own first
     runs = {m: [r for r in result["runs"] if r["method"] == m] for m in names}
     rows = []
     for entry in result["table"]:
         own = runs[entry["method"]]
-        labels = [r["pseudo_accuracy"] for r in own if r["pseudo_accuracy"] is not None]
         rows.append(
             (
                 names[entry["method"]],
@@ -129,118 +122,71 @@ def _methods(result: Mapping[str, Any], names: Mapping[str, str]) -> Section:
                 _percent([r["last_accuracy"] for r in own]),
                 _percent([r["validation_accuracy"] for r in own]),
                 ", ".join(f"{r['best_round'] + 1}" for r in own),
-                _percent(labels),
+                _percent([r["pseudo_accuracy"] for r in own if r["pseudo_accuracy"] is not None]),
                 f"{np.mean([r['seconds'] for r in own]):,.0f}",
             )
         )
-    spread, deviation = "One seed, so nothing is said about luck.", "one seed"
-    if seeds > 1:
-        spread = "Means over the seeds; ±, bars and bands are one standard deviation over them."
-        deviation = f"mean ± standard deviation over {count(seeds, 'seed')}"
-    return Section(
-        _words(metric),
-        (
-            f"{spread} The network of each run that is best on the validation rows is "
-            "tested, once; the accuracy at the end is that of its last network. Methods with "
-            "labels from pooled features put all features into one place, which the others do "
-            "not.",
-        ),
-        (
-            pictures.by_method(
-                {m: [r[metric] for r in own] for m, own in runs.items()}, names, _words(metric)
-            ),
-        ),
-        tables=(
-            Table(
-                f"Test rows, validation rows and pseudo-labels: right in %, {deviation}",
-                (
-                    "method",
-                    *(m.replace("_", " ") for m in metrics),
-                    "accuracy at the end",
-                    "validation, best",
-                    "after rounds, by seed",
-                    "pseudo-labels, last",
-                    "seconds per run",
-                ),
-                tuple(rows),
-            ),
-        ),
+    spread, deviation = over_seeds(len(result["experiment"]["seeds"]))
+    about = (
+        f"{spread} The network of each run that is best on the validation rows is tested, once; "
+        "the accuracy at the end is that of its last network. Methods with labels from pooled "
+        "features put all features into one place, which the others do not."
     )
+    head = (
+        *("method", *(m.replace("_", " ") for m in metrics), "accuracy at the end"),
+        *("validation, best", "after rounds, by seed", "pseudo-labels, last", "seconds per run"),
+    )
+    caption = f"Test rows, validation rows and pseudo-labels: right in %, {deviation}"
+    reached = {m: [r[metric] for r in own] for m, own in runs.items()}
+    drawn = pictures.by_method(reached, names, words_of(metric))
+    return Section(words_of(metric), [about], [drawn], [PageTable(caption, head, rows)])
 
 
 def _course(
-    title: str, about: str, found: Mapping[str, Course], names: Mapping[str, str], *, share: bool
+    title: str,
+    about: str,
+    found: Mapping[str, Course],
+    names: Mapping[str, str],
+    share: bool = True,
 ) -> Section:
     """How a metric went, as curves and as a table."""
-    without = [name for method, name in names.items() if method not in found]
     text = [about]
-    if without:
+    if without := [name for method, name in names.items() if method not in found]:
         text.append(f"Not measured with: {'; '.join(without)}.")
     if not found:
-        return Section(title, tuple(text))
+        return Section(title, text)
     rounds = some_rounds(found, MOST_ROUNDS)
     measured = {int(turn) for course in found.values() for turn in course.rounds}
     if len(rounds) < len(measured):
         text.append(f"{len(rounds):,} of {len(measured):,} measured rounds are shown.")
     cells = {
-        method: {
-            int(turn): _written(mean, deviation, share=share)
-            for turn, mean, deviation in zip(
-                course.rounds, course.mean, course.deviation, strict=True
-            )
-        }
-        for method, course in found.items()
+        (method, turn): _written(mean, deviation, share)
+        for method, own in found.items()
+        for turn, mean, deviation in zip(own.rounds, own.mean, own.deviation, strict=True)
     }
-    return Section(
-        title,
-        tuple(text),
-        (
-            pictures.over_rounds(
-                title.lower().replace(" ", "-"), found, names, title, rounds, share=share
-            ),
-        ),
-        tables=(
-            Table(
-                f"{title}{' in %' * share} by round, counted from 1",
-                ("rounds", *(names[m] for m in found)),
-                tuple((f"{turn:,}", *(cells[m].get(turn, "–") for m in found)) for turn in rounds),
-                folded=True,
-            ),
-        ),
+    table = PageTable(
+        f"{title}{' in %' * share} by round, counted from 1",
+        ("rounds", *(names[m] for m in found)),
+        [(turn, *(cells.get((m, turn), "–") for m in found)) for turn in rounds],
+        folded=True,
     )
+    drawn = pictures.over_rounds(found, names, title, rounds, share=share)
+    return Section(title, text, [drawn], [table])
 
 
 def _clients(holdings: Sequence[Holdings]) -> Section:
     """How many rows and labels each client has."""
-    first, listed = holdings[0], holdings[:MOST_SEEDS]
-    m = len(first.labelled)
-    text = [f"Who has what depends on the seed. The picture is of seed {first.seed}."]
-    if len(holdings) > MOST_SEEDS:
-        text.append(f"The table has the first {MOST_SEEDS} of {len(holdings)} seeds.")
-    if m > MOST_CLIENTS:
-        text.append(f"The table has the first {MOST_CLIENTS:,} of {m:,} clients.")
+    first, listed, m = holdings[0], holdings[:MOST_SEEDS], len(holdings[0].labelled)
+    head = [f"{what}, seed {own.seed}" for own in listed for what in ("labels", "rows")]
+    numbers = [n for own in listed for n in (own.labelled, own.labelled + own.unlabelled)]
+    rows = [(j, *cells) for j, cells in enumerate(zip(*numbers, strict=True))]
     return Section(
         "Rows and labels by client",
-        tuple(text),
-        (pictures.rows_by_client(first),),
-        tables=(
-            Table(
-                "Labels and rows by client and seed",
-                (
-                    "client",
-                    *(f"{what}, seed {own.seed}" for own in listed for what in ("labels", "rows")),
-                ),
-                tuple(
-                    (
-                        f"{j}",
-                        *(
-                            f"{number:,}"
-                            for own in listed
-                            for number in (own.labelled[j], own.labelled[j] + own.unlabelled[j])
-                        ),
-                    )
-                    for j in range(min(m, MOST_CLIENTS))
-                ),
-            ),
-        ),
+        [
+            f"Who has what depends on the seed. The picture is of seed {first.seed}.",
+            *first_of(MOST_SEEDS, len(holdings), "seeds"),
+            *first_of(MOST_CLIENTS, m, "clients"),
+        ],
+        [pictures.rows_by_client(first)],
+        [PageTable("Labels and rows by client and seed", ("client", *head), rows[:MOST_CLIENTS])],
     )
