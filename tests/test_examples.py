@@ -120,11 +120,12 @@ def test_the_code_of_the_secure_sums_in_the_documentation_runs(tmp_path: Path) -
 
 
 def test_the_code_of_the_documentation_of_reports_runs(tmp_path: Path) -> None:
-    (block,) = python_blocks((ROOT / "docs" / "do" / "reports.md").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "do" / "experiments.md").read_text(encoding="utf-8")
+    text = page.split("## Reports\n")[1].split("\n## ")[0]
+    (block,) = python_blocks(text)
     script = tmp_path / "report.py"
     script.write_text(block + "assert '<h1>' in html\nprint(*pictures)\n", encoding="utf-8")
     names = python("-W", "error", script, cwd=tmp_path).split()
-    text = (ROOT / "docs" / "do" / "reports.md").read_text(encoding="utf-8")
     assert all(f"| `{name}` |" in text for name in names)
 
 

@@ -324,7 +324,8 @@ def test_a_trainer_gets_only_the_labels_of_the_split(tmp_path: Path) -> None:
 def test_the_code_in_the_documentation_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    text = (ROOT / "docs" / "do" / "federated-ssl.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "do" / "experiments.md").read_text(encoding="utf-8")
+    text = page.split("## Federated training with few labels\n")[1].split("\n## ")[0]
     (code,) = re.findall(r"^```python\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
     (tmp_path / "code.py").write_text(code)
     runpy.run_path(str(tmp_path / "code.py"))
