@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 LAYERS = [
-    ["errors", "secret", "wording"],
+    ["errors", "secret", "whole_files", "wording"],
     ["algebra.labels", "algebra.ring", "algebra.products"],
     ["algebra.prg", "params"],
     ["rng"],
@@ -50,6 +50,7 @@ IO_MODULES = {
 
 ALLOWED_IO = {
     "xclp_crypto.rng": {"os"},
+    "xclp_crypto.whole_files": {"os"},
     "xclp_crypto.primitives.rlwe": {"os"},  # the number of cores
     "xclp_crypto.two_party": {"socket"},  # the type of an argument
 }

@@ -12,7 +12,6 @@ import errno
 import ipaddress
 import json
 import logging
-import os
 import socket
 import ssl
 from collections.abc import Sequence
@@ -36,6 +35,7 @@ from xclp_crypto.errors import (
 )
 from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.rng import SystemRng
+from xclp_crypto.whole_files import whole_files
 
 _logger = logging.getLogger(__name__)
 _HOST_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
@@ -257,12 +257,10 @@ def make_authority(
         if (folder / name).exists():
             raise ParameterError(f"{folder / name} is there already; choose another folder")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            mode = 0o600 if name.endswith((".key", ".identity")) else 0o644
-            descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
+        with whole_files(folder) as scratch:
+            for name, content in files.items():
+                (scratch / name).write_bytes(content)
+                (scratch / name).chmod(0o600 if name.endswith((".key", ".identity")) else 0o644)
     except OSError as error:
         raise StorageError(f"{folder} cannot be written: {error.strerror}") from None
     return [folder / name for name in files]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.files.results import why_not_writable
-from xclp_lp.files.whole import write_whole
+from xclp_crypto.whole_files import why_not_writable, write_whole
 
 if TYPE_CHECKING:
     from xclp_lp.study.report import Report

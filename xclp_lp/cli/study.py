@@ -10,6 +10,7 @@ import typer
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.whole_files import write_whole
 from xclp_lp.cli.console import (
     complain,
     console,
@@ -367,5 +368,5 @@ def tables(
         say(text)
         return
     require_writable(into, "--into")
-    into.write_text(with_tables(into.read_text(encoding="utf-8"), text), encoding="utf-8")
+    write_whole(into, with_tables(into.read_text(encoding="utf-8"), text).encode())
     say(f"written to {into}")

@@ -161,7 +161,7 @@ class ClientFile(NetworkFile):
     def write(
         self, loaded: LoadedClient, data: ClientData, prediction: Prediction, cost: Cost
     ) -> list[Path]:
-        """Write ``NAME.csv`` and ``NAME-cost.json``; each is complete or not there.
+        """Write ``NAME.csv`` and ``NAME-cost.json``; all or nothing.
 
         Raises:
             StorageError: they cannot be written.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError, StorageError
 from xclp_crypto.transport.meter import Cost
+from xclp_crypto.whole_files import whole_files, why_not_writable
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.labels import UNLABELLED, codes_of, decode
 from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
@@ -24,15 +24,6 @@ from xclp_lp.wording import listing
 if TYPE_CHECKING:  # scikit-learn: a second, which a client on a machine of its own does not need
     from xclp_lp.estimator import CrossClientLabelPropagation
     from xclp_lp.files.federation import FederationFile
-
-
-def why_not_writable(folder: Path) -> str | None:
-    """Return why nothing can be created in an existing folder; found by trying."""
-    try:
-        tempfile.TemporaryDirectory(prefix=".xclp-", dir=folder).cleanup()
-    except OSError as error:
-        return f"{folder} cannot be written: {error.strerror}"
-    return None
 
 
 def require_writable(federation: FederationFile, option: str = "") -> None:
@@ -94,23 +85,20 @@ def write_results(federation: FederationFile, fitted: CrossClientLabelPropagatio
     require_writable(federation)
     folder = federation.output
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        place = folder if folder.exists() else folder.parent
-        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=place) as scratch:
+        with whole_files(folder) as scratch:
             written = []
             without = [gone.client for gone in fitted.departures_]
             for j, client in enumerate(federation.clients):
                 if client.name in without:
                     continue
-                file = Path(scratch) / f"{client.name}.csv"
+                file = scratch / f"{client.name}.csv"
                 _write_predictions(file, client, fitted, j)
                 written.append(file)
-            cost = Path(scratch) / "cost.json"
+            cost = scratch / "cost.json"
             content = participation(fitted) | {"without_result": without} | fitted.cost_.to_dict()
             cost.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             written.append(cost)
-            folder.mkdir(exist_ok=True)
-            return [file.replace(folder / file.name) for file in written]
+        return [folder / file.name for file in written]
     except OSError as error:
         raise DataError(f"results cannot be written to {folder}: {error}") from None
 
@@ -192,7 +180,7 @@ def write_result(
     classes: tuple[Any, ...],
     own: Mapping[str, bool],
 ) -> list[Path]:
-    """Write ``NAME.csv`` and ``NAME-cost.json``; each is complete or not there.
+    """Write ``NAME.csv`` and ``NAME-cost.json``; all or nothing.
 
     Args:
         output: folder for them; it is made if it is missing.
@@ -212,9 +200,8 @@ def write_result(
     if own.get("reset_labelled"):
         prediction = reset_labelled(prediction, data.codes)
     try:
-        output.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=output) as scratch:
-            table = Path(scratch) / f"{name}.csv"
+        with whole_files(output) as scratch:
+            table = scratch / f"{name}.csv"
             write_table(
                 table,
                 loaded,
@@ -224,8 +211,8 @@ def write_result(
                 prediction.confidence,
                 prediction.distribution,
             )
-            costs = Path(scratch) / f"{name}-cost.json"
+            costs = scratch / f"{name}-cost.json"
             costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
-            return [file.replace(output / file.name) for file in (table, costs)]
+        return [output / table.name, output / costs.name]
     except OSError as error:
         raise StorageError(f"results cannot be written to {output}: {error.strerror}") from None

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from xclp_crypto import __version__
 from xclp_crypto.errors import DataError
-from xclp_lp.files.whole import write_whole
+from xclp_crypto.whole_files import write_whole
 from xclp_lp.study.report.pictures import Picture
 from xclp_lp.wording import count, shown
 

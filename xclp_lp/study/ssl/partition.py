@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.whole_files import write_whole
 from xclp_lp.study.data.partitions import deal
 from xclp_lp.study.ssl.seeds import derived, generator
 
@@ -84,7 +85,7 @@ class Split:
             ],
             "validation": self.validation.tolist(),
         }
-        file.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        write_whole(file, f"{json.dumps(content)}\n".encode())
 
     @classmethod
     def read(cls, file: Path) -> Split:

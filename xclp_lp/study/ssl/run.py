@@ -22,6 +22,7 @@ from torch import Tensor
 
 from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.whole_files import write_whole
 from xclp_lp.labels import UNLABELLED, encode
 from xclp_lp.study.data import load
 from xclp_lp.study.data.pictures import PICTURES
@@ -140,7 +141,7 @@ def run_study(
             raise ParameterError(
                 f"{folder} has runs of another study, see {fixed}; choose another folder or name"
             )
-    fixed.write_text(described, encoding="utf-8")
+    write_whole(fixed, described.encode())
     device = chosen_device()
     runs: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
@@ -262,7 +263,7 @@ def _run(
                 checkpoint,
                 {"trainer": trainer.state(), "best": best, "lines": lines, "seconds": seconds},
             )
-            _replace(table, _csv(lines).encode())
+            write_whole(table, _csv(lines).encode())
     final = predicted_classes(trainer.model, rows.test)
     trainer.model.load_state_dict(best["model"])
     found = predicted_classes(trainer.model, rows.test)
@@ -280,7 +281,7 @@ def _run(
         "seconds": round(seconds, 1),
         "labels_sha256": hashlib.sha256(found.astype("<i8").tobytes()).hexdigest(),
     }
-    _replace(result_file, (json.dumps(result, indent=2) + "\n").encode())
+    write_whole(result_file, (json.dumps(result, indent=2) + "\n").encode())
     return result
 
 
@@ -327,11 +328,4 @@ def _save_checkpoint(file: Path, content: dict[str, Any]) -> None:
     """Write a checkpoint that is either complete or the last one."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    _replace(file, buffer.getvalue())
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file that is either complete or as it was."""
-    scratch = file.with_name(f".{file.name}.part")
-    scratch.write_bytes(content)
-    scratch.replace(file)
+    write_whole(file, buffer.getvalue())
