@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.hamming import estimate, get_backend
 
 COLOURS = dict(
     zip((*BACKENDS, *SUMS), ["C7", *(f"C{i}" for i in (0, 2, 1, 4, 3, 5, 0, 2, 1))], strict=True)
@@ -55,8 +55,8 @@ def estimates(sweep: str, way: str) -> tuple[list[int], list[int], list[int]]:
     for value in values:
         sizes = SWEEPS[sweep] | {key: value}
         clients = {f"client-{i}": sizes["n"] for i in range(sizes["p"])}
-        estimate = get_backend(way).estimate(clients, sizes["bits"])
-        found.append((value, most_of_a_link(busiest(estimate.bytes_per_link)), estimate.rounds))
+        cost = estimate(get_backend(way), clients, sizes["bits"])
+        found.append((value, most_of_a_link(busiest(cost.bytes_per_link)), cost.rounds))
     x, size, rounds = zip(*found, strict=True)
     return list(x), list(size), list(rounds)
 

@@ -15,8 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from xclp_crypto import wire
-from xclp_crypto.protocols.hamming import BACKENDS, get_backend
-from xclp_crypto.protocols.hamming.interface import Estimate
+from xclp_crypto.protocols.hamming import BACKENDS, Estimate, costs, get_backend
 from xclp_crypto.protocols.secure_sum.row_sums import bytes_per_link as row_sum_bytes
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
@@ -129,7 +128,7 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
         if params.noise is not None:
             down += sealed_size(Sensitivity.size())
         steps["propagation"][SERVER, client] = down
-    steps["hamming"] |= get_backend(params.hamming).bytes_per_link(rows, params.n_bits)
+    steps["hamming"] |= _estimate(params, shape).bytes_per_link
     graph = params.mask_graph(tuple(rows))
     steps["row sums"] |= row_sum_bytes(rows_of_sums(params, rows), len(params.classes), graph)
     return {step: dict(links) for step, links in steps.items()}
@@ -137,8 +136,12 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
 
 def rounds(params: Parameters, shape: Shape) -> dict[str, int]:
     """Return the messages that wait for each other, by step; the whole run has two fewer."""
-    hamming = get_backend(params.hamming).estimate(shape.rows, params.n_bits).rounds
+    hamming = _estimate(params, shape).rounds
     return {step: ROUNDS.get(step, hamming) for step in STEPS}
+
+
+def _estimate(params: Parameters, shape: Shape) -> Estimate:
+    return costs.estimate(get_backend(params.hamming), shape.rows, params.n_bits)
 
 
 def memory(params: Parameters, shape: Shape) -> dict[str, int]:
@@ -152,7 +155,7 @@ def memory(params: Parameters, shape: Shape) -> dict[str, int]:
     solver = min(8 * n**2, DENSE_BYTES) + 64 * 3 * params.k * n + 6 * word * columns
     noise = p * word * classes if params.noise is not None else 0
     sums = own + noise + 6 * word * classes
-    estimate = get_backend(params.hamming).estimate(shape.rows, params.n_bits)
+    estimate = _estimate(params, shape)
     return {
         "setup": kept,
         "hashing": kept + hashes,
@@ -217,7 +220,7 @@ def _hamming_seconds(params: Parameters, shape: Shape, links: Links) -> dict[str
     """Return the predicted seconds of the distances by party; clients share by their rows."""
     backend, n = get_backend(params.hamming), shape.n
     found = _carrying_seconds(shape, links, "packed byte")
-    work = computing_seconds(backend.operations(shape.rows, params.n_bits))
+    work = computing_seconds(_estimate(params, shape).operations)
     share = SERVER_SHARE.get(backend.name, 0.0)
     found[SERVER] += share * work + SECONDS["distance"] * n**2 / 2
     for client, own in shape.rows.items():
@@ -328,7 +331,7 @@ def forecast(params: Parameters, groups: Iterable[Shape]) -> Forecast:
 def _compared(params: Parameters, shapes: Sequence[Shape]) -> dict[str, Any]:
     """Return what the distances cost by one back end."""
     backend = get_backend(params.hamming)
-    each = [(shape, backend.estimate(shape.rows, params.n_bits)) for shape in shapes]
+    each = [(shape, _estimate(params, shape)) for shape in shapes]
     return {
         "bytes": sum(estimate.total_bytes for _, estimate in each),
         "rounds": max(estimate.rounds for _, estimate in each),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.protocols.hamming import HammingBackend, get_backend
+from xclp_crypto.protocols.hamming import HammingBackend, estimate, get_backend
 from xclp_lp.forecast import Shape, memory
 from xclp_lp.lsh import require_features
 from xclp_lp.parameters import Parameters
@@ -40,7 +40,7 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
     def needed(backend: str | HammingBackend) -> int:
         if least > available:  # at once: to count the messages of so many rows would take long
             return least
-        return max(least, get_backend(backend).estimate(sizes, n_bits).simulation_bytes)
+        return max(least, estimate(get_backend(backend), sizes, n_bits).simulation_bytes)
 
     need = needed(hamming)
     if need > available:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.privacy import RandomizedResponse
-from xclp_crypto.protocols.hamming import HammingBackend, get_backend
+from xclp_crypto.protocols.hamming import HammingBackend, costs, get_backend
 from xclp_lp.forecast import FAST, computing_seconds
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.plan import Plan
@@ -27,7 +27,7 @@ SHORT, LONG = 1.0, 600.0
 def estimate_line(hamming: str | HammingBackend, sizes: Mapping[str, int], n_bits: int) -> str:
     """Say what the distances will cost, before anything is computed."""
     backend = get_backend(hamming)
-    estimate = backend.estimate(sizes, n_bits)
+    estimate = costs.estimate(backend, sizes, n_bits)
     operations = ", ".join(f"{number:.2g} {kind}" for kind, number in estimate.operations.items())
     seconds = computing_seconds(estimate.operations)
     line = (

@@ -22,13 +22,14 @@ from xclp_crypto.protocols.hamming import (
     BACKENDS,
     HammingBackend,
     check_bits,
+    costs,
     distances_between,
+    estimate,
     get_backend,
 )
 from xclp_crypto.protocols.hamming import masked as masked_module
 from xclp_crypto.protocols.hamming import shade as shade_module
 from xclp_crypto.protocols.hamming.interface import (
-    Chains,
     DistanceShares,
     _mutually_complete,
     receive_shares,
@@ -174,18 +175,17 @@ def test_metered_bytes_are_the_formula(backend, sizes, n_bits):
             link = traffic.sender, traffic.receiver
             metered[link] = metered.get(link, 0) + count
     sizes = {c: len(b) for c, b in bits.items()}
-    assert metered == backend.bytes_per_link(sizes, n_bits)
-    estimate = backend.estimate(sizes, n_bits)
-    assert estimate.bytes_per_link == metered
-    assert estimate.total_bytes == sum(metered.values()) > 0
+    foretold = estimate(backend, sizes, n_bits)
+    assert foretold.bytes_per_link == metered
+    assert foretold.total_bytes == sum(metered.values()) > 0
     setup_rounds = 5 if backend.needs_common_secret else 2
-    assert estimate.rounds == cost.rounds - setup_rounds
+    assert foretold.rounds == cost.rounds - setup_rounds
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values(), ids=ident)
 def test_at_the_sizes_of_the_paper_every_back_end_needs_little_memory(backend):
-    estimate = backend.estimate({"a": 500, "b": 500}, 4096)
-    assert 0 < estimate.memory_bytes <= estimate.simulation_bytes <= 1.5 * 2**30
+    foretold = estimate(backend, {"a": 500, "b": 500}, 4096)
+    assert 0 < foretold.memory_bytes <= foretold.simulation_bytes <= 1.5 * 2**30
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,17 @@ def test_at_the_sizes_of_the_paper_every_back_end_needs_little_memory(backend):
 )
 def test_operations_and_memory_of_three_clients_by_hand(backend, operations, memory):
     sizes = {"a": 3, "b": 2, "c": 4}  # 9 rows, and 3·2 + 3·4 + 2·4 = 26 pairs of two clients' rows
-    assert BACKENDS[backend].operations(sizes, 100) == operations
-    assert BACKENDS[backend].memory_bytes(sizes, 100) == memory
+    foretold = estimate(BACKENDS[backend], sizes, 100)
+    assert (foretold.operations, foretold.memory_bytes) == (operations, memory)
+
+
+def test_a_back_end_that_nobody_knows_the_costs_of_is_named():
+    class Unknown(HammingBackend):
+        name = "unknown"
+        client = server = None
+
+    with pytest.raises(ParameterError, match="'unknown' costs: register a function"):
+        estimate(Unknown(), {"a": 1, "b": 1}, 4)
 
 
 @EVERY_FAST
@@ -698,9 +707,9 @@ def test_shade_in_batches_has_the_estimated_bytes_and_rounds(monkeypatch, sizes,
     bits = random_bits(sizes, 13)
     outcome = run(hamming("shade", bits)).raise_errors()
     assert np.array_equal(outcome.results[SERVER].matrix, oracle(bits))
-    estimate = BACKENDS["shade"].estimate({c: len(b) for c, b in bits.items()}, 13)
-    assert metered(outcome.cost) == (estimate.bytes_per_link, estimate.rounds)
-    assert (estimate.rounds > 4) == (transfers < 10**6)
+    foretold = estimate(BACKENDS["shade"], {c: len(b) for c, b in bits.items()}, 13)
+    assert metered(outcome.cost) == (foretold.bytes_per_link, foretold.rounds)
+    assert (foretold.rounds > 4) == (transfers < 10**6)
 
 
 @settings(deadline=None, max_examples=30)
@@ -773,16 +782,16 @@ def test_every_corruption_of_shade_in_batches_is_blamed_on_the_right_parties(mon
 
 def test_shade_at_any_size_has_a_bounded_number_of_transfers_at_work():
     shade = BACKENDS["shade"]
-    estimate = shade.estimate({"a": 500, "b": 500}, 4096)
-    assert estimate.rounds == 4 + 2 * (500 * 500 * 4096 // shade_module.CLIENT_TRANSFERS - 1)
-    many = shade.estimate({f"c{i}": 50 for i in range(100)}, 4096)
-    assert many.memory_bytes < 100 * 2**15 * shade_module.TRANSFER_BYTES + 2**28
+    foretold = estimate(shade, {"a": 500, "b": 500}, 4096)
+    assert foretold.rounds == 4 + 2 * (500 * 500 * 4096 // shade_module.CLIENT_TRANSFERS - 1)
+    many = estimate(shade, {f"c{i}": 50 for i in range(100)}, 4096)
+    assert many.memory_bytes < 100 * 2**15 * costs.TRANSFER_BYTES + 2**28
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 30), min_size=15, max_size=15), st.integers(2, 6))
 def test_rounds_of_shade_are_those_of_all_its_batches_one_by_one(numbers, clients):
-    chains = Chains()
+    chains = costs.Chains()
     links = dict(zip(combinations(range(clients), 2), numbers, strict=False))
     for index in range(max(links.values())):
         down = [link for link, number in links.items() if number > index]
@@ -791,7 +800,7 @@ def test_rounds_of_shade_are_those_of_all_its_batches_one_by_one(numbers, client
     batches = np.zeros((clients, clients), np.int64)
     for link, number in links.items():
         batches[link] = number
-    assert shade_module._rounds(batches) == chains.rounds
+    assert costs.shade_rounds(batches) == chains.rounds
 
 
 # What the receiver learns in `shade`

@@ -24,7 +24,7 @@ from xclp_crypto.errors import (
     ProtocolError,
     TooFewParties,
 )
-from xclp_crypto.protocols.hamming import BACKENDS, get_backend
+from xclp_crypto.protocols.hamming import BACKENDS, Estimate, estimate, get_backend
 from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
@@ -810,8 +810,10 @@ class Modest(Shade):
 
     name = "modest"
 
-    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        return 0
+
+@estimate.register
+def _(backend: Modest, sizes: Mapping[str, int], n_bits: int) -> Estimate:
+    return Estimate(rounds=1, bytes_per_link={}, operations={}, memory_bytes=0)
 
 
 def test_hashes_and_distances_must_fit_whatever_the_back_end_needs(

@@ -12,7 +12,7 @@ import pytest
 from session_runs import SMALL, Data, blobs, federation
 
 from xclp_crypto.privacy import LabelPrivacy
-from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.protocols.hamming import BACKENDS, estimate
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.meter import Cost
@@ -163,4 +163,4 @@ def test_seconds_are_of_the_order_of_those_measured(hamming: str) -> None:
 
 def test_all_operations_of_back_ends_have_seconds() -> None:
     for backend in BACKENDS.values():
-        assert set(backend.operations({"a": 5, "b": 5}, 64)) <= set(SECONDS)
+        assert set(estimate(backend, {"a": 5, "b": 5}, 64).operations) <= set(SECONDS)

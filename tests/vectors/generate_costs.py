@@ -25,7 +25,7 @@ from session_runs import client, federation
 
 from xclp_crypto.front import secure_sum_bytes
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.protocols.hamming import BACKENDS, estimate
 from xclp_crypto.protocols.secure_sum import MODES, MaskGraph
 from xclp_crypto.protocols.secure_sum.row_sums import bytes_per_link as row_sums_bytes
 from xclp_crypto.protocols.setup import SERVER
@@ -78,13 +78,13 @@ def by_kind(links: Mapping[tuple[str, str], int]) -> dict[str, int]:
 
 def of_distances(backend: str, p: int, rows: int, n_bits: int) -> dict[str, Any]:
     """Return what `estimate` says."""
-    estimate = BACKENDS[backend].estimate({f"client-{i}": rows for i in range(p)}, n_bits)
+    cost = estimate(BACKENDS[backend], {f"client-{i}": rows for i in range(p)}, n_bits)
     return {
-        "rounds": estimate.rounds,
-        "bytes": by_kind(estimate.bytes_per_link),
-        "operations": estimate.operations,
-        "memory": estimate.memory_bytes,
-        "memory of all parties": estimate.simulation_bytes,
+        "rounds": cost.rounds,
+        "bytes": by_kind(cost.bytes_per_link),
+        "operations": cost.operations,
+        "memory": cost.memory_bytes,
+        "memory of all parties": cost.simulation_bytes,
     }
 
 

@@ -1,6 +1,7 @@
 """SecureHamming: back ends by name."""
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.protocols.hamming.costs import Estimate, estimate
 from xclp_crypto.protocols.hamming.distance import distances_between
 from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend, check_bits
 from xclp_crypto.protocols.hamming.masked import Masked
@@ -38,9 +39,11 @@ def get_backend(name: str | HammingBackend) -> HammingBackend:
 __all__ = [
     "BACKENDS",
     "Distances",
+    "Estimate",
     "HammingBackend",
     "check_bits",
     "distances_between",
+    "estimate",
     "get_backend",
 ]
 

@@ -1,16 +1,15 @@
 """SecureHamming: the server learns all pairwise Hamming distances, and nobody anything else.
 
-A back end is a class with the three members below, registered under its name in
-`xclp_crypto.protocols.hamming`. What all of them share is here: distances within one client are
-computed by that client; for every pair of clients the two hold shares that the server combines;
-a client whose upload is missing is left out.
+A back end is a class with the members below, registered under its name in
+`xclp_crypto.protocols.hamming`; what it costs is in `costs`. What all of them share is here:
+distances within one client are computed by that client; for every pair of clients the two hold
+shares that the server combines; a client whose upload is missing is left out.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
@@ -46,56 +45,6 @@ class Distances:
     sizes: dict[str, int]
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What a run will cost, from the sizes alone and before anything is computed.
-
-    Attributes:
-        rounds: messages that must wait for each other.
-        bytes_per_link: bytes of all messages by (from, to), sealing included; exact.
-        operations: number of the operations that dominate the time, by kind.
-        memory_bytes: what the party with most needs at its peak, roughly.
-        simulation_bytes: what all parties in one process need at its peak, roughly: messages that
-            wait to be read as well.
-    """
-
-    rounds: int
-    bytes_per_link: dict[tuple[str, str], int]
-    operations: dict[str, int]
-    memory_bytes: int
-    simulation_bytes: int
-
-    @property
-    def total_bytes(self) -> int:
-        """Return the bytes of all messages."""
-        return sum(self.bytes_per_link.values())
-
-
-class Chains:
-    """Counts the rounds of messages that need not be sent: by following who waits for whom.
-
-    Attributes:
-        depth: by party, messages in the longest chain that ends in what it has received.
-    """
-
-    def __init__(self) -> None:
-        self.depth: defaultdict[str, int] = defaultdict(int)
-
-    def send(self, links: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:
-        """Send a message on every link (from, to); none is received yet."""
-        return [(to, self.depth[frm] + 1) for frm, to in links]
-
-    def receive(self, messages: Iterable[tuple[str, int]]) -> None:
-        """Receive messages that were sent."""
-        for to, chain in messages:
-            self.depth[to] = max(self.depth[to], chain)
-
-    @property
-    def rounds(self) -> int:
-        """Return the rounds, with one more message of every party at the end."""
-        return max(self.depth.values(), default=0) + 1
-
-
 class HammingBackend(ABC):
     """One way to compute Hamming distances across clients.
 
@@ -103,15 +52,11 @@ class HammingBackend(ABC):
         name: how the back end is chosen.
         trust: see `Trust`.
         needs_common_secret: whether clients must share a secret that the server lacks.
-        rounds: messages that must wait for each other, setup not counted.
-        streams: whether messages are read as they come, so that few of them wait at a time.
     """
 
     name: ClassVar[str]
     trust: ClassVar[Trust]
     needs_common_secret: ClassVar[bool]
-    rounds: ClassVar[int]
-    streams: ClassVar[bool] = False
 
     @abstractmethod
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
@@ -140,32 +85,6 @@ class HammingBackend(ABC):
             TooFewParties: fewer than `at_least` clients finished.
             FaultyPeer: shares of two clients give no distance.
         """
-
-    @abstractmethod
-    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
-        """Return the bytes of all messages of this step, sealing included, by (from, to)."""
-
-    @abstractmethod
-    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
-        """Return how many of the dominating operations all parties do together, by kind."""
-
-    @abstractmethod
-    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """Return roughly what the party with most needs at its peak, in bytes."""
-
-    def estimate(self, sizes: Mapping[str, int], n_bits: int) -> Estimate:
-        """Return rounds, bytes, operations and memory of a run without dropouts.
-
-        Args:
-            sizes: number of rows by client.
-            n_bits: L.
-        """
-        links = self.bytes_per_link(sizes, n_bits)
-        memory = self.memory_bytes(sizes, n_bits)
-        waiting = 0 if self.streams else sum(links.values())
-        return Estimate(
-            self.rounds, links, self.operations(sizes, n_bits), memory, memory + waiting
-        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -40,17 +40,13 @@ from xclp_crypto.algebra.products import exact_product
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
-    DistanceShares,
     HammingBackend,
     column_ranges,
-    cross_pairs,
     receive_shares,
     send_shares,
-    share_sizes,
     stacks,
 )
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import Report
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
@@ -197,7 +193,6 @@ class Masked(HammingBackend):
     name = "masked"
     trust = "non-colluding"
     needs_common_secret = True
-    rounds = 1
 
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
@@ -234,24 +229,3 @@ class Masked(HammingBackend):
             return (c + d - products[low, number][:, at]) & modulo
 
         return await receive_shares(session, n_bits, at_least, combine, uploaders=tuple(masked))
-
-    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
-        """See `HammingBackend.bytes_per_link`."""
-        dims = share_sizes(sizes, residue_width(n_bits))
-        return {
-            (c, SERVER): sealed_size(MaskedRows.size(rows=n, n_bits=n_bits))
-            + sealed_size(DistanceShares.size(**dims[c]))
-            for c, n in sizes.items()
-        }
-
-    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
-        """See `HammingBackend.operations`: two products at the clients, one at the server."""
-        return {
-            "multiply-adds": 3 * cross_pairs(sizes) * n_bits,
-            "mask residues": len(sizes) * sum(sizes.values()) * n_bits,
-        }
-
-    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """See `HammingBackend.memory_bytes`: masked rows in float64, shares and distances."""
-        n = sum(sizes.values())
-        return 10 * n * n_bits + 4 * n * n

@@ -42,7 +42,7 @@ every pair of rows or, packed, for every group and row.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations, compress
 from typing import Final, TypeAlias
 
@@ -70,15 +70,12 @@ from xclp_crypto.primitives.paillier.arithmetic import (
 )
 from xclp_crypto.primitives.paillier.keys import check_parameters
 from xclp_crypto.protocols.hamming.interface import (
-    Chains,
     Distances,
-    Estimate,
     HammingBackend,
     assemble,
     own_distances,
 )
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
@@ -300,9 +297,6 @@ class Paillier(HammingBackend):
     name = "paillier"
     trust = "2pc"
     needs_common_secret = False
-    streams = True
-    rounds = 3
-    """Where no client has more groups than the window; `estimate` counts those of any sizes."""
 
     def __init__(self, parameters: PaillierParameters = PAILLIER_3072, workers: int = 1) -> None:
         self.parameters = check_parameters(parameters)
@@ -379,10 +373,10 @@ class Paillier(HammingBackend):
 
     def window(self, sizes: Mapping[str, int], n_bits: int) -> int:
         """Return how many groups of an owner may be under way, sent and not yet answered."""
-        at_once = self._longest(sizes, n_bits) * max(1, len(sizes) - 1)
+        at_once = self.longest(sizes, n_bits) * max(1, len(sizes) - 1)
         return max(1, WINDOW_BYTES // at_once)
 
-    def _longest(self, sizes: Mapping[str, int], n_bits: int) -> int:
+    def longest(self, sizes: Mapping[str, int], n_bits: int) -> int:
         """Return the bytes of a group, or of the answers to it if there may be more of them."""
         return max(n_bits, *sizes.values()) * self.parameters.modulus_bits // 4
 
@@ -505,7 +499,7 @@ class Paillier(HammingBackend):
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
         sizes = session.sizes
-        dims = self._share_sizes(sizes, n_bits)
+        dims = self.share_sizes(sizes, n_bits)
         uploads = await session.io.gather(
             PaillierShares,
             session.clients,
@@ -534,7 +528,7 @@ class Paillier(HammingBackend):
 
         return await assemble(session, n_bits, at_least, uploads, block)
 
-    def _share_sizes(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, dict[str, int]]:
+    def share_sizes(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, dict[str, int]]:
         """Return the sizes of every client's `PaillierShares`."""
         pairs = self.pairs(sizes, n_bits)
         return {
@@ -548,78 +542,6 @@ class Paillier(HammingBackend):
             }
             for client, rows in sizes.items()
         }
-
-    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
-        """See `HammingBackend.bytes_per_link`."""
-        dims = self._share_sizes(sizes, n_bits)
-        links = {(c, SERVER): sealed_size(PaillierShares.size(**dims[c])) for c in sizes}
-        bits = self.parameters.modulus_bits
-        n = (1 << bits) - 1
-        for owner, evaluator in self.pairs(sizes, n_bits):
-            groups = self.packing(sizes[owner], n_bits).groups
-            rows = sealed_size(PaillierRows.size(count=n_bits, n=n))
-            answers = sealed_size(PaillierAnswers.size(count=sizes[evaluator], n=n))
-            links[owner, evaluator] = sealed_size(PaillierKey.size(bits=bits)) + groups * rows
-            links[evaluator, owner] = groups * answers
-        return links
-
-    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
-        """See `HammingBackend.operations`."""
-        pairs = self.pairs(sizes, n_bits)
-        groups = {c: self.packing(n, n_bits).groups for c, n in sizes.items()}
-        evaluations = [groups[o] * self.evaluation_work(sizes[e], n_bits) for o, e in pairs]
-        return {
-            "key pairs": len({owner for owner, _ in pairs}),
-            "encryptions": n_bits * sum(groups[owner] for owner in {o for o, _ in pairs}),
-            "multiplications of ciphertexts": sum(evaluations),
-            "re-randomised and decrypted answers": sum(pairs.values()),
-        }
-
-    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """See `HammingBackend.memory_bytes`: shares, groups at work and waiting, tables, distances.
-
-        Shares exist four times, as integers, as bytes, sealed and at their owners, and what is at
-        work likewise; what waits is counted for all clients together. A client's own distances
-        need 8 bytes for each pair of its rows, for their places.
-        """
-        links = self.bytes_per_link(sizes, n_bits)
-        n, most = sum(sizes.values()), max(sizes.values(), default=0)
-        shares = sum(size for (_, to), size in links.items() if to == SERVER)
-        between = sum(links.values()) - shares
-        at_work = min(len(sizes) * self._longest(sizes, n_bits), between)
-        waiting = min(len(sizes) * WINDOW_BYTES // 2, between)
-        tables = (1 << 13) * self.parameters.modulus_bits // 4
-        own = 9 * most * n_bits + 8 * most * most
-        return 4 * (shares + at_work) + waiting + tables + own + 6 * n * n
-
-    def estimate(self, sizes: Mapping[str, int], n_bits: int) -> Estimate:
-        """See `HammingBackend.estimate`; about two rounds for every window, counted exactly."""
-        return replace(super().estimate(sizes, n_bits), rounds=self._rounds(sizes, n_bits))
-
-    def _rounds(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """Return the longest chain of messages, by following the steps of `client`."""
-        groups = {
-            (owner, evaluator): self.packing(sizes[owner], n_bits).groups
-            for owner, evaluator in self.pairs(sizes, n_bits)
-        }
-        chains, window = Chains(), self.window(sizes, n_bits)
-        most = max(groups.values(), default=0)
-        rows = {
-            index: chains.send(pair for pair, n in groups.items() if index < n)
-            for index in range(min(window, most))
-        }
-        last: list[tuple[str, int]] = []
-        for index in range(most):
-            chains.receive(rows.pop(index))
-            answers = chains.send((e, o) for (o, e), n in groups.items() if index < n)
-            more = [pair for pair, n in groups.items() if index + window < n]
-            sending = {owner for owner, _ in more}
-            chains.receive(answer for answer in answers if answer[0] in sending)
-            last += [answer for answer in answers if answer[0] not in sending]
-            if more:
-                rows[index + window] = chains.send(more)
-        chains.receive(last)
-        return chains.rounds
 
 
 def _by_row(groups: list[list[Mpz]]) -> list[Mpz]:

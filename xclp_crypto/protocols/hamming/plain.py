@@ -10,7 +10,6 @@ The server learns every bit vector.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,6 @@ from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.protocols.hamming.distance import distances_between
 from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
 from xclp_crypto.wire import Message, Reader, Writer, packed_size
 
@@ -59,7 +57,6 @@ class Plain(HammingBackend):
     name = "plain"
     trust = "none"
     needs_common_secret = False
-    rounds = 1
 
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
@@ -74,19 +71,3 @@ class Plain(HammingBackend):
         bits = [got[c].bits for c in sizes if c in got]
         matrix = await session.io.compute(_stacked_distances, bits)
         return Distances(matrix, {c: n for c, n in sizes.items() if c in got})
-
-    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
-        """See `HammingBackend.bytes_per_link`."""
-        return {
-            (c, SERVER): sealed_size(PlainBits.size(rows=n, n_bits=n_bits))
-            for c, n in sizes.items()
-        }
-
-    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
-        """See `HammingBackend.operations`."""
-        return {"float32 multiply-adds": sum(sizes.values()) ** 2 * n_bits}
-
-    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """See `HammingBackend.memory_bytes`: the ±1 matrix in float32 and the distances."""
-        n = sum(sizes.values())
-        return 6 * n * n_bits + 2 * n * n

@@ -34,15 +34,11 @@ from xclp_crypto.params import MIN_CLIENTS, RlweParameters, residue_width
 from xclp_crypto.primitives import rlwe
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
-    DistanceShares,
     HammingBackend,
-    cross_pairs,
     receive_shares,
     send_shares,
-    share_sizes,
 )
-from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.wire import Message, Reader, Writer
 
@@ -183,7 +179,6 @@ class Rlwe(HammingBackend):
     name = "rlwe"
     trust = "2pc"
     needs_common_secret = False
-    rounds = 3
 
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
@@ -293,42 +288,3 @@ class Rlwe(HammingBackend):
             return (first - second if owner == low else second - first) & modulo
 
         return await receive_shares(session, n_bits, at_least, combine)
-
-    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
-        """See `HammingBackend.bytes_per_link`."""
-        dims = share_sizes(sizes, residue_width(n_bits))
-        links = {(c, SERVER): sealed_size(DistanceShares.size(**dims[c])) for c in sizes}
-        for me in sizes:
-            for peer in roles_of(me, sizes)[0]:
-                heights = [b.stop - b.start for b in blocks(sizes[me])]
-                links[me, peer] = sum(
-                    sealed_size(RlweCiphertexts.size(rows=h, n_bits=n_bits)) for h in heights
-                )
-                links[peer, me] = sum(
-                    sealed_size(RlweMasks.size(rows=b.stop - b.start, n_bits=n_bits))
-                    for b in blocks(sizes[peer])
-                ) + sum(
-                    sealed_size(RlweAnswers.size(rows=h, evaluated=sizes[peer], n_bits=n_bits))
-                    for h in heights
-                )
-        return links
-
-    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
-        """See `HammingBackend.operations`."""
-        p = rlwe.parameters_for(n_bits)
-        ring = p.chunks(n_bits) * p.degree
-        both = [roles_of(c, sizes) for c in sizes]
-        encrypted = sum(n for n, (e, _) in zip(sizes.values(), both, strict=True) if e)
-        evaluated = sum(n for n, (_, o) in zip(sizes.values(), both, strict=True) if o)
-        return {
-            "multiply-adds": cross_pairs(sizes) * (p.limbs * (n_bits + ring) + ring),
-            "encrypted rows": encrypted,
-            "evaluated rows": evaluated,
-        }
-
-    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """See `HammingBackend.memory_bytes`: evaluation matrix, masks, secrets and shares."""
-        p = rlwe.parameters_for(n_bits)
-        ring = p.chunks(n_bits) * p.degree
-        n = max(sizes.values(), default=0)
-        return 14 * n * (n_bits + ring) + 2 * sum(sizes.values()) ** 2 + 2**28

@@ -23,7 +23,6 @@ The server may collude with any clients.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import combinations
 from typing import Final
 
@@ -34,18 +33,13 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
-    DistanceShares,
-    Estimate,
     HammingBackend,
-    cross_pairs,
     receive_shares,
     send_shares,
-    share_sizes,
 )
 from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer
-from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup, naor_pinkas
-from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
+from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng
 
 RESIDUE_BYTES = 2
@@ -54,9 +48,6 @@ RESIDUE_BYTES = 2
 CLIENT_TRANSFERS: Final = 1 << 16
 """Most transfers that one client has at work, with all others together. All parties derive the
 batches from it, so it is part of the protocol."""
-
-TRANSFER_BYTES: Final = 600
-"""Memory of one transfer at work, at both ends, measured: points and scalars are Python objects."""
 
 
 def batch_size(clients: int) -> int:
@@ -74,28 +65,6 @@ def transfers(sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], in
         for sender, receiver in combinations(sizes, 2)
         if sizes[sender] and sizes[receiver]
     }
-
-
-def _rounds(batches: NDArray[np.int64]) -> int:
-    """Return the longest chain of messages, by following the steps of `Shade.client`.
-
-    Args:
-        batches: (clients, clients), from sender to receiver.
-    """
-    depth, done = np.zeros(len(batches), dtype=np.int64), 0
-    for stop in np.unique(batches[batches > 0]).tolist():
-        down = batches >= stop
-        active = (down | down.T).any(axis=0)
-        while done < stop:
-            before = depth
-            for links in (down, down.T, down):  # OtSetup, OtChoices, OtOffers
-                depth = np.maximum(depth, np.where(links, depth[:, None] + 1, 0).max(axis=0))
-            done += 1
-            longer = (depth - before)[active]
-            if (longer == longer[0]).all():  # so every batch up to `stop` adds the same
-                depth = depth + active * longer[0] * (stop - done)
-                done = stop
-    return int(depth.max(initial=0)) + 1  # DistanceShares
 
 
 def offers(bits: NDArray[np.uint8], masks: NDArray[np.uint16], n_bits: int) -> NDArray[np.uint8]:
@@ -128,9 +97,6 @@ class Shade(HammingBackend):
     name = "shade"
     trust = "2pc"
     needs_common_secret = False
-    streams = True
-    rounds = 4
-    """Of a single batch; `estimate` counts those of any sizes."""
 
     def __init__(self, transfer: ObliviousTransfer = naor_pinkas) -> None:
         self._transfer = transfer
@@ -189,38 +155,3 @@ class Shade(HammingBackend):
         return await receive_shares(
             session, n_bits, at_least, lambda low, high, r, t: _combine(n_bits, r, t)
         )
-
-    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
-        """See `HammingBackend.bytes_per_link`; for Naor–Pinkas transfers."""
-        dims = share_sizes(sizes, residue_width(n_bits))
-        links = {(c, SERVER): sealed_size(DistanceShares.size(**dims[c])) for c in sizes}
-        for (sender, receiver), count in transfers(sizes, n_bits).items():
-            batches = -(-count // batch_size(len(sizes)))
-            links[sender, receiver] = batches * (
-                sealed_size(OtSetup.size()) + sealed_size(0)
-            ) + OtOffers.size(count=count, length=RESIDUE_BYTES)
-            links[receiver, sender] = batches * sealed_size(0) + OtChoices.size(count=count)
-        return links
-
-    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
-        """See `HammingBackend.operations`: at the two ends of every transfer together."""
-        count = cross_pairs(sizes) * n_bits
-        return {"fixed-base multiplications": count, "variable-base multiplications": 2 * count}
-
-    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """See `HammingBackend.memory_bytes`: all clients' transfers at work, ±1 matrix, distances.
-
-        A client's own distances need 8 bytes for each pair of its rows, for their places.
-        """
-        n, most = sum(sizes.values()), max(sizes.values(), default=0)
-        at_work = min(len(sizes) * CLIENT_TRANSFERS // 2, cross_pairs(sizes) * n_bits)
-        own = 9 * most * n_bits + 8 * most * most
-        return TRANSFER_BYTES * at_work + own + 6 * n * n
-
-    def estimate(self, sizes: Mapping[str, int], n_bits: int) -> Estimate:
-        """See `HammingBackend.estimate`; about two rounds for every batch, counted exactly."""
-        place = {client: i for i, client in enumerate(sizes)}
-        batches = np.zeros((len(sizes), len(sizes)), dtype=np.int64)
-        for (sender, receiver), count in transfers(sizes, n_bits).items():
-            batches[place[sender], place[receiver]] = -(-count // batch_size(len(sizes)))
-        return replace(super().estimate(sizes, n_bits), rounds=_rounds(batches))

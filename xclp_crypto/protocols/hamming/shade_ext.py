@@ -33,36 +33,29 @@ whatever the sizes are. Columns of the next block are sent ahead, so both sides 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.prg import KEY_BYTES
-from xclp_crypto.params import KAPPA, MIN_CLIENTS, residue_width
+from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
-    Chains,
     Distances,
-    DistanceShares,
-    Estimate,
     HammingBackend,
     receive_shares,
     send_shares,
-    share_sizes,
 )
 from xclp_crypto.protocols.ot.bits import BLOCK_LANES, LANE, HashPoints, lane_groups
 from xclp_crypto.protocols.ot.extension import (
     Extension,
-    OtColumns,
     OtCorrections,
     SenderPads,
     base_transfers,
 )
 from xclp_crypto.protocols.ot.interface import ObliviousTransfer
-from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup, naor_pinkas
-from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
+from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
+from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng
 
 MESSAGE_BYTES: Final = 1 << 22
@@ -127,7 +120,7 @@ def ends(low: str, high: str, sizes: Mapping[str, int]) -> tuple[str, str]:
     return (high, low) if sizes[low] < sizes[high] else (low, high)
 
 
-def _pairs(sizes: Mapping[str, int], n_bits: int) -> list[tuple[str, str, list[Block]]]:
+def pairs(sizes: Mapping[str, int], n_bits: int) -> list[tuple[str, str, list[Block]]]:
     """Return sender, receiver and blocks of all pairs of clients that have rows."""
     order = [client for client, rows in sizes.items() if rows]
     both = [ends(low, high, sizes) for i, low in enumerate(order) for high in order[i + 1 :]]
@@ -138,23 +131,8 @@ def _blocks_of(
     me: str, sizes: Mapping[str, int], n_bits: int
 ) -> tuple[dict[str, list[Block]], dict[str, list[Block]]]:
     """Return the blocks that `me` sends and those that it receives, by peer."""
-    cut = _pairs(sizes, n_bits)
+    cut = pairs(sizes, n_bits)
     return {r: b for s, r, b in cut if s == me}, {s: b for s, r, b in cut if r == me}
-
-
-def _rounds(cut: list[tuple[str, str, list[Block]]]) -> int:
-    """Return the longest chain of messages, by following the steps of `ShadeExt.client`."""
-    chains = Chains()
-    down = [(sender, receiver, len(blocks)) for sender, receiver, blocks in cut]
-    up = [(receiver, sender, n) for sender, receiver, n in down]
-    for links in (up, down, up):  # OtSetup, OtChoices, OtOffers
-        chains.receive(chains.send((frm, to) for frm, to, _ in links))
-    ahead = chains.send((frm, to) for frm, to, _ in up)
-    for step in range(max((n for _, _, n in down), default=0)):
-        columns, ahead = ahead, chains.send((frm, to) for frm, to, n in up if step + 1 < n)
-        chains.receive(columns)
-        chains.receive(chains.send((frm, to) for frm, to, n in down if step < n))
-    return chains.rounds  # the last are DistanceShares
 
 
 def _choices(
@@ -247,9 +225,6 @@ class ShadeExt(HammingBackend):
     name = "shade-ext"
     trust = "2pc"
     needs_common_secret = False
-    streams = True
-    rounds = 5
-    """Of two clients and one block; `estimate` counts those of any sizes."""
 
     def __init__(self, base: ObliviousTransfer = naor_pinkas) -> None:
         self._base = base
@@ -312,41 +287,3 @@ class ShadeExt(HammingBackend):
             return (masked - masks) & modulo
 
         return await receive_shares(session, n_bits, at_least, combine)
-
-    def bytes_per_link(self, sizes: Mapping[str, int], n_bits: int) -> dict[tuple[str, str], int]:
-        """See `HammingBackend.bytes_per_link`; for Naor–Pinkas base transfers, as all below."""
-        width = residue_width(n_bits)
-        dims = share_sizes(sizes, width)
-        links = {(c, SERVER): sealed_size(DistanceShares.size(**dims[c])) for c in sizes}
-        for sender, receiver, cut in _pairs(sizes, n_bits):
-            counts = [block.count for block in cut]
-            links[receiver, sender] = (
-                sealed_size(OtSetup.size())
-                + sealed_size(OtOffers.size(count=KAPPA, length=KEY_BYTES))
-                + sum(sealed_size(OtColumns.size(rows=m)) for m in counts)
-            )
-            links[sender, receiver] = sealed_size(OtChoices.size(count=KAPPA)) + sum(
-                sealed_size(OtCorrections.size(count=m, lanes=sizes[sender], width=width))
-                for m in counts
-            )
-        return links
-
-    def operations(self, sizes: Mapping[str, int], n_bits: int) -> dict[str, int]:
-        """See `HammingBackend.operations`: transfers, and the two ends' AES blocks together."""
-        cut = [(sizes[s], sizes[r] * n_bits) for s, r, _ in _pairs(sizes, n_bits)]
-        return {
-            "fixed-base multiplications": KAPPA * len(cut),
-            "variable-base multiplications": 2 * KAPPA * len(cut),
-            "extended transfers": sum(m for _, m in cut),
-            # G: three times one block; H: two pads and one, of 1 + ⌈n/8⌉ blocks each.
-            "AES blocks": sum(3 * m * (2 - -n // BLOCK_LANES) for n, m in cut),
-        }
-
-    def memory_bytes(self, sizes: Mapping[str, int], n_bits: int) -> int:
-        """See `HammingBackend.memory_bytes`: blocks in work, offsets, ±1 matrix and distances."""
-        n, most = sum(sizes.values()), max(sizes.values(), default=0)
-        return 4 * CLIENT_BYTES + 9 * most * n_bits + 6 * n * n
-
-    def estimate(self, sizes: Mapping[str, int], n_bits: int) -> Estimate:
-        """See `HammingBackend.estimate`; about one round for every block, counted exactly."""
-        return replace(super().estimate(sizes, n_bits), rounds=_rounds(_pairs(sizes, n_bits)))
