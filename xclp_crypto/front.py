@@ -30,7 +30,7 @@ from xclp_crypto.protocols.secure_sum import (
     secure_sum_client,
     secure_sum_server,
 )
-from xclp_crypto.protocols.secure_sum.secure_sum import bytes_per_link
+from xclp_crypto.protocols.secure_sum.costs import sum_bytes
 from xclp_crypto.protocols.secure_sum.terms import graph_and_codec
 from xclp_crypto.protocols.setup import (
     SERVER,
@@ -343,7 +343,7 @@ def secure_sum_bytes(
     """
     p = len(graph.clients)
     agreement = Agreement(**graph_and_codec(graph, codec), shape=shape)
-    links = bytes_per_link(graph, math.prod(shape), codec.modulus)
+    links = sum_bytes(graph, math.prod(shape), codec.modulus)
     for client in graph.clients:
         links[client, SERVER] += TAG_BYTES + Hello.size(agreement=agreement.size, numbers=0)
         links[SERVER, client] += TAG_BYTES + Directory.size(invited=p, numbers=0)

@@ -16,7 +16,7 @@ from typing import Any
 
 from xclp_crypto import wire
 from xclp_crypto.protocols.hamming import BACKENDS, Estimate, costs, get_backend
-from xclp_crypto.protocols.secure_sum.row_sums import bytes_per_link as row_sum_bytes
+from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
@@ -130,7 +130,7 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
         steps["propagation"][SERVER, client] = down
     steps["hamming"] |= _estimate(params, shape).bytes_per_link
     graph = params.mask_graph(tuple(rows))
-    steps["row sums"] |= row_sum_bytes(rows_of_sums(params, rows), len(params.classes), graph)
+    steps["row sums"] |= row_sums_bytes(rows_of_sums(params, rows), len(params.classes), graph)
     return {step: dict(links) for step, links in steps.items()}
 
 

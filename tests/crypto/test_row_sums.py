@@ -44,8 +44,8 @@ from xclp_crypto.protocols.secure_sum import (
     secure_row_sums_server,
     secure_sum,
 )
+from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.secure_sum.double_masks import SumSurvivors, client_set, open_masks
-from xclp_crypto.protocols.secure_sum.row_sums import bytes_per_link
 from xclp_crypto.protocols.secure_sum.row_sums_restart import (
     RowSumsRound,
     mask_upload,
@@ -135,7 +135,7 @@ def test_sums_are_exact_and_equal_the_ideal_twin_and_take_the_bytes_of_the_formu
     for traffic, count in outcome.cost.bytes_sent.items():
         if traffic.step == "row sums":
             metered[traffic.sender, traffic.receiver] += count
-    formula = bytes_per_link(rows, columns, graph, modulus, mode)
+    formula = row_sums_bytes(rows, columns, graph, modulus, mode)
     with_server = {link: count for link, count in formula.items() if SERVER in link}
     assert {link: count for link, count in metered.items() if SERVER in link} == with_server
     assert Counter(metered.values()) == Counter(formula.values())

@@ -35,6 +35,7 @@ from xclp_crypto.protocols.secure_sum import (
 from xclp_crypto.protocols.secure_sum import (
     secure_sum as secure_sum_module,
 )
+from xclp_crypto.protocols.secure_sum.costs import sum_bytes
 from xclp_crypto.protocols.secure_sum.double_masks import (
     ClientMasks,
     SumClients,
@@ -47,7 +48,6 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
 )
 from xclp_crypto.protocols.secure_sum.secure_sum import (
     SumUpload,
-    bytes_per_link,
     check_upload,
     sum_label,
 )
@@ -106,7 +106,7 @@ def test_sums_are_exact_and_equal_the_ideal_twin_and_take_the_bytes_of_the_formu
     for traffic, count in outcome.cost.bytes_sent.items():
         if traffic.step == "sum":
             metered[traffic.sender, traffic.receiver] += count
-    formula = bytes_per_link(graph, int(np.prod(shape)), modulus)
+    formula = sum_bytes(graph, int(np.prod(shape)), modulus)
     with_server = {link: n for link, n in formula.items() if SERVER in link}
     assert {link: n for link, n in metered.items() if SERVER in link} == with_server
     assert Counter(metered.values()) == Counter(formula.values())

@@ -43,9 +43,9 @@ from xclp_crypto.protocols.secure_sum import (
     double_masks,
     ideal_row_sums_client,
     ideal_row_sums_server,
-    row_sums,
     row_sums_recover,
 )
+from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.setup import (
     SERVER,
     Identities,
@@ -362,7 +362,7 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
         c: np.arange(end - rows, end) for (c, rows), end in zip(sizes.items(), ends, strict=True)
     }
     graph = params.mask_graph(tuple(sizes))
-    for (sender, receiver), size in row_sums.bytes_per_link(owned, 3, graph).items():
+    for (sender, receiver), size in row_sums_bytes(owned, 3, graph).items():
         count(sender, receiver, size)
 
     metered: dict[tuple[str, str], int] = {}

@@ -27,7 +27,7 @@ from xclp_crypto.front import secure_sum_bytes
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.hamming import BACKENDS, estimate
 from xclp_crypto.protocols.secure_sum import MODES, MaskGraph
-from xclp_crypto.protocols.secure_sum.row_sums import bytes_per_link as row_sums_bytes
+from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import Factory, run
 from xclp_lp.forecast import Shape, message_bytes, rounds

@@ -20,7 +20,7 @@ from xclp_crypto.params import residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.secure_sum import MaskGraph
-from xclp_crypto.protocols.secure_sum.double_masks import ROUNDS
+from xclp_crypto.protocols.secure_sum.costs import ROUNDS
 from xclp_crypto.protocols.secure_sum.secure_sum import check_upload
 from xclp_crypto.role import Report
 from xclp_crypto.transport.driver import Progress

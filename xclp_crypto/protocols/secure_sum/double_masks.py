@@ -55,15 +55,11 @@ from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, sh
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
 from xclp_crypto.secret import Secret
 from xclp_crypto.wire import ClientSetFields, Message, Reader, SeedFields, Writer
 
 NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
-
-ROUNDS = 7
-"""Messages that must wait for each other, from `SumShares` to `SumReveal`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -629,24 +625,3 @@ def record(
         if stage is not None:
             lost[client] = stage
     return SumRecord(tuple(c for c in graph.clients if c in left), lost)
-
-
-def bytes_per_link(graph: MaskGraph, lab: bytes = bytes(32)) -> dict[tuple[str, str], int]:
-    """Return the bytes of these rounds without dropouts, sealing included, by (from, to).
-
-    Args:
-        graph: who shares with whom.
-        lab: label of the sum; without it, some sparse graph of the same degree is taken.
-    """
-    p = len(graph.clients)
-    links: dict[tuple[str, str], int] = {}
-    for client, near in graph.neighbours(lab).items():
-        links[client, SERVER] = sealed_size(SumReady.size(neighbours=len(near))) + sealed_size(
-            SumReveal.size(count=len(near) + 1)
-        )
-        links[SERVER, client] = sealed_size(SumClients.size(clients=p)) + sealed_size(
-            SumSurvivors.size(clients=p)
-        )
-        for peer in near:
-            links[client, peer] = sealed_size(SumShares.size()) + sealed_size(SumSeen.size())
-    return links

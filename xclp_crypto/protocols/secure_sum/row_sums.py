@@ -145,12 +145,3 @@ async def secure_row_sums_server(
         role = row_sums_restart.row_sums_server
     asked = graph.clients if clients is None else clients
     return await role(session, rows, columns, codec.modulus, graph, lab, terms, asked)
-
-
-def bytes_per_link(
-    rows: Rows, columns: int, graph: MaskGraph, modulus: int = 1 << 64, mode: Mode = "recover"
-) -> dict[tuple[str, str], int]:
-    """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
-    if mode == "restart":
-        return row_sums_restart.bytes_per_link(rows, columns, graph, modulus)
-    return row_sums_recover.bytes_per_link(rows, columns, graph, modulus)

@@ -55,7 +55,6 @@ from xclp_crypto.protocols.secure_sum.rows import (
     rows_of_others,
 )
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import Report
 
@@ -199,16 +198,3 @@ async def row_sums_server(
         for client in order:
             await io.send(client, RowSumsBlock(total[rows[client]], modulus))
     return double_masks.record(session, graph, masks, survivors, revealed)
-
-
-def bytes_per_link(
-    rows: Rows, columns: int, graph: MaskGraph, modulus: int = 1 << 64
-) -> dict[tuple[str, str], int]:
-    """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
-    links = double_masks.bytes_per_link(graph)
-    n = sum(map(len, rows.values()))
-    for client, own in rows.items():
-        dims = {"columns": columns, "modulus": modulus}
-        links[client, SERVER] += sealed_size(RowSumsUpload.size(rows=n - len(own), **dims))
-        links[SERVER, client] += sealed_size(RowSumsBlock.size(rows=len(own), **dims))
-    return links

@@ -52,7 +52,6 @@ from xclp_crypto.protocols.secure_sum.rows import (
 )
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
 from xclp_crypto.wire import Message, Reader, Writer
 
@@ -241,20 +240,3 @@ async def row_sums_server(
     joined = session.numbers
     lost = {c: "upload" if c in joined else "setup" for c in graph.clients if c not in asked}
     return SumRecord(asked, lost)
-
-
-def bytes_per_link(
-    rows: Rows, columns: int, graph: MaskGraph, modulus: int = 1 << 64
-) -> dict[tuple[str, str], int]:
-    """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
-    order = tuple(rows)
-    status = sealed_size(RowSumsRound.size(clients=len(order)))
-    dims = {"columns": columns, "modulus": modulus}
-    links: dict[tuple[str, str], int] = {}
-    for client in order:
-        others = len(rows_of_others(rows, order, client))
-        links[client, SERVER] = sealed_size(RowSumsUpload.size(rows=others, **dims))
-        links[SERVER, client] = 2 * status + sealed_size(
-            RowSumsBlock.size(rows=len(rows[client]), **dims)
-        )
-    return links

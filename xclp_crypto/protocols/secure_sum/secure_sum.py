@@ -39,7 +39,6 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.rng import Rng
 from xclp_crypto.wire import Message, ResidueFields
 
@@ -208,12 +207,3 @@ async def secure_sum_server(
         revealed = await close_masks(session, masks, survivors, total, modulus, masks.clients)
     record = double_masks.record(session, graph, masks, survivors, revealed)
     return SecureSum(codec.decode_numbers(total).reshape(shape), record)
-
-
-def bytes_per_link(graph: MaskGraph, count: int, modulus: int) -> dict[tuple[str, str], int]:
-    """Return the bytes of all messages without dropouts, sealing included, by (from, to)."""
-    links = double_masks.bytes_per_link(graph)
-    dims = {"rows": count, "columns": 1, "modulus": modulus}
-    for client in graph.clients:
-        links[client, SERVER] += sealed_size(SumUpload.size(**dims))
-    return links

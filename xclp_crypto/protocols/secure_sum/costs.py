@@ -1,0 +1,62 @@
+"""What secure sums cost without dropouts, from the sizes alone: bytes of every link, sealed."""
+
+from __future__ import annotations
+
+from xclp_crypto.protocols.secure_sum.double_masks import (
+    SumClients,
+    SumReady,
+    SumReveal,
+    SumSeen,
+    SumShares,
+    SumSurvivors,
+)
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.row_sums import Mode
+from xclp_crypto.protocols.secure_sum.row_sums_restart import RowSumsRound
+from xclp_crypto.protocols.secure_sum.rows import Rows, RowSumsBlock, RowSumsUpload
+from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.protocols.setup.channel import sealed_size
+
+ROUNDS = 7
+"""Messages that must wait for each other in `double_masks`, from `SumShares` to `SumReveal`."""
+
+
+def sum_bytes(graph: MaskGraph, count: int, modulus: int) -> dict[tuple[str, str], int]:
+    """Return the bytes by (from, to) of a sum of `count` values of each client."""
+    links = _mask_bytes(graph)
+    for client in graph.clients:
+        links[client, SERVER] += sealed_size(SumUpload.size(rows=count, columns=1, modulus=modulus))
+    return links
+
+
+def row_sums_bytes(
+    rows: Rows, columns: int, graph: MaskGraph, modulus: int = 1 << 64, mode: Mode = "recover"
+) -> dict[tuple[str, str], int]:
+    """Return the bytes by (from, to) of row sums of so many columns."""
+    n, dims = sum(map(len, rows.values())), {"columns": columns, "modulus": modulus}
+    if mode == "restart":
+        status = sealed_size(RowSumsRound.size(clients=len(rows)))
+        links = {(c, SERVER): 0 for c in rows} | {(SERVER, c): 2 * status for c in rows}
+    else:
+        links = _mask_bytes(graph)
+    for client, own in rows.items():
+        links[client, SERVER] += sealed_size(RowSumsUpload.size(rows=n - len(own), **dims))
+        links[SERVER, client] += sealed_size(RowSumsBlock.size(rows=len(own), **dims))
+    return links
+
+
+def _mask_bytes(graph: MaskGraph) -> dict[tuple[str, str], int]:
+    """Return the bytes of `double_masks`; of a sparse graph, one with the same degree is taken."""
+    links: dict[tuple[str, str], int] = {}
+    told = sum(
+        sealed_size(kind.size(clients=len(graph.clients))) for kind in (SumClients, SumSurvivors)
+    )
+    for client, near in graph.neighbours(bytes(32)).items():
+        links[client, SERVER] = sealed_size(SumReady.size(neighbours=len(near))) + sealed_size(
+            SumReveal.size(count=len(near) + 1)
+        )
+        links[SERVER, client] = told
+        for peer in near:
+            links[client, peer] = sealed_size(SumShares.size()) + sealed_size(SumSeen.size())
+    return links
