@@ -20,7 +20,8 @@ from time import perf_counter, process_time
 import numpy as np
 import torch
 
-from xclp_lp.study.experiments.methods import Choices
+from xclp_lp.parameters import Arguments
+from xclp_lp.study.experiments.methods import arguments
 from xclp_lp.study.ssl import ClientData, FederatedTrainer, Network, Training, network
 from xclp_lp.study.ssl.augment import AUGMENTATIONS
 from xclp_lp.study.ssl.client import PseudoLabels
@@ -34,8 +35,8 @@ CLASSES = 10
 class Timed(PropagatedLabels):
     """Notes how long each round's labels take."""
 
-    def __init__(self, choices: Choices) -> None:
-        super().__init__("xclp", CLASSES, choices)
+    def __init__(self, chosen: Arguments) -> None:
+        super().__init__("xclp", CLASSES, chosen)
         self.seconds: list[float] = []
         self.busy: list[float] = []
 
@@ -61,7 +62,7 @@ def measure(hamming: str, clients: int, rows: int, bits: int, repeat: int) -> di
         data.append(ClientData(torch.from_numpy(x).float(), np.where(labelled, y, -1)))
         truth.append(y)
     training = Training(rounds=repeat + 1, sampled=1.0, epochs=1)
-    labeller = Timed(Choices(n_bits=bits, k=10, hamming=hamming))
+    labeller = Timed(arguments(n_bits=bits, k=10, hamming=hamming))
     trainer = FederatedTrainer(
         network("small-cnn", (1, 28, 28), CLASSES, seed=0),
         data,

@@ -2,7 +2,6 @@
 
 import ast
 import doctest
-import inspect
 import json
 import re
 import tomllib
@@ -11,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from xclp_crypto.privacy import LabelPrivacy
 from xclp_crypto.protocols.hamming import BACKENDS
-from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.files.clients import CLIENT_FIELDS
-from xclp_lp.files.federation import TOP_FIELDS
-from xclp_lp.files.toml import PARAMETERS, PRIVACY_FIELDS
+from xclp_lp.files.clients import ClientSection
+from xclp_lp.files.federation import Content, FederationArguments
+from xclp_lp.files.toml import keys_of
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -175,17 +174,16 @@ def test_every_key_of_a_federation_file_is_listed_with_its_default():
     tables = re.findall(r"^## (.+)\n(?:[^|#\n].*\n|\n)*((?:\|.*\n)+)", page, re.MULTILINE)
     listed = {heading: rows_of(table.splitlines()) for heading, table in tables}
     known = {
-        "At the top": TOP_FIELDS,
-        "`[parameters]`": PARAMETERS,
-        "`[parameters.privacy]`": PRIVACY_FIELDS,
-        "`[clients.NAME]`": CLIENT_FIELDS,
+        "At the top": Content,
+        "`[parameters]`": FederationArguments,
+        "`[parameters.privacy]`": LabelPrivacy,
+        "`[clients.NAME]`": ClientSection,
     }
-    for heading, keys in known.items():
-        assert sorted(row[0] for row in listed[heading]) == sorted(f"`{k}`" for k in keys)
+    for heading, kind in known.items():
+        assert sorted(row[0] for row in listed[heading]) == sorted(f"`{k}`" for k in keys_of(kind))
         assert all(len(row) == 4 and all(row) for row in listed[heading])
-    given = inspect.signature(CrossClientLabelPropagation).parameters
     for key, _, default, _ in listed["`[parameters]`"]:
-        expected = given[key.strip("`")].default
+        expected = getattr(FederationArguments(), key.strip("`"))
         if expected is None:
             assert "`" not in default, key
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Self
 
@@ -25,9 +25,9 @@ from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 from xclp_lp import labels
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection, projection_seed
-from xclp_lp.parameters import ClassWeight, Parameters
+from xclp_lp.parameters import Arguments, ClassWeight, Parameters
 from xclp_lp.plan import Plan, check_features, checked_drop, checked_groups, require_usable
-from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
+from xclp_lp.propagation import Prediction
 from xclp_lp.session import ClientData, Graph, client_role, no_prediction, server_role
 from xclp_lp.wording import count
 
@@ -270,26 +270,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                     f"{count(len(values), 'label')}"
                 )
         classes = labels.class_values(marked, self.classes, names, row_names)
-        params = Parameters(
-            classes=classes,
-            n_bits=self.n_bits,
-            k=self.k,
-            alpha=self.alpha,
-            gamma=self.gamma,
-            projection=self.projection,
-            hamming=self.hamming,
-            include_self=self.include_self,
-            ties=self.ties,
-            fraction_bits=self.fraction_bits,
-            threshold=self.threshold,
-            class_weight=self.class_weight,
-            privacy=self.privacy,
-        )
+        params = self._arguments().parameters(classes)
         data = {
             name: ClientData(x, labels.encode(values, labelled, classes))
             for name, x, (values, labelled) in zip(names, vectors, marked, strict=True)
         }
-        projection_seed(self.random_state)  # refuses what is no random state
         plan = Plan(params, data, checked_groups(self.groups, names, self.random_state))
         require_usable(plan, row_names)
         if self.classes is None:
@@ -309,9 +294,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Return what a client makes of its result, if it got one."""
         if prediction is None:
             return no_prediction(len(own.codes), len(params.classes))
-        if self.relative_confidence:
-            prediction = relative_confidence(prediction)
-        return reset_labelled(prediction, own.codes) if self.reset_labelled else prediction
+        return self._arguments().shown(prediction, own.codes)
+
+    def _arguments(self) -> Arguments:
+        """Return the arguments, checked."""
+        return Arguments(**{f.name: getattr(self, f.name) for f in fields(Arguments)})
 
     def fit_predict(
         self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]

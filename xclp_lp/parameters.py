@@ -5,131 +5,136 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
 
-from xclp_crypto.errors import (
-    ParameterError,
-)
-from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import FRACTION_BITS, MAX_HASH_BITS, MIN_CLIENTS, Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.privacy import (
-    LabelPrivacy,
-    RandomizedResponse,
-)
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, get_backend
-from xclp_crypto.protocols.secure_sum import (
-    MaskGraph,
-)
+from xclp_crypto.protocols.secure_sum import MaskGraph
+from xclp_lp.declared import FINITE, Declared
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection
-from xclp_lp.propagation import RESOLUTION
+from xclp_lp.propagation import RESOLUTION, Prediction, relative_confidence, reset_labelled
 from xclp_lp.wording import count
 
 PROTOCOL_VERSION = 2
 
 
-ClassWeight: TypeAlias = Literal["balanced"] | None
+ClassWeight: TypeAlias = Literal[None, "balanced"]
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """What all parties of one session must have in common.
+class Agreed(Declared):
+    """What all parties agree on, whatever the classes are.
 
-    Attributes:
-        classes: labels by class index, in the order that all parties agree on.
-        n_bits: L, bits of a hash.
-        k: neighbours per point.
-        alpha: α in (0, 1), how far labels travel.
-        gamma: exponent γ > 0 of the similarity.
-        projection: ``random`` or ``tight-frame``, see `xclp_lp.lsh.projection`.
-        hamming: name of the SecureHamming back end, or a back end.
-        include_self: whether a point may be its own neighbour.
-        ties: rule for neighbours at the same distance, see `neighbour_graph`.
-        fraction_bits: f of the fixed-point scores; at least 30 + log2(clients), see
-            `require_resolution`.
-        threshold: fewest clients to go on with at every step; by default 2, and in the row sums a
-            majority of those in the graph. With up to 100 clients it is also how many, with the
-            server, can take one client's part from the sums: below a majority it weakens them.
-        class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
-            for imbalanced classes; None does not.
-        privacy: differential privacy of the labels: `RandomizedResponse` by each client for itself,
-            `LabelPrivacy` by noise in the row sums; None has neither.
+    Every field says what it is for. Estimator, files and command line take name, type, range,
+    default and meaning of their parameters from this module.
 
     Raises:
         ParameterError: a value is out of range; the message gives value and limit.
     """
 
-    classes: tuple[Any, ...]
-    n_bits: int = 4096
-    k: int = 10
-    alpha: float = 0.99
-    gamma: float = 1.0
-    projection: Projection = "random"
-    hamming: str | HammingBackend = "rlwe"
-    include_self: bool = False
-    ties: Ties = "all"
-    fraction_bits: int = FRACTION_BITS
-    threshold: int | None = None
-    class_weight: ClassWeight = None
-    privacy: LabelPrivacy | RandomizedResponse | None = None
-    version: int = field(default=PROTOCOL_VERSION, init=False)
+    n_bits: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_HASH_BITS,
+            description="L, bits of a hash; more bits estimate angles better and cost more",
+        ),
+    ] = 4096
+    k: Annotated[int, Meta(ge=1, description="neighbours of each point, fewer than all rows")] = 10
+    alpha: Annotated[
+        float,
+        Meta(gt=0, lt=1, description="α, between 0 and 1; close to 1 lets labels travel far"),
+    ] = 0.99
+    gamma: Annotated[
+        float,
+        Meta(gt=0, le=FINITE, description="exponent γ > 0 of the cosine similarity"),
+    ] = 1.0
+    projection: Annotated[
+        Projection,
+        Meta(
+            description="random hyperplanes as in the paper, or a tight-frame, whose hyperplanes "
+            "are orthogonal in blocks, for at most 4096 features"
+        ),
+    ] = "random"
+    hamming: Annotated[
+        str | HammingBackend,
+        Meta(
+            title="the name of a back end",
+            description="back end for the distances: rlwe (private against any collusion), masked "
+            "(fastest; private unless a client shares its keys with the server), plain (not "
+            "private) or another of `xclp_crypto.protocols.hamming.BACKENDS`",
+        ),
+    ] = "rlwe"
+    include_self: Annotated[bool, Meta(description="whether a point may be its own neighbour")] = (
+        False
+    )
+    ties: Annotated[
+        Ties,
+        Meta(
+            description="all keeps every neighbour as near as the k-th, so that the order of "
+            "clients does not matter; lowest-index keeps exactly k"
+        ),
+    ] = "all"
+    fraction_bits: Annotated[
+        int,
+        Meta(
+            description="fractional bits of the fixed-point scores, at least 30 + log2(clients) "
+            "unless there is noise in the sums"
+        ),
+    ] = FRACTION_BITS
+    threshold: Annotated[
+        int | None,
+        Meta(
+            description="fewest clients with which a run goes on; by default 2, and in the secure "
+            "sums a majority. With up to 100 clients it is also how many, with the server, can "
+            "take one client's part from the sums: do not set it below a majority of them without "
+            "need"
+        ),
+    ] = None
+    class_weight: Annotated[
+        ClassWeight,
+        Meta(
+            description="balanced weighs every label by 1/(labels of its class over all clients), "
+            "for imbalanced classes; the clients learn these totals, the server does not"
+        ),
+    ] = None
+    privacy: Annotated[
+        LabelPrivacy | RandomizedResponse | None,
+        Meta(
+            title="a RandomizedResponse or a LabelPrivacy",
+            description="differential privacy of the labels. "
+            "`xclp_crypto.privacy.RandomizedResponse`: each client randomises its labels for "
+            "itself. `xclp_crypto.privacy.LabelPrivacy`: noise in the secure sums, which excludes "
+            "`class_weight` and costs far more accuracy; scores below zero count as zero. See "
+            "docs/privacy.md",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
-        # As Python's own numbers: digests compare the repr, which NumPy's numbers change.
-        for name, convert in (
-            ("n_bits", _integer),
-            ("k", _integer),
-            ("fraction_bits", _integer),
-            ("alpha", _real),
-            ("gamma", _real),
-            ("include_self", _boolean),
-        ):
-            object.__setattr__(self, name, convert(name, getattr(self, name)))
-        residue_width(self.n_bits)
-        if self.k < 1:
-            raise ParameterError(f"k must be at least 1, got {self.k}")
-        if not 0 < self.alpha < 1:
-            raise ParameterError(f"alpha must be strictly between 0 and 1, got {self.alpha}")
-        if not 0 < self.gamma < np.inf:
-            raise ParameterError(f"gamma must be positive and finite, got {self.gamma}")
-        if self.ties not in ("all", "lowest-index"):
-            raise ParameterError(f"ties must be 'all' or 'lowest-index', got {self.ties!r}")
-        if self.projection not in get_args(Projection):
-            raise ParameterError(
-                f"projection must be 'random' or 'tight-frame', got {self.projection!r}"
-            )
-        if not self.classes:
-            raise ParameterError("classes must name at least one class")
-        if not isinstance(self.hamming, str | HammingBackend):
-            raise ParameterError(f"hamming must be the name of a back end, got {self.hamming!r}")
+        super().__post_init__()
         get_backend(self.hamming)
         FixedPoint(self.fraction_bits)
-        if self.class_weight not in (None, "balanced"):
-            raise ParameterError(
-                f"class_weight must be None or 'balanced', got {self.class_weight!r}"
-            )
-        if not isinstance(self.privacy, LabelPrivacy | RandomizedResponse | None):
-            raise ParameterError(
-                f"privacy must be a RandomizedResponse or a LabelPrivacy, got {self.privacy!r}"
-            )
         if self.noise is not None and self.class_weight is not None:
             raise ParameterError(
                 "class_weight and privacy by noise in the sums exclude each other: the exact "
                 "totals of the classes would tell what the noise hides; use RandomizedResponse"
             )
-        if self.threshold is not None:
-            object.__setattr__(self, "threshold", _integer("threshold", self.threshold))
-            if self.threshold < self.fewest_clients:
-                noise = self.noise
-                why = noise and (
-                    f": privacy needs noise_contributors = {noise.noise_contributors} and the owner"
-                )
-                raise ParameterError(
-                    f"threshold must be at least {self.fewest_clients}, got {self.threshold}"
-                    f"{why or ''}"
-                )
+        if self.threshold is not None and self.threshold < self.fewest_clients:
+            noise = self.noise
+            why = noise and (
+                f": privacy needs noise_contributors = {noise.noise_contributors} and the owner"
+            )
+            raise ParameterError(
+                f"threshold must be at least {self.fewest_clients}, got {self.threshold}{why or ''}"
+            )
 
     @property
     def noise(self) -> LabelPrivacy | None:
@@ -140,6 +145,26 @@ class Parameters:
     def fewest_clients(self) -> int:
         """Return the fewest clients with which any step can go on."""
         return MIN_CLIENTS if self.noise is None else self.noise.min_clients
+
+
+@dataclass(frozen=True)
+class Parameters(Agreed):
+    """What all parties of one session must have in common.
+
+    Raises:
+        ParameterError: as `Agreed`, or there is no class.
+    """
+
+    classes: Annotated[
+        tuple[Any, ...],
+        Meta(description="labels by class index, in the order that all parties agree on"),
+    ] = field(kw_only=True)
+    version: int = field(default=PROTOCOL_VERSION, init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.classes:
+            raise ParameterError("classes must name at least one class")
 
     def mask_graph(self, clients: Sequence[str]) -> MaskGraph:
         """Return who shares masks with whom in the row sums of these clients."""
@@ -194,25 +219,75 @@ class Parameters:
             )
 
 
-def _integer(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ParameterError(f"{name} must be an integer, got {value!r}")
-    return int(value)
+@dataclass(frozen=True)
+class Settings(Agreed):
+    """What one may choose, beside what is agreed on: how each client shows its result."""
+
+    reset_labelled: Annotated[
+        bool,
+        Meta(
+            description="whether labelled rows keep their own labels, with confidence 1, instead "
+            "of what is predicted for them"
+        ),
+    ] = False
+    relative_confidence: Annotated[
+        bool,
+        Meta(description="whether each client divides its confidences by the largest of them"),
+    ] = False
+
+    def parameters(self, classes: Sequence[Any]) -> Parameters:
+        """Return what all parties have in common, with these classes."""
+        agreed = {f.name: getattr(self, f.name) for f in fields(Agreed)}
+        return Parameters(classes=tuple(classes), **agreed)
+
+    def shown(self, prediction: Prediction, codes: NDArray[np.int64]) -> Prediction:
+        """Return what a client makes of its result.
+
+        Args:
+            prediction: of its n_j rows.
+            codes: (n_j,) class indices of its own labels.
+        """
+        if self.relative_confidence:
+            prediction = relative_confidence(prediction)
+        return reset_labelled(prediction, codes) if self.reset_labelled else prediction
 
 
-def _real(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise ParameterError(f"{name} must be a number, got {value!r}")
-    try:
-        return float(value)
-    except OverflowError:  # its digits may be too many to be shown
-        raise ParameterError(f"{name} must be a number that fits float64") from None
+@dataclass(frozen=True)
+class Arguments(Settings):
+    """All arguments of `xclp_lp.CrossClientLabelPropagation` but the names of the clients.
 
+    Classes and groups are checked when the clients are known.
+    """
 
-def _boolean(name: str, value: object) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise ParameterError(f"{name} must be true or false, got {value!r}")
-    return bool(value)
+    classes: Annotated[
+        Any,
+        Meta(
+            description="all class labels; by default those that occur, which in a real federation "
+            "everybody would have to know beforehand"
+        ),
+    ] = None
+    groups: Annotated[
+        Any,
+        Meta(
+            description="splits the clients into federations that run one after the other and know "
+            "nothing of each other: a number of groups, drawn at random by random_state, or the "
+            "name of its group for each client. Each needs two clients, a label, and more rows "
+            "than k"
+        ),
+    ] = None
+    random_state: Annotated[
+        Annotated[int, Meta(ge=0)] | None,
+        Meta(
+            title="None or an integer of at least 0",
+            description="an integer fixes the random projection and random groups, and nothing "
+            "else, so that results can be repeated; None lets the clients agree on a secret "
+            "projection",
+        ),
+    ] = None
+
+    def keywords(self) -> dict[str, Any]:
+        """Return them by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def label_codec(params: Parameters, clients: int) -> FixedPoint:

@@ -132,8 +132,9 @@ grace = 60
         """The first byte says which file the rest is; the other one is sound."""
         (folder / "identities.toml").write_bytes(pins if data[:1] == b"\1" else data[1:])
         (folder / "own.identity").write_bytes(data[1:] if data[:1] == b"\1" else own)
-        content = {"identities": "identities.toml", "identity": "own.identity"}
-        return network_file._identities(content, folder / "x.toml", "north", ("north", "south"))
+        return network_file._identities(
+            "identities.toml", "own.identity", folder / "x.toml", "north", ("north", "south")
+        )
 
     yield _decoder(
         "identity-files",

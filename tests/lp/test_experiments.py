@@ -15,6 +15,7 @@ from xclp_crypto.params import FRACTION_BITS
 from xclp_crypto.rng import SeededRng
 from xclp_lp.graph import cosine_graph, neighbour_graph_from_bits
 from xclp_lp.lsh import projection_seed
+from xclp_lp.parameters import Arguments
 from xclp_lp.propagation import pooled
 from xclp_lp.session import hash_rows
 from xclp_lp.study.data import Federation, load
@@ -26,8 +27,8 @@ from xclp_lp.study.experiments.fedavg import linear_embedding, train
 from xclp_lp.study.experiments.forms import FORMS, Masks, Trial, rows_to_score
 from xclp_lp.study.experiments.methods import (
     METHODS,
-    Choices,
     Task,
+    arguments,
     run_per_client,
     run_pooled,
     run_xclp,
@@ -35,7 +36,7 @@ from xclp_lp.study.experiments.methods import (
 from xclp_lp.study.experiments.run import run_experiment, table_of
 
 ROOT = Path(__file__).parents[2]
-FEW = Choices(n_bits=512, k=3)
+FEW = arguments(n_bits=512, k=3)
 
 
 def blobs(clients: int = 4, rows: int = 30, shift: float = 0.0) -> Federation:
@@ -226,7 +227,7 @@ def test_xclp_equals_propagation_over_pooled_hashes() -> None:
     onehot = [np.eye(4)[y][:, :3] for y in given.codes]
     expected = pooled(bits, onehot, k=3, alpha=0.99)
     for hamming in ("plain", "masked"):
-        answer = run_xclp(given, Choices(n_bits=512, seed=5, hamming=hamming))
+        answer = run_xclp(given, arguments(5, n_bits=512, hamming=hamming))
         for own, other in zip(answer.labels, expected, strict=True):
             assert (own == other.labels).all()
 
@@ -260,11 +261,11 @@ def test_balanced_classes_reach_all_graph_methods() -> None:
     federation = blobs().imbalanced(10)
     (trial,) = trials("size", federation, (1.0,))
     given = task(federation, trial.labelled)
-    balanced = Choices(n_bits=512, class_weight="balanced", k=8)
+    balanced = arguments(n_bits=512, class_weight="balanced", k=8)
     for method in (run_xclp, run_pooled, run_per_client):
         plain, weighted = (
             np.bincount(np.concatenate(method(given, c).labels), minlength=3)
-            for c in (Choices(n_bits=512, k=8), balanced)
+            for c in (arguments(n_bits=512, k=8), balanced)
         )
         assert weighted[2] >= plain[2]
 
@@ -323,18 +324,21 @@ def test_a_file_and_a_command_line_make_one_experiment(tmp_path: Path) -> None:
         parameters={"k": 4, "hamming": "plain"},
         seeds=(3,),
     )
-    assert experiment.choices(3) == Choices(k=4, hamming="plain", seed=3)
+    assert experiment.arguments(3) == arguments(3, k=4, hamming="plain")
     assert read_experiment(None, {"form": "labels", "dataset": "hapt"}).values == (1, 3, 5, 10, 20)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("form = ", "cannot be read"),
-        ('form = "size"', "needs a dataset"),
+        ("form = ", "Invalid value"),
+        ('form = "size"', "dataset is missing"),
         ('form = "sise"\ndataset = "hapt"', "did you mean 'size'"),
         ('form = "size"\ndataset = "mnist"', "no dataset 'mnist'"),
-        ('form = "size"\ndataset = "hapt"\nbits = 3', "no field 'bits'"),
+        (
+            'form = "size"\ndataset = "hapt"\nbits = 3',
+            "unknown field 'bits'; the fields are form, dataset",
+        ),
         ('form = "size"\ndataset = "hapt"\nmethods = ["lp"]', "no method 'lp'"),
         ('form = "size"\ndataset = "hapt"\nmethods = []', "at least one method"),
         ('form = "size"\ndataset = "hapt"\nmethods = "xclp"', "methods must be a list"),
@@ -344,18 +348,27 @@ def test_a_file_and_a_command_line_make_one_experiment(tmp_path: Path) -> None:
         ('form = "size"\ndataset = "hapt"\nseeds = [0, 1, 0]', "seeds names 0 twice"),
         ('form = "size"\ndataset = "hapt"\nvalues = [0.1, 0.1]', "values names 0.1 twice"),
         ('form = "size"\ndataset = "hapt"\nmethods = ["xclp", "xclp"]', "names 'xclp' twice"),
-        ('form = "size"\ndataset = "hapt"\ntest_share = "a"', "test_share must be strictly"),
-        ('form = "size"\ndataset = "hapt"\ngroup_size = 2.5', "group_size must be a whole"),
-        ('form = "size"\ndataset = "hapt"\nextractor = ["linear"]', "no extractor"),
-        ('form = "size"\ndataset = "hapt"\nparameters = 3', "must be a table"),
-        ('form = "size"\ndataset = "hapt"\n[metric]\nx = 1', "must not be a table"),
-        ('form = "size"\ndataset = "hapt"\n[parameters]\nseed = 1', "no parameter 'seed'"),
+        (
+            'form = "size"\ndataset = "hapt"\ntest_share = "a"',
+            "test_share must be a number, got 'a'",
+        ),
+        (
+            'form = "size"\ndataset = "hapt"\ngroup_size = 2.5',
+            "group_size must be an integer, got 2.5",
+        ),
+        ('form = "size"\ndataset = "hapt"\nextractor = ["linear"]', "extractor must be text"),
+        ('form = "size"\ndataset = "hapt"\nparameters = 3', "parameters must be a section, got 3"),
+        ('form = "size"\ndataset = "hapt"\n[metric]\nx = 1', "metric must be text, got"),
+        (
+            'form = "size"\ndataset = "hapt"\n[parameters]\nseed = 1',
+            r"\[parameters\]: unknown field 'seed'",
+        ),
     ],
 )
 def test_files_with_mistakes(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "e.toml"
     file.write_text(text)
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(ParameterError, match=f"^{file}: .*{message}"):
         read_experiment(file, {})
 
 
@@ -403,9 +416,9 @@ def test_methods_get_no_label_of_a_scored_row_and_no_row_left_out(
 ) -> None:
     given: list[Task] = []
 
-    def spy(task: Task, choices: Choices) -> Any:
+    def spy(task: Task, chosen: Arguments) -> Any:
         given.append(task)
-        return METHODS["pooled"](task, choices)
+        return METHODS["pooled"](task, chosen)
 
     monkeypatch.setitem(run_module.METHODS, "xclp", spy)
     run_experiment(
@@ -428,9 +441,9 @@ def test_groups_do_not_meet_but_train_together(
     sizes: dict[str, list[int]] = {"pooled": [], "fedavg-linear": []}
 
     def spied(name: str, original: Any) -> Any:
-        def spy(task: Task, choices: Choices) -> Any:
+        def spy(task: Task, chosen: Arguments) -> Any:
             sizes[name].append(len(task.codes))
-            return original(task, choices)
+            return original(task, chosen)
 
         return spy
 
@@ -591,4 +604,4 @@ def test_what_cannot_be_run_is_refused_before_anything_is() -> None:
         ({"alpha": 2.0}, "alpha"),
     ):
         with pytest.raises(ParameterError, match=message):
-            Choices(**wrong)
+            arguments(**wrong)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.flower.settings import LIMITS, NodeSettings, RunSettings
+from xclp_lp.flower.settings import NodeSettings, RunSettings
 
 RUN = {"clients": "north, south,east", "classes": "cat,dog"}
 NODE = {"name": "north", "features": "north.csv", "output": "results"}
@@ -15,9 +15,9 @@ def test_the_least_that_a_run_says():
     run = RunSettings.of(RUN)
     assert run.clients == ("north", "south", "east")
     assert run.params.classes == ("cat", "dog")
-    assert {name: getattr(run, name) for name in LIMITS} == LIMITS
+    assert (run.join, run.deadline, run.retry, run.max_message) == (600, 600, 120, 1 << 30)
     assert run.seed is None
-    assert run.simulation_output is None
+    assert run.simulation_output == ""
 
 
 def test_parameters_are_those_of_a_federation_file():
@@ -29,7 +29,7 @@ def test_parameters_are_those_of_a_federation_file():
     assert run.params.classes == (0, 1, 2)
     assert (run.params.n_bits, run.params.k, run.params.alpha) == (64, 3, 0.5)
     assert run.params.privacy.epsilon == 2.0
-    assert run.own == {"reset_labelled": True, "relative_confidence": False}
+    assert (run.reset_labelled, run.relative_confidence) == (True, False)
     assert run.deadline == 5.0
 
 
@@ -68,11 +68,11 @@ def test_a_node_says_where_its_data_are():
         RunSettings.of(RUN),
     )
     assert node.name == "north"
-    assert node.section == {
-        "features": "north.csv",
-        "feature_columns": ["x", "y"],
-        "label_column": "animal",
-    }
+    assert node.section is not None
+    assert node.section.features == "north.csv"
+    assert node.section.feature_columns == ("x", "y")
+    assert node.section.label_column == "animal"
+    assert not any((node.section.labels, node.section.id_column, node.section.features_array))
     assert (node.output, node.state, node.key_file) == (
         Path("results"),
         Path("logs"),
@@ -92,8 +92,8 @@ def test_a_simulated_node_has_no_data():
     ("given", "message"),
     [
         ({"name": "nort"}, "'nort' is none of the clients.*north"),
-        ({"name": ""}, "name is missing"),
-        ({"output": ""}, "output is missing"),
+        ({"name": ""}, "name must be text that is not empty"),
+        ({"output": ""}, "output must be text that is not empty"),
         ({"features": 3}, "features must be text"),
         ({"feature": "x"}, "feature"),
         ({"state": "logs"}, "state and key_file belong together"),

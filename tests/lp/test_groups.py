@@ -205,7 +205,7 @@ def test_only_random_groups_without_a_state_differ_from_run_to_run() -> None:
 def test_what_fit_would_refuse_is_refused_by_the_plan() -> None:
     Xs, ys = example()
     for options, message in (
-        ({"random_state": -1}, "random_state must not be negative"),
+        ({"random_state": -1}, "random_state must be None or an integer of at least 0"),
         ({"random_state": "a"}, "random_state must be None or an integer"),
         ({"projection": "tight-frame"}, "at most 4096 features, got 5000"),
     ):

@@ -54,13 +54,13 @@ def test_the_randomised_labels_are_those_that_count():
 
 def test_all_parties_must_agree_on_it():
     digests = {
-        Parameters((0, 1), privacy=privacy).agreement().encode()
+        Parameters(classes=(0, 1), privacy=privacy).agreement().encode()
         for privacy in (None, RandomizedResponse(1), RandomizedResponse(2), LabelPrivacy(1, 0.1, 1))
     }
     assert len(digests) == 4
 
 
 def test_it_needs_no_more_clients_than_without():
-    assert Parameters((0, 1), privacy=RandomizedResponse(1)).fewest_clients == 2
+    assert Parameters(classes=(0, 1), privacy=RandomizedResponse(1)).fewest_clients == 2
     with pytest.raises(ParameterError, match="must be a RandomizedResponse or a LabelPrivacy"):
-        Parameters((0, 1), privacy=1.0)
+        Parameters(classes=(0, 1), privacy=1.0)

@@ -24,7 +24,7 @@ from xclp_lp.labels import one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client, pooled, predict
 from xclp_lp.session import hash_rows
-from xclp_lp.study.experiments.methods import Choices
+from xclp_lp.study.experiments.methods import arguments
 from xclp_lp.study.ssl import ClientData, FederatedTrainer, Network, Training, network
 from xclp_lp.study.ssl.augment import AUGMENTATIONS, flipped, rotated, translated, unchanged
 from xclp_lp.study.ssl.client import Batch, PseudoLabels, batches, weighted_cross_entropy
@@ -756,7 +756,7 @@ def test_steps_of_training_stay_on_the_device_of_the_rows(kind: type[FedAvg]) ->
 def test_xclp_labels_are_those_of_propagation_over_all_features() -> None:
     data, _ = blobs()
     model = network("mlp", (6,), 3, 0)
-    choices = Choices(n_bits=256, k=3, hamming="masked", seed=9)
+    choices = arguments(9, n_bits=256, k=3, hamming="masked")
     clients = {2: data[0], 5: data[1], 7: data[2]}
     seed = projection_seed(derived(9, "projection", 4)) or b""
     bits = [hash_rows(seed, embedded(model, c.inputs), 256)[0] for c in clients.values()]
@@ -805,7 +805,7 @@ def test_fedsem_labels_with_the_network_of_its_first_round() -> None:
 
 
 def test_a_round_averages_the_client_updates_of_the_sampled_clients() -> None:
-    choices = Choices(n_bits=256, k=3, seed=1)
+    choices = arguments(1, n_bits=256, k=3)
     training = Training(rounds=2, sampled=0.5, epochs=1, rate=0.2)
     strategy = FedAvg(training, AUGMENTATIONS["noise"])
     run = trainer(strategy, PropagatedLabels("xclp", 3, choices), training, clients=6)
@@ -859,7 +859,7 @@ METHODS = {
     "prox": lambda: (FedProx(FEW, unchanged), NetworkLabels()),
     "scaffold": lambda: (
         Scaffold(FEW, unchanged, clients=4),
-        PropagatedLabels("xclp", 3, Choices(n_bits=128, k=3)),
+        PropagatedLabels("xclp", 3, arguments(n_bits=128, k=3)),
     ),
     "sem": lambda: (FedAvg(FEW, unchanged), NetworkLabels(once=True)),
     "match": lambda: (FedMatch(FEW, AUGMENTATIONS["noise"], threshold=0.4), NoLabels()),

@@ -15,7 +15,7 @@ import pytest
 import torch
 from published_files import cache, cifar_10, cifar_100
 
-from xclp_lp.study.experiments.methods import Choices
+from xclp_lp.study.experiments.methods import arguments
 from xclp_lp.study.ssl import ClientData, FederatedTrainer, Training, network
 from xclp_lp.study.ssl.augment import AUGMENTATIONS
 from xclp_lp.study.ssl.labellers import PropagatedLabels, embedded
@@ -46,7 +46,7 @@ def test_a_large_network_learns_in_two_rounds(name: str, d: int) -> None:
         model,
         clients,
         FedAvg(training, AUGMENTATIONS["translate-flip"]),
-        PropagatedLabels("per-client", 2, Choices(n_bits=64, k=2)),
+        PropagatedLabels("per-client", 2, arguments(n_bits=64, k=2)),
         training,
         seed=0,
         truth=[y, y],

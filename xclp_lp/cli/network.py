@@ -297,7 +297,7 @@ def join(
             )
     written = loaded.write(table, data, prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {loaded.output}")
-    if not loaded.own["reset_labelled"]:
+    if not loaded.settings.reset_labelled:
         note(*relabelled_lines([data.codes], [prediction.labels]))
     _forget(state)
 

@@ -7,12 +7,14 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.declared import Declared, Text
 from xclp_lp.files.tables import (
     Table,
     column_of,
@@ -24,22 +26,39 @@ from xclp_lp.files.tables import (
     read_file,
     rows_by_id,
 )
-from xclp_lp.files.toml import require_known
 from xclp_lp.wording import count
 
-CLIENT_FIELDS = (
-    "features",
-    "features_array",
-    "feature_columns",
-    "labels",
-    "labels_array",
-    "label_column",
-    "id_column",
-    "truth_column",
-    "group",
-)
-DATA_FIELDS = tuple(f for f in CLIENT_FIELDS if f not in ("truth_column", "group"))
-"""Those that also a client on a machine of its own takes."""
+Folder = Annotated[str, Meta(min_length=1, title="the name of a folder")]
+"""Where results go, relative to the file that says so."""
+
+
+@dataclass(frozen=True)
+class DataSection(Declared):
+    """Where the data of one client are: files, relative to the one that names them."""
+
+    features: Annotated[
+        Text, Meta(description="name the file with the features: .npy, .npz, .csv or .parquet")
+    ]
+    features_array: Text | None = None
+    feature_columns: Annotated[tuple[str, ...] | None, Meta(title="a list of names")] = None
+    labels: Text | None = None
+    labels_array: Text | None = None
+    label_column: Text | None = None
+    id_column: Text | None = None
+
+    @property
+    def has_labels(self) -> bool:
+        """Return whether it says where the labels are."""
+        return (self.labels, self.labels_array, self.label_column) != (None, None, None)
+
+
+@dataclass(frozen=True)
+class ClientSection(DataSection):
+    """A section [clients.NAME] of a federation file."""
+
+    truth_column: Text | None = None
+    group: Text | None = None
+
 
 DEVICES = (
     "con",
@@ -118,7 +137,7 @@ def require_file_names(names: Iterable[str], path: Path) -> None:
 
 def load_client(
     name: str,
-    section: Any,
+    section: DataSection,
     path: Path,
     like: tuple[str, Sequence[str]] | None,
     title: str | None = None,
@@ -133,107 +152,145 @@ def load_client(
         title: of the section; ``clients.NAME`` by default.
 
     Raises:
-        ParameterError: a field is missing, unknown or of another type.
+        ParameterError: a column is asked for of a file without columns.
         DataError: what a file holds does not fit together, or not to the other client.
     """
-    where = f"{path}, [{title or f'clients.{name}'}]"
-    if not isinstance(section, dict):
-        raise ParameterError(f"{where} must be a section")
-    require_known(section, CLIENT_FIELDS, where)
-    for field, value in section.items():
-        if field == "feature_columns":
-            if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-                raise ParameterError(f"{where}: {field} must be a list of names, got {value!r}")
-        elif not isinstance(value, str):
-            raise ParameterError(f"{where}: {field} must be text, got {value!r}")
-    if "features" not in section:
-        raise ParameterError(f"{where}: features is missing; name the file with the features")
-    label_column, id_column = section.get("label_column"), section.get("id_column")
-    features_path = path.parent / section["features"]
+    features_path = path.parent / section.features
     source = read_file(features_path, name)
     columns, ids, truth = None, None, None
-    truth_column = section.get("truth_column")
     if isinstance(source, Table):
-        if label_column is not None and "labels" not in section:
-            column_of(source, name, features_path, label_column)  # mistyped, it would be a feature
-        if id_column is not None:
-            ids = column_of(source, name, features_path, id_column)
-            rows_by_id(ids, name, features_path)  # refuses ids that are empty or not unique
-        if truth_column is not None:
-            truth = list(labels_of(source, name, features_path, array=None, column=truth_column))
-        columns = feature_columns(
-            source,
-            name,
-            features_path,
-            columns=section.get("feature_columns"),
-            leave_out=[c for c in (label_column, id_column, truth_column) if c is not None],
-            like=like,
-        )
-    elif id_column is not None:
-        raise ParameterError(f"{where}: id_column needs a .csv or .parquet file")
-    elif truth_column is not None:
-        raise ParameterError(f"{where}: truth_column needs a .csv or .parquet file")
-    elif label_column is not None and "labels" not in section:
-        raise ParameterError(f"{where}: label_column needs a .csv or .parquet file")
-    features = features_of(
-        source, name, features_path, array=section.get("features_array"), columns=columns or ()
-    )
-    if columns is not None and "feature_columns" not in section:
-        _warn_of_row_numbers(name, columns, features, id_column)
-    if "labels" in section:
-        labels_path = path.parent / section["labels"]
-        label_source = read_file(labels_path, name)
+        columns, ids, truth = _columns(source, name, section, features_path, like)
     else:
-        labels_path, label_source = features_path, source
+        _require_no_columns(section, f"{path}, [{title or f'clients.{name}'}]")
+    features = features_of(
+        source, name, features_path, array=section.features_array, columns=columns or ()
+    )
+    if columns is not None and section.feature_columns is None:
+        _warn_of_row_numbers(name, columns, features, section.id_column)
     rows = len(np.atleast_1d(features))
     if not rows:
         warnings.warn(f"client {name!r}: {features_path} has no rows", UserWarning, stacklevel=3)
+    labels_path, label_source = features_path, source
+    if section.labels is not None:
+        labels_path = path.parent / section.labels
+        label_source = read_file(labels_path, name)
     labels: list[Any] | NDArray[Any] = [None] * rows
-    label_place = None
-    if "labels" in section or label_column or "labels_array" in section:
+    place = None
+    if section.has_labels:
         labels = labels_of(
             label_source,
             name,
             labels_path,
-            array=section.get("labels_array"),
-            column=label_column,
-            id_column=id_column,
+            array=section.labels_array,
+            column=section.label_column,
+            id_column=section.id_column,
         )
-        label_place = (
-            f"column {label_column!r} of {labels_path}" if label_column else f"{labels_path}"
-        )
-    table = label_source if "labels" in section and isinstance(label_source, Table) else None
-    if table is not None and ids is not None and id_column in table.columns:
-        label_ids = table.columns[str(id_column)]
-        labels = joined_by_id(list(labels), label_ids, ids, name, labels_path, features_path)
-    elif table is not None and ids is not None and len(table.columns) > 1:
-        raise DataError(
-            f"client {name!r}: {labels_path} has no column {id_column!r} to join its labels by; "
-            "rename the column with the ids, or leave only the labels in that file, to be taken in "
-            f"the order of {features_path}"
-        )
-    elif features.ndim == 2 and (isinstance(labels, list) or labels.ndim == 1):
-        if isinstance(label_source, Table) and len(label_source.columns) == 1:
-            while len(labels) > rows and labels[-1] is None:
-                labels = labels[:-1]  # blank lines at the end of the file
-        if len(labels) != rows:
-            raise DataError(
-                f"client {name!r}: {features_path} has {count(rows, 'row')} and {labels_path} has "
-                f"{count(len(labels), 'label')}, which are joined by position; give one for each "
-                "row (unlabelled: empty or -1), or put the same id_column into both tables"
-            )
+        column = section.label_column
+        place = f"column {column!r} of {labels_path}" if column else f"{labels_path}"
+    paths = (features_path, labels_path)
+    if section.labels is not None and isinstance(label_source, Table) and ids is not None:
+        labels = _joined(list(labels), label_source, ids, name, section.id_column, paths)
+    if features.ndim == 2 and (isinstance(labels, list) or labels.ndim == 1):
+        labels = _one_for_each_row(labels, label_source, rows, name, paths)
     return LoadedClient(
         name,
         features,
         labels,
         list(range(rows)) if ids is None else ids,
         None if columns is None else tuple(columns),
-        (features_path, labels_path),
-        section.get("group"),
-        id_column,
-        label_place,
+        paths,
+        section.group if isinstance(section, ClientSection) else None,
+        section.id_column,
+        place,
         truth,
     )
+
+
+def _columns(
+    source: Table,
+    name: str,
+    section: DataSection,
+    path: Path,
+    like: tuple[str, Sequence[str]] | None,
+) -> tuple[list[str], list[Any] | None, list[Any] | None]:
+    """Return which columns are features, and what those of ids and true labels hold, if named."""
+    ids, truth = None, None
+    label_column, id_column = section.label_column, section.id_column
+    truth_column = section.truth_column if isinstance(section, ClientSection) else None
+    if label_column is not None and section.labels is None:
+        column_of(source, name, path, label_column)  # mistyped, it would be a feature
+    if id_column is not None:
+        ids = column_of(source, name, path, id_column)
+        rows_by_id(ids, name, path)  # refuses ids that are empty or not unique
+    if truth_column is not None:
+        truth = list(labels_of(source, name, path, array=None, column=truth_column))
+    columns = feature_columns(
+        source,
+        name,
+        path,
+        columns=section.feature_columns,
+        leave_out=[c for c in (label_column, id_column, truth_column) if c is not None],
+        like=like,
+    )
+    return columns, ids, truth
+
+
+def _require_no_columns(section: DataSection, where: str) -> None:
+    """Refuse columns of a file of features that is not a table."""
+    given = {
+        "id_column": section.id_column,
+        "truth_column": getattr(section, "truth_column", None),
+        "label_column": section.label_column if section.labels is None else None,
+    }
+    for key, column in given.items():
+        if column is not None:
+            raise ParameterError(f"{where}: {key} needs a .csv or .parquet file")
+
+
+def _joined(
+    labels: list[Any],
+    table: Table,
+    ids: list[Any],
+    name: str,
+    id_column: str | None,
+    paths: tuple[Path, Path],
+) -> list[Any]:
+    """Return the labels of a table of their own in the order of the features' ids.
+
+    A table of labels alone is in that order already.
+    """
+    features_path, labels_path = paths
+    if id_column in table.columns:
+        label_ids = table.columns[str(id_column)]
+        return joined_by_id(labels, label_ids, ids, name, labels_path, features_path)
+    if len(table.columns) > 1:
+        raise DataError(
+            f"client {name!r}: {labels_path} has no column {id_column!r} to join its labels by; "
+            "rename the column with the ids, or leave only the labels in that file, to be taken in "
+            f"the order of {features_path}"
+        )
+    return labels
+
+
+def _one_for_each_row(
+    labels: list[Any] | NDArray[Any],
+    source: Table | NDArray[Any] | dict[str, NDArray[Any]],
+    rows: int,
+    name: str,
+    paths: tuple[Path, Path],
+) -> list[Any] | NDArray[Any]:
+    """Return labels that are joined by position, without blank lines at the end of their file."""
+    if isinstance(source, Table) and len(source.columns) == 1:
+        while len(labels) > rows and labels[-1] is None:
+            labels = labels[:-1]
+    if len(labels) != rows:
+        features_path, labels_path = paths
+        raise DataError(
+            f"client {name!r}: {features_path} has {count(rows, 'row')} and {labels_path} has "
+            f"{count(len(labels), 'label')}, which are joined by position; give one for each "
+            "row (unlabelled: empty or -1), or put the same id_column into both tables"
+        )
+    return labels
 
 
 def _warn_of_row_numbers(

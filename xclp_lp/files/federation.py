@@ -28,20 +28,46 @@ in both tables of a client, labels are joined by id; otherwise by position.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.declared import Declared
 from xclp_lp.estimator import CrossClientLabelPropagation
-from xclp_lp.files.clients import LoadedClient, load_client, require_file_names
+from xclp_lp.files.clients import (
+    ClientSection,
+    Folder,
+    LoadedClient,
+    load_client,
+    require_file_names,
+)
 from xclp_lp.files.tables import integers_if_all
-from xclp_lp.files.toml import PARAMETERS, privacy_of, read_toml, require_known, section_of
+from xclp_lp.files.toml import read_section, read_toml
 from xclp_lp.labels import UNLABELLED, class_values, marked_values
+from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan
 
-TOP_FIELDS = ("parameters", "clients", "output")
+
+@dataclass(frozen=True)
+class FederationArguments(Arguments):
+    """The section [parameters]; groups that have names are named by the clients."""
+
+    groups: Annotated[
+        int | None, Meta(title="a number; to name them, give each client a group")
+    ] = None
+
+
+@dataclass(frozen=True)
+class Content(Declared):
+    """All that a federation file says."""
+
+    parameters: FederationArguments = FederationArguments()
+    clients: Mapping[str, ClientSection] = field(default_factory=dict)
+    output: Folder = "results"
 
 
 @dataclass(frozen=True)
@@ -50,13 +76,13 @@ class FederationFile:
 
     Attributes:
         clients: in the order of the file.
-        parameters: keyword arguments for `CrossClientLabelPropagation`.
+        arguments: of `CrossClientLabelPropagation`.
         output: folder for the results.
         path: the federation file itself.
     """
 
     clients: tuple[LoadedClient, ...]
-    parameters: dict[str, Any]
+    arguments: Arguments
     output: Path
     path: Path | None = None
 
@@ -64,7 +90,7 @@ class FederationFile:
         """Return the estimator with this file's parameters."""
         named = [c.group for c in self.clients if c.group is not None]
         return CrossClientLabelPropagation(
-            **self.parameters | ({"groups": named} if named else {}),
+            **self.arguments.keywords() | ({"groups": named} if named else {}),
             client_names=[c.name for c in self.clients],
         )
 
@@ -110,25 +136,16 @@ def load_federation(path: Path) -> FederationFile:
         ParameterError: the file is not TOML, or a section or field is unknown or of a wrong type.
         DataError: a client's file is missing or cannot be used.
     """
-    content = read_toml(path)
-    require_known(content, TOP_FIELDS, f"{path}")
-    parameters = section_of(content, "parameters", f"{path}")
-    require_known(parameters, PARAMETERS, f"{path}, [parameters]")
-    if "privacy" in parameters:
-        parameters = parameters | {"privacy": privacy_of(parameters["privacy"], path)}
-    sections = section_of(content, "clients", f"{path}")
-    if not sections:
+    content = read_section(Content, read_toml(path), path)
+    if not content.clients:
         raise ParameterError(f"{path}: there is no section [clients.NAME]")
-    require_file_names(sections, path)
-    output = content.get("output", "results")
-    if not isinstance(output, str) or not output:
-        raise ParameterError(f"{path}: output must be the name of a folder, got {output!r}")
+    require_file_names(content.clients, path)
     clients: list[LoadedClient] = []
     like = None
     owners: dict[tuple[Path, str | None], str] = {}
-    for name, section in sections.items():
+    for name, section in content.clients.items():
         client = load_client(name, section, path, like)
-        data = client.files[0].resolve(), section.get("features_array")
+        data = client.files[0].resolve(), section.features_array
         if data in owners:
             raise ParameterError(
                 f"{path}: clients {owners[data]!r} and {name!r} have the same features, "
@@ -136,31 +153,25 @@ def load_federation(path: Path) -> FederationFile:
             )
         owners[data] = name
         clients.append(client)
-        if like is None and client.columns is not None and "feature_columns" not in section:
+        if like is None and client.columns is not None and section.feature_columns is None:
             like = name, client.columns
-    _require_all_or_no_groups(clients, parameters, path)
+    _require_all_or_no_groups(clients, content.parameters.groups, path)
     _require_labels(clients)
     labels = integers_if_all([c.labels for c in clients])
     return FederationFile(
         clients=tuple(replace(c, labels=ys) for c, ys in zip(clients, labels, strict=True)),
-        parameters=dict(parameters),
-        output=path.parent / output,
+        arguments=content.parameters,
+        output=path.parent / content.output,
         path=path,
     )
 
 
 def _require_all_or_no_groups(
-    clients: Sequence[LoadedClient], parameters: dict[str, Any], path: Path
+    clients: Sequence[LoadedClient], groups: int | None, path: Path
 ) -> None:
     without = [c.name for c in clients if c.group is None]
     if 0 < len(without) < len(clients):
         raise ParameterError(f"{path}, [clients.{without[0]}]: group is missing; others have one")
-    groups = parameters.get("groups")
-    if groups is not None and not isinstance(groups, int):
-        raise ParameterError(
-            f"{path}, [parameters]: groups must be a number, got {groups!r}; to name them, give "
-            "each client a group"
-        )
     if groups is not None and not without:
         raise ParameterError(f"{path}: groups are named by the clients, so leave out groups = …")
 

@@ -35,13 +35,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import SSLContext
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DataError, DecodeError, ParameterError
@@ -54,29 +55,101 @@ from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.tls import tls_context
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
-from xclp_lp.files.clients import DATA_FIELDS, LoadedClient, load_client, require_file_names
+from xclp_lp.declared import Declared, Text
+from xclp_lp.files.clients import (
+    DataSection,
+    Folder,
+    LoadedClient,
+    load_client,
+    require_file_names,
+)
 from xclp_lp.files.results import require_place, write_result
 from xclp_lp.files.tables import integers_if_all
-from xclp_lp.files.toml import PARAMETERS, privacy_of, read_toml, require_known, section_of
+from xclp_lp.files.toml import read_section, read_toml
 from xclp_lp.lsh import checked_vectors, projection_seed
-from xclp_lp.parameters import Parameters
+from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.propagation import Prediction
 from xclp_lp.session import ClientData
 
-COMMON_FIELDS = (
-    "clients",
-    "columns",
-    "identities",
-    "identity",
-    "parameters",
-    "tls",
-    "limits",
-)
-TLS_FIELDS = ("authority", "certificate", "key")
-OWN_PARAMETERS = ("reset_labelled", "relative_confidence")
-"""What a client does with its own result; others need not do the same."""
 
-NETWORK_PARAMETERS = tuple(p for p in PARAMETERS if p != "groups")
+@dataclass(frozen=True)
+class NetworkSettings(Settings):
+    """The section [parameters]: the same for all parties, but for how results are shown."""
+
+    classes: Annotated[
+        Any, Meta(description="nobody sees the labels of all clients, so list all classes")
+    ] = field(kw_only=True)
+    random_state: Annotated[int, Meta(ge=0)] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "classes", labels.given_classes(self.classes))
+        self.params.require_accountant()
+
+    @property
+    def params(self) -> Parameters:
+        """Return the parameters of the session."""
+        return self.parameters(self.classes)
+
+    @property
+    def seed(self) -> bytes | None:
+        """Return the seed of the projection, if it is fixed."""
+        return projection_seed(self.random_state)
+
+
+@dataclass(frozen=True)
+class TlsSection(Declared):
+    """PEM files."""
+
+    authority: Text
+    certificate: Text
+    key: Text
+
+
+@dataclass(frozen=True)
+class ServerSection(Declared):
+    """What only the server's file says."""
+
+    listen: Text
+
+
+@dataclass(frozen=True)
+class ClientSection(DataSection):
+    """What only a client's file says."""
+
+    name: Text = field(kw_only=True)
+    server: Text = field(kw_only=True)
+    output: Folder = "results"
+
+
+@dataclass(frozen=True)
+class _Content(Declared):
+    """What the files of server and clients say alike."""
+
+    clients: Annotated[tuple[str, ...], Meta(min_length=1, title="a list of all clients' names")]
+    parameters: NetworkSettings
+    tls: TlsSection
+    columns: Annotated[
+        Annotated[tuple[str, ...], Meta(min_length=1)] | None, Meta(title="a list of names")
+    ] = None
+    identities: Text | None = None
+    identity: Text | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "clients", tuple(client_names(len(self.clients), self.clients)))
+        self.parameters.params.require_resolution(len(self.clients))
+
+
+@dataclass(frozen=True)
+class _ServerContent(_Content):
+    server: ServerSection = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class _ClientContent(_Content):
+    client: ClientSection = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -87,8 +160,7 @@ class NetworkFile:
         path: the file.
         clients: names of all clients.
         columns: names of the features, if they are agreed on.
-        params: parameters of the session.
-        seed: of the projection, if it is fixed.
+        settings: parameters of the session, and how a client shows its result.
         tls: certificates.
         limits: how long is waited.
         address: where the server listens, or is reached: host and port.
@@ -98,16 +170,25 @@ class NetworkFile:
     path: Path
     clients: tuple[str, ...]
     columns: tuple[str, ...] | None
-    params: Parameters
-    seed: bytes | None
+    settings: NetworkSettings
     tls: SSLContext
     limits: Limits
     address: tuple[str, int]
     identities: Identities | None
 
+    @property
+    def params(self) -> Parameters:
+        """Return the parameters of the session."""
+        return self.settings.params
+
+    @property
+    def seed(self) -> bytes | None:
+        """Return the seed of the projection, if it is fixed."""
+        return self.settings.seed
+
     def agreement(self) -> Agreement:
         """Return what all programs compare before anything else."""
-        seed = None if self.seed is None else hashlib.sha256(self.seed).digest()
+        seed = self.settings.seed
         pinned = None
         if self.identities is not None:
             pinned = tuple(self.identities.of(p).to_text() for p in (*self.clients, SERVER))
@@ -116,7 +197,7 @@ class NetworkFile:
             clients=self.clients,
             columns=self.columns,
             identities=pinned,
-            random_state=seed,
+            random_state=None if seed is None else hashlib.sha256(seed).digest(),
         )
 
 
@@ -128,13 +209,11 @@ class ClientFile(NetworkFile):
         name: of the client.
         output: folder for its results.
         section: what it says of its data, which is not read yet.
-        own: what the client does with its result.
     """
 
     name: str
     output: Path
-    section: Mapping[str, Any]
-    own: Mapping[str, bool]
+    section: DataSection
 
     def load(self) -> tuple[LoadedClient, ClientData]:
         """Read the client's data.
@@ -155,7 +234,8 @@ class ClientFile(NetworkFile):
             ParameterError: says why.
         """
         names = (f"{self.name}.csv", f"{self.name}-cost.json")
-        inputs = [self.path.parent / str(self.section.get(f, "")) for f in ("features", "labels")]
+        named = (self.section.features, self.section.labels or self.section.features)
+        inputs = [self.path.parent / file for file in named]
         require_place(self.output, names, inputs)
 
     def write(
@@ -167,13 +247,13 @@ class ClientFile(NetworkFile):
             StorageError: they cannot be written.
         """
         return write_result(
-            self.output, self.name, loaded, data, prediction, cost, self.params.classes, self.own
+            self.output, loaded, data, prediction, cost, self.params.classes, self.settings
         )
 
 
 def load_data(
     name: str,
-    section: Mapping[str, Any],
+    section: DataSection,
     path: Path,
     params: Parameters,
     columns: tuple[str, ...] | None = None,
@@ -229,14 +309,12 @@ def load_server_file(path: Path) -> NetworkFile:
         ParameterError: the file cannot be read, a field is unknown, missing or of a wrong type, or
             a certificate cannot be used.
     """
-    content = read_toml(path)
-    if "client" in content:
+    given = read_toml(path)
+    if "client" in given:
         raise ParameterError(f"{path} is a client's file; start it with xclp join")
-    require_known(content, (*COMMON_FIELDS, "server"), f"{path}")
-    section = section_of(content, "server", f"{path}")
-    require_known(section, ("listen",), f"{path}, [server]")
-    common = _common(content, path, section, "listen")
-    return NetworkFile(**common, identities=_identities(content, path, SERVER, common["clients"]))
+    content = read_section(_ServerContent, given, path)
+    address = parse_address(content.server.listen, f"{path}: listen")
+    return NetworkFile(**_common(content, path, SERVER, address))
 
 
 def load_client_file(path: Path) -> ClientFile:
@@ -245,131 +323,59 @@ def load_client_file(path: Path) -> ClientFile:
     Raises:
         ParameterError: as from `load_server_file`; or the client is none of those named.
     """
-    content = read_toml(path)
-    if "server" in content:
+    given = read_toml(path)
+    if "server" in given:
         raise ParameterError(f"{path} is the server's file; start it with xclp serve")
-    require_known(content, (*COMMON_FIELDS, "client"), f"{path}")
-    section = section_of(content, "client", f"{path}")
-    where = f"{path}, [client]"
-    require_known(section, ("name", "server", "output", *DATA_FIELDS), where)
-    common = _common(content, path, section, "server")
-    name, output = _text(section, "name", where), section.get("output", "results")
-    if name not in common["clients"]:
+    content = read_section(_ClientContent, given, path)
+    own = content.client
+    if own.name not in content.clients:
         raise ParameterError(
-            f"{where}: name {name!r} is none of the clients {', '.join(common['clients'])}"
-            f"{did_you_mean(name, common['clients'])}"
+            f"{path}, [client]: name {own.name!r} is none of the clients "
+            f"{', '.join(content.clients)}{did_you_mean(own.name, content.clients)}"
         )
-    if not isinstance(output, str) or not output:
-        raise ParameterError(f"{where}: output must be the name of a folder, got {output!r}")
-    _text(section, "features", where)
-    parameters = section_of(content, "parameters", f"{path}")
+    address = parse_address(own.server, f"{path}: server")
     return ClientFile(
-        **common,
-        identities=_identities(content, path, name, common["clients"]),
-        name=name,
-        output=path.parent / output,
-        section={k: v for k, v in section.items() if k in DATA_FIELDS},
-        own={k: bool(parameters.get(k)) for k in OWN_PARAMETERS},
+        **_common(content, path, own.name, address),
+        name=own.name,
+        output=path.parent / own.output,
+        section=own,
     )
 
 
-def _common(
-    content: Mapping[str, Any],
-    path: Path,
-    section: Mapping[str, Any],
-    address: str,
-) -> dict[str, Any]:
-    """Read what all files have in common; field `address` of `section` is the server's address."""
-    server = address == "listen"
-    names = content.get("clients")
-    if names is None or not _is_names(names):
-        raise ParameterError(f"{path}: clients must be a list of all clients' names, got {names!r}")
-    clients = client_names(len(names), names)
-    require_file_names(clients, path)
-    columns = content.get("columns")
-    if columns is not None and not _is_names(columns):
-        raise ParameterError(f"{path}: columns must be a list of names, got {columns!r}")
-    params, seed = parameters_of(section_of(dict(content), "parameters", f"{path}"), path)
-    params.require_accountant()
-    params.require_resolution(len(clients))
+def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) -> dict[str, Any]:
+    """Return what all files have in common, in a party's own."""
+    require_file_names(content.clients, path)
+    tls = content.tls
+    files = [path.parent / file for file in (tls.authority, tls.certificate, tls.key)]
     return {
         "path": path,
-        "clients": tuple(clients),
-        "columns": None if columns is None else tuple(columns),
-        "params": params,
-        "seed": seed,
-        "tls": _tls(section_of(dict(content), "tls", f"{path}"), path, server=server),
-        "limits": _limits(section_of(dict(content), "limits", f"{path}"), path),
-        "address": parse_address(
-            _text(section, address, f"{path}, [{'server' if server else 'client'}]"),
-            f"{path}: {address}",
-        ),
+        "clients": content.clients,
+        "columns": content.columns,
+        "settings": content.parameters,
+        "tls": tls_context(*files, server=me == SERVER),
+        "limits": content.limits,
+        "address": address,
+        "identities": _identities(content.identities, content.identity, path, me, content.clients),
     }
 
 
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, str) for v in value)
-
-
-def _text(section: Mapping[str, Any], field: str, where: str) -> str:
-    value = section.get(field)
-    if not isinstance(value, str) or not value:
-        raise ParameterError(
-            f"{where}: {field} is missing"
-            if value is None
-            else f"{where}: {field} must be text, got {value!r}"
-        )
-    return value
-
-
-def parameters_of(section: dict[str, Any], path: Path) -> tuple[Parameters, bytes | None]:
-    """Return the parameters that a section gives, and the seed of the projection if it is fixed.
-
-    Raises:
-        ParameterError: one is unknown, missing or of a wrong type; calls the file `path`.
-    """
-    where = f"{path}, [parameters]"
-    require_known(section, NETWORK_PARAMETERS, where)
-    if "classes" not in section:
-        raise ParameterError(f"{where}: classes is missing; nobody sees the labels of all clients")
-    given = {k: v for k, v in section.items() if k not in ("random_state", *OWN_PARAMETERS)}
-    for name in OWN_PARAMETERS:
-        if not isinstance(section.get(name, False), bool):
-            raise ParameterError(f"{where}: {name} must be true or false, got {section[name]!r}")
-    if "privacy" in given:
-        given["privacy"] = privacy_of(given["privacy"], path)
-    try:
-        given["classes"] = labels.given_classes(given["classes"])
-        return Parameters(**given), projection_seed(section.get("random_state"))
-    except ParameterError as error:
-        raise ParameterError(f"{where}: {error}") from None
-
-
-def _tls(section: Mapping[str, Any], path: Path, *, server: bool) -> SSLContext:
-    where = f"{path}, [tls]"
-    require_known(dict(section), TLS_FIELDS, where)
-    files = [path.parent / _text(section, field, where) for field in TLS_FIELDS]
-    return tls_context(*files, server=server)
-
-
 def _identities(
-    content: Mapping[str, Any], path: Path, me: str, clients: Sequence[str]
+    identities: str | None, identity: str | None, path: Path, me: str, clients: Sequence[str]
 ) -> Identities | None:
     """Read the own identity key and those that are pinned, if the file names both.
 
     Raises:
         ParameterError: it names one of the two, or they cannot be used or do not belong together.
     """
-    if "identities" not in content and "identity" not in content:
+    if identities is None and identity is None:
         return None
-    for field, other in (("identities", "identity"), ("identity", "identities")):
-        if field not in content:
-            raise ParameterError(
-                f"{path}: {other} needs {field} too; identities names the file of everybody's "
-                "public identities, and identity that of the own key"
-            )
-    pins = path.parent / _text(content, "identities", f"{path}")
-    key = path.parent / _text(content, "identity", f"{path}")
+    if identities is None or identity is None:
+        given, other = ("identities", "identity")[:: 1 if identity is None else -1]
+        raise ParameterError(
+            f"{path}: {given} needs {other} too; identities names the file of everybody's public "
+            "identities, and identity that of the own key"
+        )
+    pins, key = path.parent / identities, path.parent / identity
     pinned = {}
     for name, text in read_toml(pins).items():
         try:
@@ -388,15 +394,6 @@ def _identities(
     except ParameterError as error:
         raise ParameterError(f"{pins} and {key}: {error}") from None
     return found
-
-
-def _limits(section: Mapping[str, Any], path: Path) -> Limits:
-    where = f"{path}, [limits]"
-    require_known(dict(section), [f.name for f in fields(Limits)], where)
-    try:
-        return Limits(**section)
-    except ParameterError as error:
-        raise ParameterError(f"{where}: {error}") from None
 
 
 def parse_address(text: str, where: str) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from xclp_crypto.transport.meter import Cost
 from xclp_crypto.whole_files import whole_files, why_not_writable
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.labels import UNLABELLED, codes_of, decode
-from xclp_lp.propagation import Prediction, relative_confidence, reset_labelled
+from xclp_lp.parameters import Settings
+from xclp_lp.propagation import Prediction
 from xclp_lp.session import ClientData
 from xclp_lp.summary import neglected_lines, participation, relabelled_lines
 from xclp_lp.wording import listing
@@ -172,36 +173,31 @@ def write_table(
 
 def write_result(
     output: Path,
-    name: str,
     loaded: LoadedClient,
     data: ClientData,
     prediction: Prediction,
     cost: Cost,
     classes: tuple[Any, ...],
-    own: Mapping[str, bool],
+    settings: Settings,
 ) -> list[Path]:
     """Write ``NAME.csv`` and ``NAME-cost.json``; all or nothing.
 
     Args:
         output: folder for them; it is made if it is missing.
-        name: of the client.
-        loaded: its data, as in its files.
+        loaded: the client's data, as in its files.
         data: the same, as its role takes it.
         prediction: what its role returned.
         cost: what it cost.
         classes: labels by class index.
-        own: what the client does with its result.
+        settings: how the client shows its result.
 
     Raises:
         StorageError: they cannot be written.
     """
-    if own.get("relative_confidence"):
-        prediction = relative_confidence(prediction)
-    if own.get("reset_labelled"):
-        prediction = reset_labelled(prediction, data.codes)
+    prediction = settings.shown(prediction, data.codes)
     try:
         with whole_files(output) as scratch:
-            table = scratch / f"{name}.csv"
+            table = scratch / f"{loaded.name}.csv"
             write_table(
                 table,
                 loaded,
@@ -211,7 +207,7 @@ def write_result(
                 prediction.confidence,
                 prediction.distribution,
             )
-            costs = scratch / f"{name}-cost.json"
+            costs = scratch / f"{loaded.name}-cost.json"
             costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
         return [output / table.name, output / costs.name]
     except OSError as error:

@@ -1,48 +1,35 @@
-"""Reading TOML: what cannot be read, sections and fields that are not known."""
+"""Reading TOML into the dataclasses that say what may be in a file."""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Sequence
+from collections import abc
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.wording import did_you_mean
+from xclp_lp.declared import declared, meaning, stripped
 from xclp_lp.files.tables import SUFFIXES
 
-PARAMETERS = (
-    "n_bits",
-    "k",
-    "alpha",
-    "gamma",
-    "projection",
-    "hamming",
-    "include_self",
-    "ties",
-    "classes",
-    "fraction_bits",
-    "threshold",
-    "class_weight",
-    "privacy",
-    "reset_labelled",
-    "relative_confidence",
-    "groups",
-    "random_state",
-)
-PRIVACY_FIELDS = ("epsilon", "delta", "noise_contributors")
+T = TypeVar("T")
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path, what: str = "federation file") -> dict[str, Any]:
     """Read a TOML file.
+
+    Args:
+        path: the file.
+        what: it ought to be.
 
     Raises:
         ParameterError: it cannot be read, or is not TOML.
     """
     if path.suffix.lower() in SUFFIXES:
         raise ParameterError(
-            f"{path} is not a federation file (TOML) but data, which such a file names: "
+            f"{path} is not a {what} (TOML) but data, which such a file names: "
             f'features = "{path.name}"'
         )
     try:
@@ -52,7 +39,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ParameterError(f"{path} is not encoded in UTF-8; save it as UTF-8") from None
     except IsADirectoryError:
-        raise ParameterError(f"{path} is a folder; name a federation file in it") from None
+        raise ParameterError(f"{path} is a folder; name a {what} in it") from None
     except OSError as error:
         raise ParameterError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:  # no TOML, or thousands of digits or brackets
@@ -60,47 +47,74 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ParameterError(f"{path}: {error}{quotes}") from None
 
 
-def privacy_of(section: Any, path: Path) -> LabelPrivacy | RandomizedResponse:
-    """Return the privacy that the section asks for: epsilon alone, or all of its fields.
+def read_section(kind: type[T], content: Any, file: object, section: str = "") -> T:
+    """Make a dataclass of a section of a file, and others of the sections in it.
+
+    Args:
+        kind: its fields are the keys that the section may have.
+        content: the section.
+        file: what errors call the file; empty where whoever catches them names it.
+        section: its name; empty at the top of the file.
 
     Raises:
-        ParameterError: a field is missing, unknown or out of range.
+        ParameterError: it is not a section; or a key is unknown, missing, of another type or out
+            of range. Names file, section, key, value and what is allowed.
     """
-    where = f"{path}, [parameters.privacy]"
-    if not isinstance(section, dict):
-        raise ParameterError(f"{where} must be a section, got {section!r}")
-    require_known(section, PRIVACY_FIELDS, where)
-    alone = set(section) == {"epsilon"}
-    for field in PRIVACY_FIELDS:
-        if field not in section and not alone:
-            raise ParameterError(f"{where}: {field} is missing")
+    where = ", ".join(filter(None, (f"{file}", section and f"[{section}]")))
+    if not isinstance(content, Mapping):
+        raise ParameterError(f"{where} must be a section, got {content!r}")
+    require_known(content, kind, where)
+    given = {}
+    for field in fields(kind):  # type: ignore[arg-type]  # T is a dataclass
+        name, hint = field.name, declared(kind)[field.name]
+        needed = field.init and field.default is MISSING and field.default_factory is MISSING
+        if name in content:
+            given[name] = _value(hint, content[name], file, f"{section}.{name}".lstrip("."))
+        elif needed and is_dataclass(hint):
+            given[name] = _value(hint, {}, file, f"{section}.{name}".lstrip("."))
+        elif needed:
+            why = meaning(kind, name)
+            raise ParameterError(f"{where}: {name} is missing{f'; {why}' if why else ''}")
     try:
-        return RandomizedResponse(**section) if alone else LabelPrivacy(**section)
+        return kind(**given)
     except ParameterError as error:
         raise ParameterError(f"{where}: {error}") from None
 
 
-def section_of(content: dict[str, Any], name: str, where: str) -> dict[str, Any]:
-    """Return a section of a file, empty where it is not there.
+def require_known(content: Mapping[str, Any], kind: type[Any], where: str) -> None:
+    """Refuse keys that a section does not have; they may be mistyped.
 
     Raises:
-        ParameterError: it is no section.
+        ParameterError: names the key and those that there are.
     """
-    section = content.get(name, {})
-    if not isinstance(section, dict):
-        raise ParameterError(f"{where}: {name} must be a section, got {section!r}")
-    return section
-
-
-def require_known(section: dict[str, Any], known: Sequence[str], where: str) -> None:
-    """Refuse fields that a section does not have; they may be mistyped.
-
-    Raises:
-        ParameterError: names the field and those that exist.
-    """
-    for field in section:
-        if field not in known:
+    known = keys_of(kind)
+    for name in content:
+        if name not in known:
             raise ParameterError(
-                f"{where}: unknown field {field!r}; the fields are {', '.join(known)}"
-                f"{did_you_mean(field, known)}"
+                f"{where}: unknown field {name!r}; the fields are {', '.join(known)}"
+                f"{did_you_mean(name, known)}"
             )
+
+
+def _value(hint: Any, value: Any, file: object, section: str) -> Any:
+    """Return what a key stands for: sections become dataclasses.
+
+    Of several kinds of section it is the one with the fewest keys that has all that are given.
+    """
+    kind, _ = stripped(hint)
+    kinds: list[Any] = [k for k in get_args(kind) or [kind] if is_dataclass(k)]
+    if not kinds:
+        return value
+    if get_origin(kind) is abc.Mapping:
+        if not isinstance(value, Mapping):
+            return value  # which the dataclass refuses
+        return {k: read_section(kinds[0], v, file, f"{section}.{k}") for k, v in value.items()}
+    kinds.sort(key=lambda k: len(keys_of(k)))
+    given = set(value) if isinstance(value, Mapping) else set()
+    chosen = next((k for k in kinds if given <= set(keys_of(k))), kinds[-1])
+    return read_section(chosen, value, file, section)
+
+
+def keys_of(kind: type[Any]) -> list[str]:
+    """Return the keys of a section."""
+    return [f.name for f in fields(kind) if f.init]

@@ -131,13 +131,12 @@ class _Client:
             return
         for file in write_result(
             self._node.output,
-            self._node.name,
             self._loaded,
             self._data,
             prediction,
             durable.cost,
             self._run.params.classes,
-            self._run.own,
+            self._run,
         ):
             _logger.info("%s: %s is written", self._node.name, file)
 

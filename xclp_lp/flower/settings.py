@@ -22,66 +22,52 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
 from xclp_crypto.wording import did_you_mean
-from xclp_lp.files.clients import DATA_FIELDS, require_file_names
-from xclp_lp.files.network import (
-    NETWORK_PARAMETERS,
-    OWN_PARAMETERS,
-    names_of,
-    parameters_of,
-)
+from xclp_lp.declared import Text
+from xclp_lp.files.clients import DataSection, require_file_names
+from xclp_lp.files.network import NetworkSettings, names_of
 from xclp_lp.files.tables import integers_if_all
-from xclp_lp.files.toml import require_known
-from xclp_lp.parameters import Parameters
+from xclp_lp.files.toml import read_section, require_known
 
+Positive = Annotated[float, Meta(gt=0, title="a positive number")]
 RUN: Final = Path("the run's configuration")
 NODE: Final = Path("the node's configuration")
 
-LIMITS: Final[Mapping[str, float]] = {
-    "join": 600,
-    "deadline": 600,
-    "retry": 120,
-    "max_message": 1 << 30,
-}
-"""Seconds in which clients must come, in which one must answer, and after which it is asked again;
-bytes of a message at most."""
-
-OWN_FIELDS: Final = ("name", "output", "state", "key_file")
 SIMULATED_FIELDS: Final = ("partition-id", "num-partitions")
 
 
 @dataclass(frozen=True)
-class RunSettings:
-    """What all parties of a run have in common.
+class RunSettings(NetworkSettings):
+    """What all parties of a run have in common, and how results are shown."""
 
-    Attributes:
-        clients: names of all clients.
-        params: parameters of the session.
-        seed: of the projection, if it is fixed.
-        own: what a client does with its own result.
-        join: see `LIMITS`.
-        deadline: see `LIMITS`.
-        retry: see `LIMITS`.
-        max_message: see `LIMITS`.
-        simulation_output: folder for the results of simulated nodes.
-    """
+    clients: Annotated[
+        tuple[str, ...],
+        Meta(min_length=1, title="the names of all clients with commas between"),
+    ] = field(kw_only=True)
+    join: Positive = 600.0
+    """Seconds in which clients must come."""
+    deadline: Positive = 600.0
+    """Seconds in which one must answer."""
+    retry: Positive = 120.0
+    """Seconds after which it is asked again."""
+    max_message: Annotated[int, Meta(gt=0, title="a positive number")] = 1 << 30
+    """Bytes of a message at most."""
+    simulation_output: str = ""
+    """Folder for the results of simulated nodes; empty for none."""
 
-    clients: tuple[str, ...]
-    params: Parameters
-    seed: bytes | None
-    own: Mapping[str, bool]
-    join: float
-    deadline: float
-    retry: float
-    max_message: int
-    simulation_output: Path | None
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        client_names(len(self.clients), self.clients)
+        self.params.require_resolution(len(self.clients))
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> RunSettings:
@@ -90,52 +76,41 @@ class RunSettings:
         Raises:
             ParameterError: a field is unknown, missing, of a wrong type or out of range.
         """
-        given = dict(config)
-        names = given.pop("clients", None)
-        if not isinstance(names, str) or not names.strip():
-            raise ParameterError(
-                f"{RUN}: clients must be the names of all clients with commas between, got "
-                f"{names!r}"
-            )
-        listed = names_of([names])
-        clients = client_names(len(listed), listed)
-        require_file_names(clients, RUN)
-        output = given.pop("simulation_output", "")
-        if not isinstance(output, str):
-            raise ParameterError(f"{RUN}: simulation_output must be text, got {output!r}")
-        limits = {name: given.pop(name, default) for name, default in LIMITS.items()}
-        for name, value in limits.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ParameterError(f"{RUN}: {name} must be a positive number, got {value!r}")
-        privacy = {k: given.pop(k) for k in list(given) if k.startswith("privacy.")}
-        require_known(
-            given,
-            tuple(p for p in NETWORK_PARAMETERS if p != "privacy"),
-            f"{RUN}",
-        )
-        if privacy:
-            given["privacy"] = {k.removeprefix("privacy."): v for k, v in privacy.items()}
+        given: dict[str, Any] = {k: v for k, v in config.items() if not k.startswith("privacy.")}
+        if len(given) < len(config):
+            given["privacy"] = {
+                k.removeprefix("privacy."): v for k, v in config.items() if k not in given
+            }
+        if isinstance(given.get("clients"), str):
+            given["clients"] = names_of([given["clients"]])
         if isinstance(given.get("classes"), str):
             (given["classes"],) = integers_if_all([names_of([given["classes"]])])
-        params, seed = parameters_of(given, RUN)
-        params.require_accountant()
-        params.require_resolution(len(clients))
-        return cls(
-            clients=tuple(clients),
-            params=params,
-            seed=seed,
-            own={k: bool(given.get(k)) for k in OWN_PARAMETERS},
-            join=float(limits["join"]),
-            deadline=float(limits["deadline"]),
-            retry=float(limits["retry"]),
-            max_message=int(limits["max_message"]),
-            simulation_output=Path(output) if output else None,
-        )
+        run = read_section(cls, given, RUN)
+        require_file_names(run.clients, RUN)
+        return run
 
     def agreement(self) -> Agreement:
         """Return what a log is bound to beside the data."""
         seed = None if self.seed is None else hashlib.sha256(self.seed).digest()
         return Agreement(**self.params.agreement().fields, clients=self.clients, random_state=seed)
+
+
+@dataclass(frozen=True)
+class _NodeSection(DataSection):
+    """The configuration of a node."""
+
+    name: Text = field(kw_only=True)
+    output: Text = field(kw_only=True)
+    state: Text | None = None
+    key_file: Text | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.state is None) != (self.key_file is None):
+            raise ParameterError(
+                "state and key_file belong together: the log in the folder state is encrypted "
+                "under the key in key_file (openssl rand -hex 32 makes one)"
+            )
 
 
 @dataclass(frozen=True)
@@ -151,10 +126,10 @@ class NodeSettings:
     """
 
     name: str
-    section: Mapping[str, Any] | None
+    section: DataSection | None
     output: Path | None
-    state: Path | None
-    key_file: Path | None
+    state: Path | None = None
+    key_file: Path | None = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any], run: RunSettings) -> NodeSettings:
@@ -164,10 +139,8 @@ class NodeSettings:
             ParameterError: a field is unknown, missing or of a wrong type; or the node has a name
                 that is none of the clients'.
         """
-        require_known(dict(config), (*OWN_FIELDS, *DATA_FIELDS, *SIMULATED_FIELDS), f"{NODE}")
-        for field in (*OWN_FIELDS, *DATA_FIELDS):
-            if not isinstance(config.get(field, ""), str):
-                raise ParameterError(f"{NODE}: {field} must be text, got {config[field]!r}")
+        given: dict[str, Any] = {k: v for k, v in config.items() if k not in SIMULATED_FIELDS}
+        require_known(given, _NodeSection, f"{NODE}")
         partition = config.get("partition-id")
         if "features" not in config and isinstance(partition, int):
             if not 0 <= partition < len(run.clients):
@@ -175,29 +148,20 @@ class NodeSettings:
                     f"there are {len(run.clients)} clients, and a simulated node has partition-id "
                     f"{partition}; simulate as many nodes as there are clients"
                 )
-            return cls(run.clients[partition], None, run.simulation_output, None, None)
-        for field in ("name", "features", "output"):
-            if not config.get(field):
-                raise ParameterError(f"{NODE}: {field} is missing")
-        name = str(config["name"])
-        if name not in run.clients:
+            folder = run.simulation_output
+            return cls(run.clients[partition], None, Path(folder) if folder else None)
+        if isinstance(given.get("feature_columns"), str):
+            given["feature_columns"] = names_of([given["feature_columns"]])
+        section = read_section(_NodeSection, given, NODE)
+        if section.name not in run.clients:
             raise ParameterError(
-                f"{NODE}: name {name!r} is none of the clients {', '.join(run.clients)}"
-                f"{did_you_mean(name, run.clients)}"
+                f"{NODE}: name {section.name!r} is none of the clients {', '.join(run.clients)}"
+                f"{did_you_mean(section.name, run.clients)}"
             )
-        state, key_file = config.get("state"), config.get("key_file")
-        if (state is None) != (key_file is None):
-            raise ParameterError(
-                f"{NODE}: state and key_file belong together: the log in the folder state is "
-                "encrypted under the key in key_file (openssl rand -hex 32 makes one)"
-            )
-        section: dict[str, Any] = {k: config[k] for k in DATA_FIELDS if k in config}
-        if "feature_columns" in section:
-            section["feature_columns"] = names_of([section["feature_columns"]])
         return cls(
-            name=name,
+            name=section.name,
             section=section,
-            output=Path(str(config["output"])),
-            state=None if state is None else Path(str(state)),
-            key_file=None if key_file is None else Path(str(key_file)),
+            output=Path(section.output),
+            state=None if section.state is None else Path(section.state),
+            key_file=None if section.key_file is None else Path(section.key_file),
         )

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.wording import did_you_mean
+from xclp_lp.declared import Declared
+from xclp_lp.files.toml import read_section, read_toml
+from xclp_lp.parameters import Arguments, Settings
 from xclp_lp.study.data import LOADERS
 from xclp_lp.study.experiments.features import EXTRACTORS
-from xclp_lp.study.experiments.forms import FORMS, require_share
-from xclp_lp.study.experiments.methods import METHODS, Choices
+from xclp_lp.study.experiments.forms import FORMS
+from xclp_lp.study.experiments.methods import METHODS, arguments
 
+T = TypeVar("T")
 METRICS = ("accuracy", "balanced_accuracy")
 """Share of right labels, over rows; and the mean of it over the classes."""
 
 
+Names = Annotated[tuple[str, ...], Meta(title="a list of names")]
+Seeds = Annotated[
+    tuple[Annotated[int, Meta(ge=0)], ...], Meta(title="a list of integers of at least 0")
+]
+Share = Annotated[float, Meta(gt=0, lt=1)]
+
+
 @dataclass(frozen=True)
-class Experiment:
+class Experiment(Declared):
     """All that fixes an experiment's numbers.
 
     Attributes:
@@ -30,7 +42,7 @@ class Experiment:
         values: what the form varies; its own by default.
         methods: keys of `METHODS`.
         extractor: a key of `EXTRACTORS`.
-        parameters: those of `Choices` but the seed.
+        parameters: of label propagation, those of `Settings`.
         metric: which of `METRICS` the table shows; both are measured.
         test_share: share of test rows, drawn for each seed, where the data have none.
         group_size: clients per group, for the form ``groups``.
@@ -44,15 +56,16 @@ class Experiment:
     dataset: str
     data: Mapping[str, Any] = field(default_factory=dict)
     values: tuple[Any, ...] = ()
-    methods: tuple[str, ...] = ("per-client", "xclp", "pooled")
+    methods: Names = ("per-client", "xclp", "pooled")
     extractor: str = "identity"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     metric: str = "accuracy"
-    test_share: float = 0.3
+    test_share: Share = 0.3
     group_size: int = 700
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: Seeds = (0, 1, 2)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         known_name("form", self.form, FORMS)
         known_name("dataset", self.dataset, LOADERS)
         known_name("extractor", self.extractor, EXTRACTORS)
@@ -61,31 +74,39 @@ class Experiment:
             known_name("method", method, METHODS)
         require_runs(self.methods, self.seeds)
         require_once("values", self.values)
-        require_share(self.test_share)
-        if isinstance(self.group_size, bool) or not isinstance(self.group_size, int):
-            raise ParameterError(f"group_size must be a whole number, got {self.group_size!r}")
-        allowed = [f.name for f in fields(Choices) if f.name != "seed"]
-        for name in self.parameters:
-            known_name("parameter", name, allowed)
         if not self.values:
             object.__setattr__(self, "values", FORMS[self.form].values)
+        self.arguments(0)
 
-    def choices(self, seed: int) -> Choices:
-        """Return the parameters of label propagation for one seed."""
-        return Choices(**self.parameters, seed=seed)
+    def arguments(self, seed: int) -> Arguments:
+        """Return the arguments of label propagation for one seed."""
+        return arguments_of(self.parameters, seed)
+
+
+def arguments_of(section: Mapping[str, Any], seed: int, **defaults: Any) -> Arguments:
+    """Return the arguments of label propagation that a section [parameters] asks for.
+
+    Args:
+        section: fields of `Settings`.
+        seed: of the projection and of training.
+        defaults: other ones than `arguments` has.
+
+    Raises:
+        ParameterError: a field is unknown, or out of range.
+    """
+    settings = read_section(Settings, section, "", "parameters")
+    given = {name: getattr(settings, name) for name in section}
+    return arguments(seed, **defaults | given)
 
 
 def require_runs(methods: Sequence[str], seeds: Sequence[Any]) -> None:
     """Refuse runs that are none, or that would count twice.
 
     Raises:
-        ParameterError: names what is missing, no seed, or there twice.
+        ParameterError: names what is missing, or there twice.
     """
     if not methods or not seeds:
         raise ParameterError("at least one method and one seed are needed")
-    for seed in seeds:
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ParameterError(f"seeds must be integers >= 0, got {seed!r}")
     require_once("methods", methods)
     require_once("seeds", seeds)
 
@@ -112,62 +133,25 @@ def read_experiment(path: Path | None, given: Mapping[str, Any]) -> Experiment:
     Raises:
         ParameterError: the file cannot be read, or something in it is wrong.
     """
-    return Experiment(
-        **read_table(
-            path,
-            given,
-            Experiment,
-            ("data", "parameters"),
-            ("values", "methods", "seeds"),
-            ("form", "dataset"),
-        )
-    )
+    return read_described(Experiment, path, given)
 
 
-def read_table(
-    path: Path | None,
-    given: Mapping[str, Any],
-    kind: type[Any],
-    tables: Collection[str],
-    lists: Collection[str],
-    needed: Collection[str],
-) -> dict[str, Any]:
-    """Read the fields of a dataclass from a TOML file, and from what a command line says besides.
+def read_described(kind: type[T], path: Path | None, given: Mapping[str, Any]) -> T:
+    """Make a dataclass of a TOML file, and of what a command line says besides.
 
     Args:
+        kind: the dataclass.
         path: the file; None for none.
         given: fields; they come before those of the file, tables key by key.
-        kind: the dataclass.
-        tables: fields that are tables, as no other is.
-        lists: fields that are lists; they become tuples.
-        needed: fields that must be there.
 
     Raises:
         ParameterError: the file cannot be read, a field is unknown, missing or of another kind.
     """
-    content: dict[str, Any] = {}
-    if path is not None:
-        try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise ParameterError(f"{path} cannot be read: {error}") from None
+    content = {} if path is None else read_toml(path)
     for name, value in given.items():
         table = isinstance(value, Mapping) and isinstance(content.get(name), Mapping)
         content[name] = {**content[name], **value} if table else value
-    known = [f.name for f in fields(kind)]
-    for name, value in content.items():
-        known_name("field", name, known)
-        if name in lists:
-            if not isinstance(value, list | tuple):
-                raise ParameterError(f"{name} must be a list, got {value!r}")
-            content[name] = tuple(value)
-        elif (name in tables) != isinstance(value, Mapping):
-            wanted = "be a table" if name in tables else "not be a table"
-            raise ParameterError(f"{name} must {wanted}, got {value!r}")
-    for name in needed:
-        if name not in content:
-            raise ParameterError(f"the {kind.__name__.lower()} needs a {name}")
-    return content
+    return read_section(kind, content, path or "")
 
 
 def known_name(what: str, name: Any, known: Collection[str]) -> None:

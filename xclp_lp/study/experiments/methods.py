@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,43 +13,28 @@ from numpy.typing import NDArray
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import balanced_weights, one_hot
-from xclp_lp.lsh import Projection, projection_seed
-from xclp_lp.parameters import ClassWeight, Parameters
+from xclp_lp.lsh import projection_seed
+from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan
-from xclp_lp.propagation import per_client, predict, propagate
+from xclp_lp.propagation import Prediction, per_client, predict, propagate
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.fedavg import train
 from xclp_lp.study.views import RunRecord
 
 
-@dataclass(frozen=True)
-class Choices:
-    """Parameters of label propagation.
+def arguments(seed: int = 0, **given: Any) -> Arguments:
+    """Return the arguments of label propagation in an experiment.
 
-    Attributes:
-        n_bits: L.
-        k: neighbours per point.
-        alpha: α in (0, 1).
-        gamma: exponent γ of the similarity.
-        projection: ``random`` or ``tight-frame``.
-        class_weight: ``balanced`` or None.
-        hamming: back end of the distances.
+    Args:
         seed: of the projection and of training.
+        given: others, by name; by default there are 3 neighbours, and distances in the clear.
+
+    Raises:
+        ParameterError: one is out of range. A session would refuse it too, but only after other
+            methods have run.
     """
-
-    n_bits: int = 4096
-    k: int = 3
-    alpha: float = 0.99
-    gamma: float = 1.0
-    projection: Projection = "random"
-    class_weight: ClassWeight = None
-    hamming: str = "plain"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        # A session would refuse them too, but only after other methods have run.
-        own = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "seed"}
-        Parameters(classes=(0,), **own)
+    defaults: dict[str, Any] = {"k": 3, "hamming": "plain", "random_state": seed}
+    return Arguments(**defaults | given)
 
 
 @dataclass(frozen=True)
@@ -86,19 +71,10 @@ class Answer:
     record: RunRecord | None = None
 
 
-def run_xclp(task: Task, choices: Choices) -> Answer:
+def run_xclp(task: Task, chosen: Arguments) -> Answer:
     """Run Algorithm 1 with every party in this process."""
     estimator = CrossClientLabelPropagation(
-        choices.n_bits,
-        choices.k,
-        choices.alpha,
-        gamma=choices.gamma,
-        projection=choices.projection,
-        hamming=choices.hamming,
-        class_weight=choices.class_weight,
-        classes=range(task.n_classes),
-        random_state=choices.seed,
-        client_names=task.names,
+        **chosen.keywords() | {"classes": range(task.n_classes)}, client_names=task.names
     )
     plans: list[Plan] = []
     estimator.fit(task.features, task.codes, announce=plans.append)
@@ -110,30 +86,39 @@ def run_xclp(task: Task, choices: Choices) -> Answer:
     )
 
 
-def run_per_client(task: Task, choices: Choices) -> Answer:
+def run_per_client(task: Task, chosen: Arguments) -> Answer:
     """Propagate labels within each client alone, on the same hashes."""
-    seed = projection_seed(choices.seed) or b""
+    seed = projection_seed(chosen.random_state) or b""
     predictions = per_client(
-        [hash_rows(seed, x, choices.n_bits, choices.projection)[0] for x in task.features],
-        [_weighted([y], choices, task.n_classes)[0] for y in task.codes],
-        k=choices.k,
-        alpha=choices.alpha,
-        gamma=choices.gamma,
+        [hash_rows(seed, x, chosen.n_bits, chosen.projection)[0] for x in task.features],
+        [_weighted([y], chosen, task.n_classes)[0] for y in task.codes],
+        k=chosen.k,
+        alpha=chosen.alpha,
+        gamma=chosen.gamma,
+        include_self=chosen.include_self,
+        ties=chosen.ties,
     )
-    return Answer([p.labels for p in predictions], confidence=[p.confidence for p in predictions])
+    return _shown(predictions, task, chosen)
 
 
-def run_pooled(task: Task, choices: Choices) -> Answer:
-    """Propagate labels over the pooled vectors with exact cosines: the ceiling."""
-    graph = cosine_graph(np.concatenate(task.features), choices.k, gamma=choices.gamma)
-    Y = np.concatenate(_weighted(task.codes, choices, task.n_classes))
-    prediction = predict(propagate(graph, Y, choices.alpha))
-    return Answer(
-        _by_client(prediction.labels, task), confidence=_by_client(prediction.confidence, task)
-    )
+def run_pooled(task: Task, chosen: Arguments) -> Answer:
+    """Propagate labels over the pooled vectors with exact cosines: the ceiling.
+
+    Exact cosines have no `ties` to speak of; no point is its own neighbour.
+    """
+    graph = cosine_graph(np.concatenate(task.features), chosen.k, gamma=chosen.gamma)
+    Y = np.concatenate(_weighted(task.codes, chosen, task.n_classes))
+    whole = predict(propagate(graph, Y, chosen.alpha))
+    parts = (_by_client(v, task) for v in (whole.labels, whole.confidence, whole.distribution))
+    return _shown([Prediction(*part) for part in zip(*parts, strict=True)], task, chosen)
 
 
-def run_label_spreading(task: Task, choices: Choices) -> Answer:
+def _shown(predictions: Sequence[Prediction], task: Task, chosen: Arguments) -> Answer:
+    shown = [chosen.shown(p, y) for p, y in zip(predictions, task.codes, strict=True)]
+    return Answer([p.labels for p in shown], confidence=[p.confidence for p in shown])
+
+
+def run_label_spreading(task: Task, chosen: Arguments) -> Answer:
     """Run scikit-learn's LabelSpreading on the pooled vectors, scaled to length 1.
 
     Neighbours on the sphere are those by angle, but all have weight 1. No `gamma`, `class_weight`.
@@ -146,7 +131,7 @@ def run_label_spreading(task: Task, choices: Choices) -> Answer:
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     unit = np.divide(x, norms, out=np.zeros_like(x), where=norms > 0)
     model = LabelSpreading(
-        kernel="knn", n_neighbors=choices.k + 1, alpha=choices.alpha, max_iter=1000
+        kernel="knn", n_neighbors=chosen.k + 1, alpha=chosen.alpha, max_iter=1000
     )
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
         # Points that no label reaches are divided by 0, and it warns instead of iterating on.
@@ -156,28 +141,27 @@ def run_label_spreading(task: Task, choices: Choices) -> Answer:
     return Answer(_by_client(model.transduction_.astype(np.int64), task))
 
 
-def run_fedavg_linear(task: Task, choices: Choices) -> Answer:
+def run_fedavg_linear(task: Task, chosen: Arguments) -> Answer:
     """Train a linear network with FederatedAveraging on the labelled rows."""
-    return _run_fedavg(task, choices, rectified=False)
+    return _run_fedavg(task, chosen, rectified=False)
 
 
-def run_fedavg_mlp(task: Task, choices: Choices) -> Answer:
+def run_fedavg_mlp(task: Task, chosen: Arguments) -> Answer:
     """Train a network with one hidden layer of 128 ReLUs with FederatedAveraging."""
-    return _run_fedavg(task, choices, rectified=True)
+    return _run_fedavg(task, chosen, rectified=True)
 
 
-def _run_fedavg(task: Task, choices: Choices, *, rectified: bool) -> Answer:
-    network = train(
-        task.features, task.codes, task.n_classes, rectified=rectified, seed=choices.seed
-    )
+def _run_fedavg(task: Task, chosen: Arguments, *, rectified: bool) -> Answer:
+    seed = chosen.random_state or 0
+    network = train(task.features, task.codes, task.n_classes, rectified=rectified, seed=seed)
     return Answer([network.predict(x) for x in task.features])
 
 
 def _weighted(
-    codes: Sequence[NDArray[np.int64]], choices: Choices, n_classes: int
+    codes: Sequence[NDArray[np.int64]], chosen: Arguments, n_classes: int
 ) -> list[NDArray[np.float64]]:
     onehot = [one_hot(y, n_classes) for y in codes]
-    if choices.class_weight is None:
+    if chosen.class_weight is None:
         return onehot
     totals = np.sum([y.sum(axis=0) for y in onehot], axis=0)
     weights = balanced_weights(np.rint(totals).astype(np.int64))
@@ -188,7 +172,7 @@ def _by_client(rows: NDArray[Any], task: Task) -> list[NDArray[Any]]:
     return np.split(rows, np.cumsum([len(y) for y in task.codes])[:-1])
 
 
-METHODS: dict[str, Callable[[Task, Choices], Answer]] = {
+METHODS: dict[str, Callable[[Task, Arguments], Answer]] = {
     "per-client": run_per_client,
     "xclp": run_xclp,
     "pooled": run_pooled,

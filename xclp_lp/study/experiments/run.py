@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 from xclp_crypto import __version__
 from xclp_crypto.errors import ParameterError
 from xclp_lp.labels import UNLABELLED, encode
+from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments.config import METRICS, Experiment
 from xclp_lp.study.experiments.features import EXTRACTORS, Given
 from xclp_lp.study.experiments.forms import FORMS, Trial, rows_to_score
-from xclp_lp.study.experiments.methods import METHODS, TRAINED, Answer, Choices, Task
+from xclp_lp.study.experiments.methods import METHODS, TRAINED, Answer, Task
 from xclp_lp.study.scores import Scores
 from xclp_lp.study.views import RunRecord
 
@@ -136,7 +137,7 @@ def _run_trial(
             report(seed, trial.setting, method)
         start = time.perf_counter()
         groups = (tuple(range(len(codes))),) if method in TRAINED else trial.groups
-        answer = answers[method] = _run_groups(method, task, groups, experiment.choices(seed))
+        answer = answers[method] = _run_groups(method, task, groups, experiment.arguments(seed))
         runs.append(
             {
                 "seed": seed,
@@ -182,7 +183,7 @@ def _scores(
 
 
 def _run_groups(
-    method: str, task: Task, groups: tuple[tuple[int, ...], ...], choices: Choices
+    method: str, task: Task, groups: tuple[tuple[int, ...], ...], chosen: Arguments
 ) -> Answer:
     """Run a method on each group of clients."""
     parts = []
@@ -193,7 +194,7 @@ def _run_groups(
             task.n_classes,
             None if task.names is None else tuple(task.names[j] for j in group),
         )
-        parts.append(METHODS[method](part, choices))
+        parts.append(METHODS[method](part, chosen))
 
     def by_client(values: list[Any]) -> list[Any]:
         """Return what the groups' clients have, one group after the other, by client."""

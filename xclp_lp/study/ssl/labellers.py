@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from xclp_crypto.errors import ParameterError
+from xclp_lp.parameters import Arguments
 from xclp_lp.propagation import predict
-from xclp_lp.study.experiments.methods import METHODS, Choices, Task
+from xclp_lp.study.experiments.methods import METHODS, Task
 from xclp_lp.study.ssl.client import ClientData, PseudoLabels
 from xclp_lp.study.ssl.networks import Network
 from xclp_lp.study.ssl.seeds import derived
@@ -119,16 +120,16 @@ class PropagatedLabels(PseudoLabeller):
         method: ``xclp`` runs Algorithm 1 with every message, ``per-client`` propagates within each
             client alone, ``pooled`` over pooled vectors; see `xclp_lp.study.experiments.methods`.
         n_classes: C.
-        choices: L, k, α, back end of the distances and so on; its seed gives each round's own
-            projection.
+        arguments: L, k, α, back end of the distances and so on; from `random_state` comes each
+            round's own projection.
     """
 
-    def __init__(self, method: str, n_classes: int, choices: Choices) -> None:
+    def __init__(self, method: str, n_classes: int, arguments: Arguments) -> None:
         super().__init__()
         self.labels_only = method == "per-client"
         self.method = method
         self.n_classes = n_classes
-        self.choices = choices
+        self.arguments = arguments
 
     def __call__(
         self, model: Network, clients: Mapping[int, ClientData], turn: int
@@ -144,8 +145,8 @@ class PropagatedLabels(PseudoLabeller):
             tuple(c.codes for c in clients.values()),
             self.n_classes,
         )
-        seed = derived(self.choices.seed, "projection", turn)
-        answer = METHODS[self.method](task, replace(self.choices, seed=seed))
+        seed = derived(self.arguments.random_state or 0, "projection", turn)
+        answer = METHODS[self.method](task, replace(self.arguments, random_state=seed))
         if answer.confidence is None:
             raise ParameterError(f"the method {self.method!r} gives no confidences")
         return {

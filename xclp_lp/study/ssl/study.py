@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from xclp_crypto.errors import ParameterError
+from xclp_lp.declared import Declared
+from xclp_lp.files.toml import keys_of, read_section
+from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import LOADERS
-from xclp_lp.study.experiments.config import METRICS, known_name, read_table, require_runs
-from xclp_lp.study.experiments.forms import require_share
-from xclp_lp.study.experiments.methods import Choices
+from xclp_lp.study.experiments.config import (
+    METRICS,
+    Names,
+    Seeds,
+    Share,
+    arguments_of,
+    known_name,
+    read_described,
+    require_runs,
+)
 from xclp_lp.study.ssl.augment import AUGMENTATIONS
 from xclp_lp.study.ssl.client import Training
 from xclp_lp.study.ssl.comparators import FedMatch, FedSiam
@@ -43,11 +55,9 @@ METHODS: dict[str, tuple[str, str]] = {
 """Strategy and pseudo-labeller of every method, such as ``fedprox+xclp``; ``fedavg`` is labelled
 only."""
 
-TABLES = ("data", "partition", "training", "parameters", "options")
-
 
 @dataclass(frozen=True)
-class Study:
+class Study(Declared):
     """All that fixes a study's numbers.
 
     Attributes:
@@ -58,7 +68,7 @@ class Study:
         methods: keys of `METHODS`.
         partition: fields of `Partition`.
         training: fields of `Training`.
-        parameters: of label propagation, those of `Choices` but the seed; k is 10 by default, as in
+        parameters: of label propagation, those of `Settings`; k is 10 by default, as in
             the paper's appendix.
         options: by method, fields of `Training` that it has otherwise, and those of its strategy.
         secure: whether models are averaged by SecureSum.
@@ -76,54 +86,44 @@ class Study:
     data: Mapping[str, Any] = field(default_factory=dict)
     network: str = "small-cnn"
     augmentation: str = "none"
-    methods: tuple[str, ...] = ("fedavg", "fedavg+per-client", "fedavg+xclp")
+    methods: Names = ("fedavg", "fedavg+per-client", "fedavg+xclp")
     partition: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
     parameters: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     secure: bool = False
-    evaluate_every: int = 10
-    test_share: float = 0.2
+    evaluate_every: Annotated[int, Meta(ge=1)] = 10
+    test_share: Share = 0.2
     metric: str = "accuracy"
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: Seeds = (0, 1, 2)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         known_name("dataset", self.dataset, LOADERS)
         known_name("network", self.network, NETWORKS)
         known_name("augmentation", self.augmentation, AUGMENTATIONS)
         known_name("metric", self.metric, METRICS)
         require_runs(self.methods, self.seeds)
-        require_share(self.test_share)
-        if not isinstance(self.evaluate_every, int) or self.evaluate_every < 1:
-            raise ParameterError(f"evaluate_every must be at least 1, got {self.evaluate_every!r}")
-        if not isinstance(self.secure, bool):
-            raise ParameterError(f"secure must be true or false, got {self.secure!r}")
         for method in (*self.methods, *self.options):
             known_name("method", method, METHODS)
         self.split_parameters()
-        self.choices(0)
+        self.arguments(0)
         for method in self.methods:
             self.strategy(method, clients=1)
 
     def split_parameters(self) -> Partition:
         """Return the federated setup."""
-        for name in self.partition:
-            known_name("field of partition", name, [f.name for f in fields(Partition)])
-        return Partition(**self.partition)
+        return read_section(Partition, self.partition, "", "partition")
 
-    def choices(self, seed: int) -> Choices:
-        """Return the parameters of label propagation for one seed."""
-        for name in self.parameters:
-            known_name("parameter", name, [f.name for f in fields(Choices) if f.name != "seed"])
-        return Choices(**{"k": 10} | dict(self.parameters), seed=seed)
+    def arguments(self, seed: int) -> Arguments:
+        """Return the arguments of label propagation for one seed."""
+        return arguments_of(self.parameters, seed, k=10)
 
     def hyper_parameters(self, method: str) -> Training:
         """Return those of a method."""
-        names = [f.name for f in fields(Training)]
-        for name in self.training:
-            known_name("field of training", name, names)
+        names = keys_of(Training)
         own = {k: v for k, v in self.options.get(method, {}).items() if k in names}
-        return replace(Training(**self.training), **own)
+        return replace(read_section(Training, self.training, "", "training"), **own)
 
     def strategy(self, method: str, clients: int) -> FedAvg:
         """Return a new strategy for a run of a method with m clients.
@@ -134,7 +134,7 @@ class Study:
         kind = STRATEGIES[METHODS[method][0]]
         common = {f.name for f in fields(FedAvg)}
         own = [f.name for f in fields(kind) if f.init and f.name not in common]
-        trained = [f.name for f in fields(Training)]
+        trained = keys_of(Training)
         extra: dict[str, Any] = {}
         for name, value in self.options.get(method, {}).items():
             known_name(f"option of {method}", name, [*own, *trained])
@@ -157,7 +157,7 @@ class Study:
             return NoLabels()
         if name in ("network", "network-once"):
             return NetworkLabels(once=name == "network-once")
-        return PropagatedLabels(name, n_classes, self.choices(seed))
+        return PropagatedLabels(name, n_classes, self.arguments(seed))
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields but where the data are, as in JSON."""
@@ -176,4 +176,4 @@ def read_study(path: Path, given: Mapping[str, Any]) -> Study:
     Raises:
         ParameterError: the file cannot be read, or something in it is wrong.
     """
-    return Study(**read_table(path, given, Study, TABLES, ("methods", "seeds"), ("dataset",)))
+    return read_described(Study, path, given)

@@ -1,0 +1,145 @@
+"""The parameters of label propagation are declared once, and every one works through every door."""
+
+import inspect
+import re
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.privacy import RandomizedResponse
+from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.declared import meaning
+from xclp_lp.files.federation import load_federation
+from xclp_lp.files.network import NetworkSettings
+from xclp_lp.files.toml import keys_of, read_section
+from xclp_lp.flower.settings import RunSettings
+from xclp_lp.parameters import Agreed, Arguments, Parameters, Settings
+from xclp_lp.study.experiments.config import Experiment
+from xclp_lp.study.ssl.study import Study
+
+OTHER = {
+    "n_bits": 512,
+    "k": 2,
+    "alpha": 0.5,
+    "gamma": 2.0,
+    "projection": "tight-frame",
+    "hamming": "masked",
+    "include_self": True,
+    "ties": "lowest-index",
+    "fraction_bits": 41,
+    "threshold": 3,
+    "class_weight": "balanced",
+    "privacy": RandomizedResponse(3.0),
+    "reset_labelled": True,
+    "relative_confidence": True,
+}
+"""Of every parameter a value that is not its default."""
+
+WRONG = {
+    "n_bits": 0,
+    "k": "3",
+    "alpha": 1.0,
+    "gamma": -1,
+    "projection": "tight",
+    "hamming": "rlw",
+    "include_self": 1,
+    "ties": "any",
+    "fraction_bits": 99,
+    "threshold": 1,
+    "class_weight": "even",
+    "privacy": {"epsilon": 0},
+    "reset_labelled": "yes",
+    "relative_confidence": 0,
+}
+"""Of every parameter a value that is refused."""
+
+
+def in_file(value):
+    """A value as TOML has it."""
+    return {"epsilon": value.epsilon} if isinstance(value, RandomizedResponse) else value
+
+
+def toml(value):
+    """A value in TOML."""
+    value = in_file(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k} = {v}" for k, v in value.items()) + "}"
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def by_estimator(tmp_path, name, value):
+    if isinstance(value, dict):
+        value = RandomizedResponse(**value)
+    estimator = CrossClientLabelPropagation(**{"k": 1, "hamming": "plain"} | {name: value})
+    xs = np.array([[1.0, 0.2], [0.9, 0.1], [0.1, 1.0]])
+    plan = estimator.plan([xs, xs + 0.01, xs - 0.01], [[0, 1, -1]] * 3)
+    return Arguments(**{f.name: getattr(estimator, f.name) for f in fields(Arguments)}), plan.params
+
+
+def by_federation_file(tmp_path, name, value):
+    path = tmp_path / "federation.toml"
+    for client in ("a", "b"):
+        (tmp_path / f"{client}.csv").write_text("x,y\n1,cat\n2,\n")
+    sections = (f'[clients.{c}]\nfeatures = "{c}.csv"\nlabel_column = "y"\n' for c in ("a", "b"))
+    path.write_text(f"[parameters]\n{name} = {toml(value)}\n" + "".join(sections))
+    return load_federation(path).arguments, None
+
+
+def by_network_file(tmp_path, name, value):
+    section = {"classes": ["cat", "dog"], name: in_file(value)}
+    settings = read_section(NetworkSettings, section, "server.toml", "parameters")
+    return settings, settings.params
+
+
+def by_flower(tmp_path, name, value):
+    value = in_file(value)
+    given = {f"privacy.{k}": v for k, v in value.items()} if name == "privacy" else {name: value}
+    run = RunSettings.of({"clients": "a,b,c", "classes": "cat,dog"} | given)
+    return run, run.params
+
+
+def by_experiment(tmp_path, name, value):
+    return Experiment("labels", "digits", parameters={name: in_file(value)}).arguments(7), None
+
+
+def by_study(tmp_path, name, value):
+    return Study("digits", parameters={name: in_file(value)}).arguments(7), None
+
+
+DOORS = [by_estimator, by_federation_file, by_network_file, by_flower, by_experiment, by_study]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", OTHER)
+def test_every_parameter_works_through_every_door(tmp_path, door, name):
+    taken, params = door(tmp_path, name, OTHER[name])
+    assert getattr(taken, name) == OTHER[name]
+    if params is not None and name in keys_of(Agreed):
+        assert getattr(params, name) == OTHER[name]
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", WRONG)
+def test_every_parameter_is_checked_at_every_door(tmp_path, door, name):
+    with pytest.raises(ParameterError, match=f"{name if name != 'privacy' else 'epsilon'} ") as e:
+        door(tmp_path, name, WRONG[name])
+    assert re.search(r"got|'rlw'", str(e.value))
+
+
+def test_the_list_is_complete():
+    assert list(OTHER) == list(WRONG) == keys_of(Settings)
+    assert all(getattr(Settings(), name) != value for name, value in OTHER.items())
+    assert set(keys_of(Parameters)) == {*keys_of(Agreed), "classes"}
+
+
+def test_the_estimator_takes_the_arguments_that_are_declared():
+    signature = inspect.signature(CrossClientLabelPropagation).parameters
+    assert set(signature) == {*keys_of(Arguments), "client_names"}
+    for name, default in Arguments().keywords().items():
+        assert signature[name].default == default, name
+
+
+def test_every_argument_says_what_it_is_for():
+    assert all(meaning(Arguments, name) for name in keys_of(Arguments))
