@@ -190,6 +190,17 @@ def test_every_key_of_a_federation_file_is_listed_with_its_default():
             assert default == f"`{json.dumps(expected)}`", key
 
 
+def test_the_page_on_stability_lists_every_package_that_says_what_is_public():
+    page = (DOCS / "lookup" / "stability.md").read_text(encoding="utf-8")
+    table = page.split("\n## What is public\n")[1].split("\n\n")[1].splitlines()
+    listed = {name for row in rows_of(table) for name in re.findall(r"`([\w.]+)`", row[0])}
+    assert listed == {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for path in ROOT.glob("xclp_*/**/__init__.py")
+        if re.search(r"^__all__ = ", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+
+
 def test_every_dependency_is_listed_with_its_licence():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     text = (DOCS / "lookup" / "dependencies.md").read_text(encoding="utf-8")
