@@ -21,6 +21,7 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 NAMED = re.compile(r"(?:\b(test_\w+\.py)::)?\b(test_\w+)(…?)(?!\w|\.py|/)")
 """A test, after its file or alone; with an ellipsis, the beginning of the names of several."""
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def existing_tests():
@@ -61,6 +62,43 @@ def test_names_that_do_not_exist_are_found():
         "test_c.py",
         "test_three",
         "test_none_",
+    ]
+
+
+def unknown(text):
+    """Return the files that a text names and that do not exist, and names that no module has."""
+    wrong = [
+        path
+        for path in re.findall(r"\b(?:xclp_\w+|tests|bench|examples)/[\w/.-]*\.\w+", text)
+        if not any(ROOT.glob(path.replace("NAME", "*")))
+    ]
+    for name in re.findall(r"\bxclp_(?:crypto|lp)(?:\.\w+)+", FENCE.sub("", text)):
+        path, inside = ROOT, name.split(".")
+        while inside and ((path / inside[0]).is_dir() or (path / f"{inside[0]}.py").exists()):
+            path /= inside.pop(0)
+        module = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        source = module.read_text(encoding="utf-8")
+        if any(not re.search(rf"\b{part}\b", source) for part in inside):
+            wrong.append(name)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=lambda p: str(p.relative_to(ROOT))
+)
+def test_every_file_and_module_that_the_documentation_names_exists(page):
+    assert unknown(page.read_text(encoding="utf-8")) == []
+
+
+def test_files_and_modules_that_do_not_exist_are_found():
+    good = "xclp_lp/graph.py, `xclp_lp.session.STEPS`, xclp_lp.study, bench/timing.py"
+    assert unknown(good) == []
+    bad = "xclp_lp/grape.py, `xclp_lp.session.STAIRS`, xclp_lp.studio, bench/time.py"
+    assert unknown(bad) == [
+        "xclp_lp/grape.py",
+        "bench/time.py",
+        "xclp_lp.session.STAIRS",
+        "xclp_lp.studio",
     ]
 
 
