@@ -2,9 +2,9 @@
 
 Bytes and rounds follow from the public sizes by the formulas of the messages; only how many columns
 of S have zeros that do not travel depends on the data, so bytes from the server are the most that
-they can be. Memory is the sum of the arrays that exist at once. Seconds are those of one core of a
-server of 2023, from the numbers of operations: right to a factor of two or three, since machines
-differ as much, several cores share some of the work, and other programs slow it down.
+they can be. Memory is that of `xclp_lp.memory`. Seconds are those of one core of a server of 2023,
+from the numbers of operations: right to a factor of two or three, since machines differ as much,
+several cores share some of the work, and other programs slow it down.
 """
 
 from __future__ import annotations
@@ -15,24 +15,20 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from xclp_crypto import wire
-from xclp_crypto.protocols.hamming import BACKENDS, Estimate, costs, get_backend
+from xclp_crypto.protocols.hamming import BACKENDS, Estimate, get_backend
 from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_lp.influence import block_columns
+from xclp_lp.memory import hamming_estimate, hamming_memory, memory
 from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
-from xclp_lp.parameters import Parameters
+from xclp_lp.parameters import Parameters, Shape
 from xclp_lp.session import STEPS, rows_of_sums
-from xclp_lp.solvers import DENSE_BYTES
 
 Links = dict[tuple[str, str], int]
 
-BASE_BYTES = 200_000_000
-"""Memory of the interpreter and its libraries."""
-PAIR_BYTES = 2_000
-"""Memory of the keys and counters that a simulation holds for each ordered pair of clients."""
 ANNOUNCED = 3
 """Public numbers of each client: rows, labelled rows, features."""
 ROUNDS = {"setup": 6, "hashing": 1, "propagation": 1, "row sums": 8, "labels": 1}
@@ -74,28 +70,7 @@ SERVER_SHARE = {"plain": 1.0, "masked": 1 / 3}
 FAST = ("plain", "masked", "rlwe")
 """Back ends whose cost is told for runs of any size."""
 FEW_CLIENTS, FEW_ROWS = 50, 10_000
-"""Most clients and rows for which other back ends are compared; with more nobody would want to
-wait, neither for them nor for their messages to be counted."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The public sizes of a federation.
-
-    Attributes:
-        rows: by client.
-        labelled: labelled rows by client.
-        features: d.
-    """
-
-    rows: Mapping[str, int]
-    labelled: Mapping[str, int]
-    features: int
-
-    @property
-    def n(self) -> int:
-        """Return the number of all rows."""
-        return sum(self.rows.values())
+"""Most clients and rows for which others are compared; to count their messages would take long."""
 
 
 def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
@@ -128,7 +103,7 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
         if params.noise is not None:
             down += sealed_size(Sensitivity.size())
         steps["propagation"][SERVER, client] = down
-    steps["hamming"] |= _estimate(params, shape).bytes_per_link
+    steps["hamming"] |= hamming_estimate(params, shape).bytes_per_link
     graph = params.mask_graph(tuple(rows))
     steps["row sums"] |= row_sums_bytes(rows_of_sums(params, rows), len(params.classes), graph)
     return {step: dict(links) for step, links in steps.items()}
@@ -136,44 +111,8 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
 
 def rounds(params: Parameters, shape: Shape) -> dict[str, int]:
     """Return the messages that wait for each other, by step; the whole run has two fewer."""
-    hamming = _estimate(params, shape).rounds
+    hamming = hamming_estimate(params, shape).rounds
     return {step: ROUNDS.get(step, hamming) for step in STEPS}
-
-
-def _estimate(params: Parameters, shape: Shape) -> Estimate:
-    return costs.estimate(get_backend(params.hamming), shape.rows, params.n_bits)
-
-
-def memory(params: Parameters, shape: Shape) -> dict[str, int]:
-    """Return the bytes that all parties in one process need in each step at its peak, roughly."""
-    n, p, classes = shape.n, len(shape.rows), len(params.classes)
-    kept = _kept_bytes(shape)
-    hashes = n * params.n_bits
-    word = 8 * n
-    own = sum(word * min(classes, labelled) for labelled in shape.labelled.values())
-    columns = min(block_columns(n), sum(shape.labelled.values()))
-    solver = min(8 * n**2, DENSE_BYTES) + 64 * 3 * params.k * n + 6 * word * columns
-    noise = p * word * classes if params.noise is not None else 0
-    sums = own + noise + 6 * word * classes
-    estimate = _estimate(params, shape)
-    return {
-        "setup": kept,
-        "hashing": kept + hashes,
-        "hamming": hamming_memory(params, shape, estimate),
-        "propagation": kept + 2 * n**2 + max(own + solver, own + noise),
-        "row sums": kept + sums,
-        "labels": kept + 4 * word * classes,
-    }
-
-
-def hamming_memory(params: Parameters, shape: Shape, estimate: Estimate) -> int:
-    """Return the bytes that all parties in one process need while distances are computed."""
-    hashes = shape.n * params.n_bits
-    return _kept_bytes(shape) + hashes + max(2 * shape.n**2, estimate.simulation_bytes)
-
-
-def _kept_bytes(shape: Shape) -> int:
-    return BASE_BYTES + PAIR_BYTES * len(shape.rows) ** 2 + 8 * shape.n * shape.features
 
 
 def computing_seconds(operations: Mapping[str, int]) -> float:
@@ -193,7 +132,7 @@ def seconds(
     """
     n, summed = shape.n, 8 * shape.n * len(params.classes)
     steps = {step: _carrying_seconds(shape, links[step]) for step in STEPS}
-    steps["hamming"] = _hamming_seconds(params, shape, links["hamming"])
+    steps["hamming"] = _hamming_seconds(params, shape, hamming_estimate(params, shape))
     degree = params.mask_graph(tuple(shape.rows)).degree
     for client, rows in shape.rows.items():
         each = SECONDS["projection"] + SECONDS["bit"] * rows
@@ -216,11 +155,11 @@ def _carrying_seconds(shape: Shape, links: Links, to_server: str = "byte") -> di
     return found
 
 
-def _hamming_seconds(params: Parameters, shape: Shape, links: Links) -> dict[str, float]:
+def _hamming_seconds(params: Parameters, shape: Shape, distances: Estimate) -> dict[str, float]:
     """Return the predicted seconds of the distances by party; clients share by their rows."""
     backend, n = get_backend(params.hamming), shape.n
-    found = _carrying_seconds(shape, links, "packed byte")
-    work = computing_seconds(_estimate(params, shape).operations)
+    found = _carrying_seconds(shape, distances.bytes_per_link, "packed byte")
+    work = computing_seconds(distances.operations)
     share = SERVER_SHARE.get(backend.name, 0.0)
     found[SERVER] += share * work + SECONDS["distance"] * n**2 / 2
     for client, own in shape.rows.items():
@@ -320,24 +259,19 @@ def forecast(params: Parameters, groups: Iterable[Shape]) -> Forecast:
     few = all(len(shape.rows) <= FEW_CLIENTS and shape.n <= FEW_ROWS for shape in shapes)
     names = [name for name in BACKENDS if few or name in FAST]
     others = {name: get_backend(name) for name in names} | {chosen.name: chosen}
-    compared = {
-        name: _compared(replace(params, hamming=backend), shapes)
-        for name, backend in others.items()
-    }
-    whole = sum(step.rounds for step in steps.values()) - OVERLAPPING
-    return Forecast(steps, compared, whole)
+    compared = {b: _compared(replace(params, hamming=own), shapes) for b, own in others.items()}
+    return Forecast(steps, compared, sum(step.rounds for step in steps.values()) - OVERLAPPING)
 
 
 def _compared(params: Parameters, shapes: Sequence[Shape]) -> dict[str, Any]:
     """Return what the distances cost by one back end."""
     backend = get_backend(params.hamming)
-    each = [(shape, _estimate(params, shape)) for shape in shapes]
+    each = [(shape, hamming_estimate(params, shape)) for shape in shapes]
     return {
         "bytes": sum(estimate.total_bytes for _, estimate in each),
         "rounds": max(estimate.rounds for _, estimate in each),
         "seconds": sum(
-            sum(_hamming_seconds(params, shape, estimate.bytes_per_link).values())
-            for shape, estimate in each
+            sum(_hamming_seconds(params, shape, estimate).values()) for shape, estimate in each
         ),
         "memory": max(hamming_memory(params, shape, estimate) for shape, estimate in each),
         "trust": backend.trust,

@@ -1,4 +1,7 @@
-"""Whether the memory of this machine is enough, asked before anything is computed."""
+"""How much memory a run needs, and whether this machine has it: asked before anything is computed.
+
+What a run needs is the sum of the arrays that exist at once, in one process with all parties.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,55 @@ from collections.abc import Mapping
 import numpy as np
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.protocols.hamming import HammingBackend, estimate, get_backend
-from xclp_lp.forecast import Shape, memory
+from xclp_crypto.protocols.hamming import Estimate, HammingBackend, estimate, get_backend
+from xclp_lp.influence import block_columns
 from xclp_lp.lsh import require_features
-from xclp_lp.parameters import Parameters
+from xclp_lp.parameters import Parameters, Shape
+from xclp_lp.solvers import DENSE_BYTES
 from xclp_lp.wording import count
+
+BASE_BYTES = 200_000_000
+"""Memory of the interpreter and its libraries."""
+PAIR_BYTES = 2_000
+"""Memory of the keys and counters that a simulation holds for each ordered pair of clients."""
+FEWER_ROWS = "fewer rows, or split the clients into groups"
+"""What helps where rows do not fit."""
+
+
+def hamming_estimate(params: Parameters, shape: Shape) -> Estimate:
+    """Return what the distances cost."""
+    return estimate(get_backend(params.hamming), shape.rows, params.n_bits)
+
+
+def memory(params: Parameters, shape: Shape) -> dict[str, int]:
+    """Return the bytes that all parties in one process need in each step at its peak, roughly."""
+    n, p, classes = shape.n, len(shape.rows), len(params.classes)
+    kept = _kept_bytes(shape)
+    hashes = n * params.n_bits
+    word = 8 * n
+    own = sum(word * min(classes, labelled) for labelled in shape.labelled.values())
+    columns = min(block_columns(n), sum(shape.labelled.values()))
+    solver = min(8 * n**2, DENSE_BYTES) + 64 * 3 * params.k * n + 6 * word * columns
+    noise = p * word * classes if params.noise is not None else 0
+    sums = own + noise + 6 * word * classes
+    return {
+        "setup": kept,
+        "hashing": kept + hashes,
+        "hamming": hamming_memory(params, shape, hamming_estimate(params, shape)),
+        "propagation": kept + 2 * n**2 + max(own + solver, own + noise),
+        "row sums": kept + sums,
+        "labels": kept + 4 * word * classes,
+    }
+
+
+def hamming_memory(params: Parameters, shape: Shape, distances: Estimate) -> int:
+    """Return the bytes that all parties in one process need while distances are computed."""
+    hashes = shape.n * params.n_bits
+    return _kept_bytes(shape) + hashes + max(2 * shape.n**2, distances.simulation_bytes)
+
+
+def _kept_bytes(shape: Shape) -> int:
+    return BASE_BYTES + PAIR_BYTES * len(shape.rows) ** 2 + 8 * shape.n * shape.features
 
 
 def available_memory() -> float:
@@ -20,6 +67,25 @@ def available_memory() -> float:
     if not hasattr(os, "sysconf"):  # Windows does not say it this way
         return np.inf
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def require_available(needed: float, what: str, instead: str) -> None:
+    """Refuse what needs more memory than this machine has.
+
+    Args:
+        needed: bytes.
+        what: needs them; plural.
+        instead: what to do about it.
+
+    Raises:
+        ParameterError: there is less.
+    """
+    available = available_memory()
+    if needed > available:
+        raise ParameterError(
+            f"{what} need {needed / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; "
+            f"{instead}"
+        )
 
 
 def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | HammingBackend) -> None:
@@ -43,14 +109,12 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
         return max(least, estimate(get_backend(backend), sizes, n_bits).simulation_bytes)
 
     need = needed(hamming)
-    if need > available:
-        smaller = [b for b in ("rlwe", "masked") if needed(b) <= available]
-        raise ParameterError(
-            f"{count(n, 'row')} with {count(n_bits, 'bit')} by {get_backend(hamming).name} need "
-            f"{need / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; use "
-            + "".join(f"hamming = {b!r}, " for b in smaller)
-            + "fewer rows, or split the clients into groups"
-        )
+    smaller = [b for b in ("rlwe", "masked") if need > available and needed(b) <= available]
+    require_available(
+        need,
+        f"{count(n, 'row')} with {count(n_bits, 'bit')} by {get_backend(hamming).name}",
+        f"use {''.join(f'hamming = {b!r}, ' for b in smaller)}{FEWER_ROWS}",
+    )
 
 
 def require_room(params: Parameters, shape: Shape) -> None:
@@ -74,11 +138,10 @@ def require_room(params: Parameters, shape: Shape) -> None:
     params.require_rows(shape.n)
     require_features(shape.features, params.projection)
     require_memory(shape.rows, params.n_bits, params.hamming)
-    needs, available = memory(params, shape), available_memory()
+    needs = memory(params, shape)
     step = max(needs, key=lambda name: needs[name])
-    if needs[step] > available:
-        raise ParameterError(
-            f"{count(shape.n, 'row')} of {count(len(shape.rows), 'client')} need "
-            f"{needs[step] / 1e9:,.1f} GB in the step {step!r} and this machine has "
-            f"{available / 1e9:,.1f} GB; use fewer rows, or split the clients into groups"
-        )
+    require_available(
+        needs[step],
+        f"{count(shape.n, 'row')} of {count(clients, 'client')}, in the step {step!r},",
+        f"use {FEWER_ROWS}",
+    )

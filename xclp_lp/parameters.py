@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -288,6 +288,26 @@ class Arguments(Settings):
     def keywords(self) -> dict[str, Any]:
         """Return them by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The public sizes of a federation.
+
+    Attributes:
+        rows: by client.
+        labelled: labelled rows by client.
+        features: d.
+    """
+
+    rows: Mapping[str, int]
+    labelled: Mapping[str, int]
+    features: int
+
+    @property
+    def n(self) -> int:
+        """Return the number of all rows."""
+        return sum(self.rows.values())
 
 
 def label_codec(params: Parameters, clients: int) -> FixedPoint:

@@ -15,10 +15,10 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
-from xclp_lp.forecast import Forecast, Shape, forecast
+from xclp_lp.forecast import Forecast, forecast
 from xclp_lp.lsh import checked_vectors, zero_rows
 from xclp_lp.memory import require_room
-from xclp_lp.parameters import Parameters
+from xclp_lp.parameters import Parameters, Shape
 from xclp_lp.session import STEPS, ClientData
 from xclp_lp.wording import count, rows_called
 

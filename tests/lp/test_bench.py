@@ -260,7 +260,7 @@ def test_the_dense_baseline_computes_the_same_scores() -> None:
         ({"n_bits": 0}, "bits"),
         ({"k": 9}, "k is 9"),
         ({"solver": "lu"}, "solver is 'lu'"),
-        ({"n": 10**6}, "do not fit .* start from features"),
+        ({"n": 10**6}, "need .* start from features"),
     ],
 )
 def test_unusable_arguments_of_propagation(change: dict[str, Any], message: str) -> None:

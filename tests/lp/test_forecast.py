@@ -17,18 +17,10 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.meter import Cost
 from xclp_lp import influence as columns
-from xclp_lp.forecast import (
-    OVERLAPPING,
-    SECONDS,
-    Shape,
-    forecast,
-    memory,
-    message_bytes,
-    rounds,
-    seconds,
-)
+from xclp_lp.forecast import OVERLAPPING, SECONDS, forecast, message_bytes, rounds, seconds
 from xclp_lp.labels import UNLABELLED
-from xclp_lp.parameters import Parameters
+from xclp_lp.memory import memory
+from xclp_lp.parameters import Parameters, Shape
 from xclp_lp.session import STEPS
 
 POINTS = Path(__file__).parents[2] / "bench" / "cost_points.json"

@@ -30,8 +30,8 @@ from xclp_crypto.protocols.secure_sum import MODES, MaskGraph
 from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import Factory, run
-from xclp_lp.forecast import Shape, message_bytes, rounds
-from xclp_lp.parameters import Parameters
+from xclp_lp.forecast import message_bytes, rounds
+from xclp_lp.parameters import Parameters, Shape
 
 FILE = Path(__file__).with_name("costs.json")
 

@@ -29,9 +29,9 @@ from xclp_lp.cli.terminal import StepReporter, cost_table, forecast_tables
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
-from xclp_lp.forecast import Shape, forecast
+from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
-from xclp_lp.parameters import Parameters
+from xclp_lp.parameters import Parameters, Shape
 from xclp_lp.plan import Plan
 from xclp_lp.study.scores import scores_of
 from xclp_lp.summary import departure_lines, plan_lines

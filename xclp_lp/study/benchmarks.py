@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from xclp_crypto.role import Report
 from xclp_crypto.transport.driver import Progress
 from xclp_lp.graph import neighbour_graph, neighbour_graph_from_bits
 from xclp_lp.lsh import hash_bits, projection
-from xclp_lp.memory import require_memory
+from xclp_lp.memory import BASE_BYTES, available_memory, require_available, require_memory
 from xclp_lp.propagation import hamming_distances, predict
 from xclp_lp.solvers import Propagator, Solver
 
@@ -115,8 +114,6 @@ def bench_hamming(
 
 RINGS: Final = (32, 64)
 """Bits of the rings that sums are measured in."""
-BASE_BYTES: Final = 150_000_000
-"""Memory of the interpreter and its libraries."""
 PAIR_BYTES: Final = 350
 """Memory that a simulation holds for each client and each other one: keys and counters."""
 LINK_BYTES: Final = 7000
@@ -180,13 +177,9 @@ def plan_sum(
     word = bits // 8
     memory = BASE_BYTES + size * (clients * (8 + word) + 8 * word + 32)
     memory += clients * (clients * PAIR_BYTES + graph.degree * LINK_BYTES)
-    if hasattr(os, "sysconf"):  # Windows does not say it this way
-        available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if memory > available:
-            raise ParameterError(
-                f"{clients} clients with {size:,} values need {memory / 1e9:,.1f} GB and this "
-                f"machine has {available / 1e9:,.1f} GB; use fewer clients or values"
-            )
+    require_available(
+        memory, f"{clients} clients with {size:,} values", "use fewer clients or values"
+    )
     return SumPlan(graph, size, drop, codec, total_bytes, 2 + ROUNDS, memory)
 
 
@@ -364,11 +357,11 @@ def bench_propagation(
     if repeat < 1:
         raise ParameterError(f"repeat must be at least 1, got {repeat}")
     residue_width(n_bits)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if not from_features and 3 * n**2 + 6 * n * n_bits > memory:
-        raise ParameterError(
-            f"all distances of {n:,} points do not fit into this machine's memory of "
-            f"{memory / 1e9:,.1f} GB; start from features instead"
+    if not from_features:
+        require_available(
+            3 * n**2 + 6 * n * n_bits,
+            f"all distances of {n:,} points",
+            "start from features instead",
         )
     report: Report = progress or (lambda *_: None)
     vectors, classes = clustered(n, seed)
@@ -409,7 +402,7 @@ def bench_propagation(
             result["columns_solver"] = by_columns.solver
             result["columns_residual"] = by_columns.residual
     result["peak_rss"] = peak_rss()
-    if dense and not from_features and 32 * n**2 <= DENSE_SHARE * memory:
+    if dense and not from_features and 32 * n**2 <= DENSE_SHARE * available_memory():
         for _ in range(repeat if n < 5000 else 1):
             report("dense inverse", 0, n)
             started = perf_counter()
