@@ -22,7 +22,7 @@ import torch
 
 from xclp_lp.parameters import Arguments
 from xclp_lp.study.experiments.methods import arguments
-from xclp_lp.study.ssl import ClientData, FederatedTrainer, Network, Training, network
+from xclp_lp.study.ssl import ClientRows, FederatedTrainer, Network, Training, network
 from xclp_lp.study.ssl.augment import AUGMENTATIONS
 from xclp_lp.study.ssl.client import PseudoLabels
 from xclp_lp.study.ssl.labellers import PropagatedLabels
@@ -41,7 +41,7 @@ class Timed(PropagatedLabels):
         self.busy: list[float] = []
 
     def __call__(
-        self, model: Network, clients: Mapping[int, ClientData], turn: int
+        self, model: Network, clients: Mapping[int, ClientRows], turn: int
     ) -> dict[int, PseudoLabels]:
         start, busy = perf_counter(), process_time()
         found = super().__call__(model, clients, turn)
@@ -59,7 +59,7 @@ def measure(hamming: str, clients: int, rows: int, bits: int, repeat: int) -> di
         y = rng.integers(CLASSES, size=rows)
         x = patterns[y] + 2 * rng.standard_normal((rows, 1, 28, 28))
         labelled = np.arange(rows) < 5
-        data.append(ClientData(torch.from_numpy(x).float(), np.where(labelled, y, -1)))
+        data.append(ClientRows(torch.from_numpy(x).float(), np.where(labelled, y, -1)))
         truth.append(y)
     training = Training(rounds=repeat + 1, sampled=1.0, epochs=1)
     labeller = Timed(arguments(n_bits=bits, k=10, hamming=hamming))

@@ -22,9 +22,10 @@ from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments import run as run_module
 from xclp_lp.study.experiments.config import Experiment, read_experiment
 from xclp_lp.study.experiments.document import markdown, read_result, section, sections, with_tables
-from xclp_lp.study.experiments.features import Given, agreed, agreed_moments, by_client
+from xclp_lp.study.experiments.features import agreed, agreed_moments, by_client
 from xclp_lp.study.experiments.fedavg import linear_embedding, train
 from xclp_lp.study.experiments.forms import FORMS, Masks, Trial, rows_to_score
+from xclp_lp.study.experiments.given import Given
 from xclp_lp.study.experiments.methods import (
     METHODS,
     Task,

@@ -14,7 +14,8 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data import load
 from xclp_lp.study.data.pictures import Pictures
 from xclp_lp.study.experiments import networks
-from xclp_lp.study.experiments.features import EXTRACTORS, Given
+from xclp_lp.study.experiments.features import EXTRACTORS
+from xclp_lp.study.experiments.given import Given
 from xclp_lp.study.ssl.client import Training
 
 SHORT = Training(rounds=3, sampled=1.0, epochs=1, steps=2, rate=0.1, full_rate=None)
@@ -25,17 +26,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def digits(rows: int = 40, clients: int = 2, labelled: int = 20) -> Given:
     federation = load("digits", n_clients=clients).thinned(rows)
-    codes = [
+    class_ids = [
         np.where(np.arange(len(y)) < labelled, y, -1).astype(np.int64) for y in federation.labels
     ]
-    return Given(federation.features, codes, 10, 3, "digits")
+    return Given(federation.features, class_ids, 10, 3, "digits")
 
 
 def measurements() -> Given:
     rng = np.random.default_rng(0)
-    codes = [np.tile([0, 1, -1], 5).astype(np.int64) for _ in range(3)]
-    x = [rng.standard_normal((15, 4)) + 3 * (c[:, None] == 1) for c in codes]
-    return Given(x, codes, 2, 0, "watch")
+    class_ids = [np.tile([0, 1, -1], 5).astype(np.int64) for _ in range(3)]
+    x = [rng.standard_normal((15, 4)) + 3 * (c[:, None] == 1) for c in class_ids]
+    return Given(x, class_ids, 2, 0, "watch")
 
 
 def within_class(features: NDArray[np.float64], classes: NDArray[Any]) -> float:
@@ -80,7 +81,7 @@ def test_training_depends_on_the_labels(name: str, monkeypatch: pytest.MonkeyPat
     first = EXTRACTORS[name](given)
     for one, other in zip(first, EXTRACTORS[name](given), strict=True):
         assert one.tolist() == other.tolist()
-    other_labels = [np.where(c == -1, -1, (c + 1) % 10) for c in given.codes]
+    other_labels = [np.where(c == -1, -1, (c + 1) % 10) for c in given.class_ids]
     changed = EXTRACTORS[name](Given(given.features, other_labels, 10, 3, "digits"))
     assert np.abs(changed[0] - first[0]).max() > 1e-4
 
@@ -93,7 +94,7 @@ def test_the_pretrained_network_looks_at_one_picture_at_a_time(
     together = networks.pretrained(given)
     assert [x.shape for x in together] == [(5, networks.FEATURES)] * 2
     alone = networks.pretrained(
-        Given([given.features[0][2:3]], [given.codes[0][2:3]], 10, 99, "digits")
+        Given([given.features[0][2:3]], [given.class_ids[0][2:3]], 10, 99, "digits")
     )
     np.testing.assert_allclose(alone[0][0], together[0][2], atol=1e-4)
     assert np.abs(together[0][0] - together[0][1]).max() > 0.1
@@ -105,7 +106,7 @@ def test_measurements_have_a_network_of_their_own(monkeypatch: pytest.MonkeyPatc
     found = networks.trained(given)
     assert [x.shape for x in found] == [(15, 128)] * 3
     for scale in (2.0, 0.25):  # lengths do not matter, as to hashes
-        scaled = Given([x * scale for x in given.features], given.codes, 2, 0, "watch")
+        scaled = Given([x * scale for x in given.features], given.class_ids, 2, 0, "watch")
         np.testing.assert_allclose(networks.trained(scaled)[0], found[0], atol=1e-4)
     for name in ("efficientnet", "efficientnet-tuned"):
         with pytest.raises(ParameterError, match="takes pictures, and 'watch' has none; its like"):
@@ -117,8 +118,8 @@ def test_a_client_without_rows_gets_features_without_rows(
 ) -> None:
     monkeypatch.setattr(networks, "FROM_SCRATCH", SHORT)
     given = measurements()
-    features, codes = ([*v, v[0][:0]] for v in (given.features, given.codes))
-    assert networks.trained(Given(features, codes, 2, 0))[3].shape == (0, 128)
+    features, class_ids = ([*v, v[0][:0]] for v in (given.features, given.class_ids))
+    assert networks.trained(Given(features, class_ids, 2, 0))[3].shape == (0, 128)
 
 
 def test_nothing_can_be_trained_without_labels() -> None:

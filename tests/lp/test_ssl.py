@@ -25,7 +25,7 @@ from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client, pooled, predict
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.methods import arguments
-from xclp_lp.study.ssl import ClientData, FederatedTrainer, Network, Training, network
+from xclp_lp.study.ssl import ClientRows, FederatedTrainer, Network, Training, network
 from xclp_lp.study.ssl.augment import AUGMENTATIONS, flipped, rotated, translated, unchanged
 from xclp_lp.study.ssl.client import Batch, PseudoLabels, batches, weighted_cross_entropy
 from xclp_lp.study.ssl.comparators import (
@@ -45,7 +45,7 @@ from xclp_lp.study.ssl.labellers import (
 )
 from xclp_lp.study.ssl.partition import Partition, Split, split_rows
 from xclp_lp.study.ssl.seeds import derived, seeded
-from xclp_lp.study.ssl.strategies import FedAvg, FedProx, Scaffold, Work, average, snapshot
+from xclp_lp.study.ssl.strategies import Assignment, FedAvg, FedProx, Scaffold, average, snapshot
 
 FEW = Training(rounds=4, sampled=1.0, epochs=1, rate=0.2, full_rate=None)
 
@@ -55,7 +55,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def blobs(
     clients: int = 4, rows: int = 24, labelled: int = 3, with_labels: int | None = None
-) -> tuple[list[ClientData], list[NDArray[np.int64]]]:
+) -> tuple[list[ClientRows], list[NDArray[np.int64]]]:
     """Three directions in six dimensions, and the classes of all rows."""
     rng = np.random.default_rng(0)
     data, truth = [], []
@@ -63,8 +63,8 @@ def blobs(
         y = np.arange(rows) % 3
         x = np.eye(3, 6)[y] + 0.2 * rng.standard_normal((rows, 6))
         known = labelled if with_labels is None or j < with_labels else 0
-        codes = np.where(np.arange(rows) < known, y, -1)
-        data.append(ClientData(torch.from_numpy(x).float(), codes))
+        class_ids = np.where(np.arange(rows) < known, y, -1)
+        data.append(ClientRows(torch.from_numpy(x).float(), class_ids))
         truth.append(y)
     return data, truth
 
@@ -86,8 +86,8 @@ def all_rounds(run: FederatedTrainer) -> None:
         run.round()
 
 
-def work(client: ClientData, pseudo: PseudoLabels | None = None, turn: int = 0) -> Work:
-    return Work(0, client, pseudo or PseudoLabels.none(len(client.codes)), turn, seed=5)
+def work(client: ClientRows, pseudo: PseudoLabels | None = None, turn: int = 0) -> Assignment:
+    return Assignment(0, client, pseudo or PseudoLabels.none(len(client.class_ids)), turn, seed=5)
 
 
 def close(one: Mapping[str, Any], other: Mapping[str, Any], atol: float = 1e-6) -> None:
@@ -224,7 +224,7 @@ def test_splits_give_every_row_to_one_party(
         each = classes  # with fewer, a class can be without a client
     have = data.draw(st.integers(1, clients))
     labels = data.draw(st.integers(have, 3 * have))
-    codes = codes_of(600, classes)
+    class_ids = codes_of(600, classes)
     owners = np.arange(600) % clients
     partition = Partition(
         kind=kind,
@@ -234,7 +234,7 @@ def test_splits_give_every_row_to_one_party(
         classes_per_client=each,
         rows=550,
     )
-    split = split_rows(codes, owners, classes, partition, seed)
+    split = split_rows(class_ids, owners, classes, partition, seed)
     rows = np.concatenate([*split.labelled, *split.unlabelled, split.validation])
     assert len(np.unique(rows)) == len(rows) == 550
     assert len(split.validation) == 55
@@ -245,53 +245,55 @@ def test_splits_give_every_row_to_one_party(
     for j, (known, other) in enumerate(zip(split.labelled, split.unlabelled, strict=True)):
         own = np.concatenate([known, other])
         if kind == "classes":
-            assert len(np.unique(codes[own])) <= each
+            assert len(np.unique(class_ids[own])) <= each
         if kind == "natural":
             assert (owners[own] == j).all()
-    again = split_rows(codes, owners, classes, partition, seed)
+    again = split_rows(class_ids, owners, classes, partition, seed)
     assert np.array_equal(np.concatenate(again.labelled), np.concatenate(split.labelled))
     assert np.array_equal(again.validation, split.validation)
 
 
 def test_iid_clients_have_all_classes_and_labels_alike() -> None:
-    codes = codes_of(3000, 10)
+    class_ids = codes_of(3000, 10)
     partition = Partition(clients=20, labels=100)
-    split = split_rows(codes, np.zeros(3000, dtype=np.intp), 10, partition, 0)
+    split = split_rows(class_ids, np.zeros(3000, dtype=np.intp), 10, partition, 0)
     for known, other in zip(split.labelled, split.unlabelled, strict=True):
-        assert np.bincount(codes[known], minlength=10).max() <= 1  # 5 labels, 5 classes
-        counts = np.bincount(codes[np.concatenate([known, other])], minlength=10)
+        assert np.bincount(class_ids[known], minlength=10).max() <= 1  # 5 labels, 5 classes
+        counts = np.bincount(class_ids[np.concatenate([known, other])], minlength=10)
         assert counts.max() - counts.min() <= 3
-    total = np.bincount(codes[np.concatenate(split.labelled)], minlength=10)
+    total = np.bincount(class_ids[np.concatenate(split.labelled)], minlength=10)
     assert total.tolist() == [10] * 10
     half = Partition(clients=20, labelled_clients=10, labels=100)
-    split = split_rows(codes, np.zeros(3000, dtype=np.intp), 10, half, 0)
+    split = split_rows(class_ids, np.zeros(3000, dtype=np.intp), 10, half, 0)
     for known in split.labelled[:10]:
-        assert np.bincount(codes[known], minlength=10).tolist() == [1] * 10
+        assert np.bincount(class_ids[known], minlength=10).tolist() == [1] * 10
 
 
 def test_clients_by_classes_have_equally_many_rows_and_all_classes_clients() -> None:
-    codes = codes_of(6000, 10)
+    class_ids = codes_of(6000, 10)
     partition = Partition(kind="classes", clients=20, labels=100, classes_per_client=4)
-    split = split_rows(codes, np.zeros(6000, dtype=np.intp), 10, partition, 1)
+    split = split_rows(class_ids, np.zeros(6000, dtype=np.intp), 10, partition, 1)
     have = np.zeros((20, 10), dtype=bool)
     for j, (known, other) in enumerate(zip(split.labelled, split.unlabelled, strict=True)):
-        have[j, codes[np.concatenate([known, other])]] = True
+        have[j, class_ids[np.concatenate([known, other])]] = True
         assert abs(len(known) + len(other) - 270) < 30
     assert (have.sum(axis=1) == 4).all()
     assert (have.sum(axis=0) == 8).all()
-    assert np.bincount(codes[np.concatenate(split.labelled)]).min() >= 8
+    assert np.bincount(class_ids[np.concatenate(split.labelled)]).min() >= 8
     labels_only = Partition(
         kind="classes", clients=20, labels=100, classes_per_client=4, unlabelled_iid=True
     )
-    split = split_rows(codes, np.zeros(6000, dtype=np.intp), 10, labels_only, 1)
+    split = split_rows(class_ids, np.zeros(6000, dtype=np.intp), 10, labels_only, 1)
     for known, other in zip(split.labelled, split.unlabelled, strict=True):
-        assert len(np.unique(codes[known])) <= 4
-        assert len(np.unique(codes[other])) == 10
+        assert len(np.unique(class_ids[known])) <= 4
+        assert len(np.unique(class_ids[other])) == 10
 
 
 def test_splits_differ_by_seed_and_survive_a_file(tmp_path: Path) -> None:
-    codes, owners = codes_of(200, 4), np.zeros(200, dtype=np.intp)
-    one, other = (split_rows(codes, owners, 4, Partition(clients=5, labels=20), s) for s in (0, 1))
+    class_ids, owners = codes_of(200, 4), np.zeros(200, dtype=np.intp)
+    one, other = (
+        split_rows(class_ids, owners, 4, Partition(clients=5, labels=20), s) for s in (0, 1)
+    )
     assert not np.array_equal(one.validation, other.validation)
     one.write(tmp_path / "split.json")
     read = Split.read(tmp_path / "split.json")
@@ -326,22 +328,22 @@ def test_splits_differ_by_seed_and_survive_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_partitions_that_cannot_be(fields: dict[str, Any], message: str) -> None:
-    codes, owners = codes_of(200, 4), np.zeros(200, dtype=np.intp)
+    class_ids, owners = codes_of(200, 4), np.zeros(200, dtype=np.intp)
     with pytest.raises(ParameterError, match=message):
-        split_rows(codes, owners, 4, Partition(**{"clients": 4, "labels": 20} | fields), 0)
+        split_rows(class_ids, owners, 4, Partition(**{"clients": 4, "labels": 20} | fields), 0)
 
 
 # Batches, loss and schedule
 
 
-def batches_of(client: ClientData, pseudo: PseudoLabels, **fields: Any) -> list[Batch]:
+def batches_of(client: ClientRows, pseudo: PseudoLabels, **fields: Any) -> list[Batch]:
     training = Training(**{"epochs": 2} | fields)
     return list(batches(client, pseudo, training, np.random.default_rng(0)))
 
 
-def numbered(rows: int, labelled: int) -> ClientData:
-    codes = np.where(np.arange(rows) < labelled, np.arange(rows) % 3, -1)
-    return ClientData(torch.arange(rows, dtype=torch.float32)[:, None], codes)
+def numbered(rows: int, labelled: int) -> ClientRows:
+    class_ids = np.where(np.arange(rows) < labelled, np.arange(rows) % 3, -1)
+    return ClientRows(torch.arange(rows, dtype=torch.float32)[:, None], class_ids)
 
 
 def test_batches_have_as_many_labelled_as_pseudo_labelled_rows() -> None:
@@ -353,7 +355,7 @@ def test_batches_have_as_many_labelled_as_pseudo_labelled_rows() -> None:
         rows, other = batch.x_labelled[:, 0].long(), batch.x_unlabelled[:, 0].long()
         assert len(rows) == len(other) == 7
         assert rows.sort().values.tolist() == list(range(7))
-        assert batch.y_labelled.tolist() == client.codes[rows].tolist()
+        assert batch.y_labelled.tolist() == client.class_ids[rows].tolist()
         assert batch.y_unlabelled.tolist() == labels[other].tolist()
         torch.testing.assert_close(batch.weights, other / 40)
     for epoch in (found[:4], found[4:]):
@@ -422,7 +424,7 @@ def test_hyper_parameters_out_of_range(fields: dict[str, Any], message: str) -> 
 
 def test_a_client_needs_a_label_or_minus_one_for_every_row() -> None:
     with pytest.raises(DataError, match="2 inputs and 3 labels"):
-        ClientData(torch.zeros(2, 3), np.zeros(3, dtype=np.int64))
+        ClientRows(torch.zeros(2, 3), np.zeros(3, dtype=np.int64))
 
 
 # Strategies
@@ -456,14 +458,14 @@ def test_averages_are_means_secure_or_not() -> None:
 
 
 def by_hand(
-    model: Network, client: ClientData, steps: int, rate: float, shift: Mapping[str, Any]
+    model: Network, client: ClientRows, steps: int, rate: float, shift: Mapping[str, Any]
 ) -> dict[str, torch.Tensor]:
     """Full-batch gradient steps on the labels; `shift` is added to every gradient."""
     model = copy.deepcopy(model)
     rows = client.labelled
     for _ in range(steps):
         loss = nn.functional.cross_entropy(
-            model(client.inputs[rows]), torch.from_numpy(client.codes[rows])
+            model(client.inputs[rows]), torch.from_numpy(client.class_ids[rows])
         )
         model.zero_grad()
         loss.backward()
@@ -494,7 +496,7 @@ def test_a_client_update_repeats_and_depends_on_its_seed() -> None:
     found = []
     for seed in (5, 5, 6):
         model = network("mlp", (6,), 3, 0)
-        found.append(strategy.client_update(model, Work(0, client, pseudo, 0, seed)).state)
+        found.append(strategy.client_update(model, Assignment(0, client, pseudo, 0, seed)).state)
     close(found[0], found[1], atol=0)
     assert not torch.equal(found[0]["head.weight"], found[2]["head.weight"])
 
@@ -528,7 +530,7 @@ def test_scaffold_follows_its_algorithm() -> None:
             expected.append(by_hand(model, client, 2, 0.1, shift))
             new.append({n: -shift[n] + (theta[n] - expected[j][n]) / (2 * 0.1) for n in names})
             nothing = PseudoLabels.none(24)
-            updates[j] = strategy.client_update(model, Work(j, client, nothing, turn, 5))
+            updates[j] = strategy.client_update(model, Assignment(j, client, nothing, turn, 5))
             close(updates[j].state, expected[j], atol=1e-5)
         theta = strategy.server_update(theta, updates)
         close(theta, average(expected), atol=1e-5)
@@ -649,7 +651,7 @@ def test_a_step_of_fedmatch_moves_sigma_and_psi_by_their_own_losses() -> None:
     sigma = {n: (theta[n] - psi[n]).requires_grad_() for n in theta}
     psi = {n: v.requires_grad_() for n, v in psi.items()}
     # One batch has all rows.
-    x, y = client.inputs[client.labelled], torch.from_numpy(client.codes[client.labelled])
+    x, y = client.inputs[client.labelled], torch.from_numpy(client.class_ids[client.labelled])
     batch = Batch(x, y, client.inputs[client.unlabelled], y, y)
     views = [torch.from_numpy(class_probabilities(friend, batch.x_unlabelled)).float()]
     strategy.labelled_loss(model, batch, sigma, psi).backward()
@@ -728,7 +730,7 @@ def test_augmentations_stay_on_the_device_of_the_rows(name: str) -> None:
 
 @pytest.mark.parametrize("kind", [FedAvg, FedProx, Scaffold, FedMatch, FedSiam])
 def test_steps_of_training_stay_on_the_device_of_the_rows(kind: type[FedAvg]) -> None:
-    client = ClientData(torch.empty(20, 6, device="meta"), numbered(20, 5).codes)
+    client = ClientRows(torch.empty(20, 6, device="meta"), numbered(20, 5).class_ids)
     pseudo = PseudoLabels(np.zeros(20, dtype=np.int64), np.ones(20))
     strategy, model = kind(FEW, AUGMENTATIONS["noise"]), network("mlp", (6,), 3, 0).to("meta")
     theta = [p.detach().clone() for p in model.parameters()]
@@ -760,7 +762,7 @@ def test_xclp_labels_are_those_of_propagation_over_all_features() -> None:
     clients = {2: data[0], 5: data[1], 7: data[2]}
     seed = projection_seed(derived(9, "projection", 4)) or b""
     bits = [hash_rows(seed, embedded(model, c.inputs), 256)[0] for c in clients.values()]
-    onehot = [one_hot(c.codes, 3) for c in clients.values()]
+    onehot = [one_hot(c.class_ids, 3) for c in clients.values()]
     for method, expected in (
         ("xclp", pooled(bits, onehot, k=3, alpha=0.99)),
         ("per-client", per_client(bits, onehot, k=3, alpha=0.99)),
@@ -820,7 +822,7 @@ def test_a_round_averages_the_client_updates_of_the_sampled_clients() -> None:
         model = network("mlp", (6,), 3, 1)
         close(snapshot(model), theta, atol=0)
         seed = derived(1, "client", 0, j)
-        given = Work(j, run.clients[j], pseudo[j], 0, seed)
+        given = Assignment(j, run.clients[j], pseudo[j], 0, seed)
         expected.append(strategy.client_update(model, given).state)
     metrics = run.round()
     close(snapshot(run.model), average(expected), atol=0)

@@ -16,7 +16,7 @@ import torch
 from published_files import cache, cifar_10, cifar_100
 
 from xclp_lp.study.experiments.methods import arguments
-from xclp_lp.study.ssl import ClientData, FederatedTrainer, Training, network
+from xclp_lp.study.ssl import ClientRows, FederatedTrainer, Training, network
 from xclp_lp.study.ssl.augment import AUGMENTATIONS
 from xclp_lp.study.ssl.labellers import PropagatedLabels, embedded
 from xclp_lp.study.ssl.run import run_study
@@ -34,7 +34,7 @@ def test_a_large_network_learns_in_two_rounds(name: str, d: int) -> None:
     noise = torch.Generator().manual_seed(0)
     colours = torch.tensor([-0.5, 0.5])[torch.from_numpy(y)][:, None, None, None]
     clients = [
-        ClientData(
+        ClientRows(
             colours + 0.1 * torch.randn(4, 3, 32, 32, generator=noise), np.array([0, 1, -1, -1])
         )
         for _ in range(2)

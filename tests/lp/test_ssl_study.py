@@ -181,9 +181,9 @@ def test_pictures_get_their_shape_and_range(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(run_module, "load", lambda name, **options: federation)
     rows = read_rows(Study(dataset="cifar-10"), torch.device("cpu"), 0)
     assert (rows.train.shape, rows.test.shape) == ((6, 3, 2, 2), (2, 3, 2, 2))
-    assert rows.codes.tolist() == [0, 0, 0, 0, 1, 1]
+    assert rows.class_ids.tolist() == [0, 0, 0, 0, 1, 1]
     assert rows.owners.tolist() == [0, 0, 0, 0, 1, 1]
-    assert rows.test_codes.tolist() == [0, 1]
+    assert rows.test_class_ids.tolist() == [0, 1]
     assert rows.train[0, 0, 0].tolist() == [-1, 1]
     np.testing.assert_allclose(rows.train[1, 2, 1, 0], 2 * x[1, 2 * 4 + 2] - 1, rtol=1e-5)
     last = read_rows(Study(dataset="mini-imagenet"), torch.device("cpu"), 0)
@@ -236,10 +236,12 @@ def test_the_best_network_on_the_validation_rows_is_tested(
         mark = float(model.head.bias.detach().sum())
         if len(inputs) != 30:
             tested.append(mark)
-            return truth.test_codes
+            return truth.test_class_ids
         weights.append(mark)
         split = run_module.Split.read(tmp_path / "split-0.json")
-        return truth.codes[split.validation] if len(weights) == 2 else np.zeros(30, dtype=np.int64)
+        return (
+            truth.class_ids[split.validation] if len(weights) == 2 else np.zeros(30, dtype=np.int64)
+        )
 
     monkeypatch.setattr(run_module, "predicted_classes", answers)
     (run,) = run_study(study, tmp_path)["runs"]
@@ -316,14 +318,14 @@ def test_a_trainer_gets_only_the_labels_of_the_split(tmp_path: Path) -> None:
     rows = read_rows(study, torch.device("cpu"), 0)
     split = run_module._split(study, rows, tmp_path / "split.json", 0)
     trainer = trainer_of(study, rows, split, "fedavg+xclp", 0)
-    assert sum(int((c.codes >= 0).sum()) for c in trainer.clients) == 60
+    assert sum(int((c.class_ids >= 0).sum()) for c in trainer.clients) == 60
     assert trainer.truth is not None
     for client, own, known in zip(trainer.clients, trainer.truth, split.labelled, strict=True):
-        assert (client.codes[client.labelled] == own[client.labelled]).all()
-        assert sorted(rows.codes[known]) == sorted(client.codes[client.labelled])
+        assert (client.class_ids[client.labelled] == own[client.labelled]).all()
+        assert sorted(rows.class_ids[known]) == sorted(client.class_ids[client.labelled])
     with np.testing.assert_raises_regex(ValueError, "more training rows"):
-        short = run_module.Rows(rows.train[:9], rows.codes[:9], rows.owners[:9], rows.test,
-                                rows.test_codes, rows.about)  # fmt: skip
+        short = run_module.AllRows(rows.train[:9], rows.class_ids[:9], rows.owners[:9], rows.test,
+                                rows.test_class_ids, rows.about)  # fmt: skip
         trainer_of(study, short, split, "fedavg+xclp", 0)
 
 

@@ -15,6 +15,7 @@ from xclp_lp.study.data.femnist import load_femnist
 from xclp_lp.study.data.hapt import load_hapt
 from xclp_lp.study.data.isic import load_isic
 from xclp_lp.study.data.mini_imagenet import load_mini_imagenet
+from xclp_lp.study.data.partitions import Dealing
 from xclp_lp.study.data.vowel import load_vowel
 from xclp_lp.study.data.watch import load_watch
 
@@ -68,16 +69,17 @@ def load(name: str, **options: float | str | Path) -> Federation:
     """
     if name not in LOADERS:
         raise ParameterError(f"there is no data set {name!r}; choose from {', '.join(LOADERS)}")
-    known = inspect.signature(LOADERS[name]).parameters
+    parameters = inspect.signature(LOADERS[name]).parameters.values()
+    known: list[str] = []
+    for own in parameters:
+        known += Dealing.__annotations__ if own.kind is own.VAR_KEYWORD else [own.name]
     for option in options:
         if option not in known:
             raise ParameterError(
                 f"the data set {name!r} has no option {option!r}; it has {', '.join(known)}"
             )
-    if (
-        "path" not in options
-        and "path" in known
-        and known["path"].default is inspect.Parameter.empty
+    if "path" not in options and ("path", inspect.Parameter.empty) in (
+        (own.name, own.default) for own in parameters
     ):
         raise ParameterError(
             f"the data set {name!r} cannot be installed as a package; give the path of its files"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,34 +12,44 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError
 from xclp_lp.study.data.federation import Federation
 from xclp_lp.study.data.files import archive_files
-from xclp_lp.study.data.partitions import dealt_federation
+from xclp_lp.study.data.partitions import Dealing, dealt_federation
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 
 _PIXELS = 3 * 32 * 32
-_PARTS = {
-    10: ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"]),
-    100: (["train"], ["test"]),
-}
+_Pictures = tuple[NDArray[np.uint8], NDArray[np.int64]]  # (n, 3072) pixels, (n,) class ids
 
 
-def load_cifar10(
-    path: str | Path,
-    *,
-    n_clients: int = 10,
-    partition: str = "iid",
-    concentration: float = 0.5,
-    n_rows: int = 6000,
-    seed: int = 0,
-) -> Federation:
+class _Archive(NamedTuple):
+    """What the archives have: batches, and the files and keys of names and labels.
+
+    Records of the binary one begin with `head` label bytes (CIFAR-100: coarse and fine).
+    """
+
+    n_classes: int
+    train: tuple[str, ...]
+    test: str
+    meta: str
+    text: str
+    names: str
+    labels: str
+    head: int
+
+
+_CIFAR_10 = _Archive(
+    10, tuple(f"data_batch_{i}" for i in range(1, 6)), "test_batch",
+    "batches.meta", "batches.meta.txt", "label_names", "labels", 1,
+)  # fmt: skip
+_CIFAR_100 = _Archive(
+    100, ("train",), "test", "meta", "fine_label_names.txt", "fine_label_names", "fine_labels", 2
+)
+
+
+def load_cifar10(path: str | Path, **dealing: Unpack[Dealing]) -> Federation:
     """Load CIFAR-10, pictures of 32×32 pixels in three colours, as pixels in [0, 1].
 
     Args:
         path: cifar-10-python.tar.gz, cifar-10-binary.tar.gz, or a folder with what is in it.
-        n_clients: see `load_fashion`, as the rest.
-        partition: ``iid`` or ``dirichlet``.
-        concentration: of the Dirichlet distribution.
-        n_rows: so many pictures, training and test set in proportion.
-        seed: ≥ 0.
+        dealing: out to clients, see `Dealing`.
 
     Returns:
         d = 3072, red, green and blue one after the other; labels are the classes' names.
@@ -50,103 +60,68 @@ def load_cifar10(
 
     Source: Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
     """
-    return _load(10, Path(path), n_clients, partition, concentration, n_rows, seed)
+    return _load(_CIFAR_10, Path(path), dealing)
 
 
-def load_cifar100(
-    path: str | Path,
-    *,
-    n_clients: int = 10,
-    partition: str = "iid",
-    concentration: float = 0.5,
-    n_rows: int = 6000,
-    seed: int = 0,
-) -> Federation:
+def load_cifar100(path: str | Path, **dealing: Unpack[Dealing]) -> Federation:
     """Load CIFAR-100 with its 100 fine classes; see `load_cifar10`."""
-    return _load(100, Path(path), n_clients, partition, concentration, n_rows, seed)
+    return _load(_CIFAR_100, Path(path), dealing)
 
 
-def _load(
-    n_classes: int,
-    path: Path,
-    n_clients: int,
-    partition: str,
-    concentration: float,
-    n_rows: int,
-    seed: int,
-) -> Federation:
-    train, test = _PARTS[n_classes]
-    meta = "batches.meta" if n_classes == 10 else "meta"
-    text = "batches.meta.txt" if n_classes == 10 else "fine_label_names.txt"
-    wanted = [*train, *test]
-    files = {
-        PurePosixPath(n).name: content
-        for n, content in archive_files(
-            path, (*wanted, *(f"{w}.bin" for w in wanted), meta, text)
-        ).items()
-    }
-    if set(wanted) <= set(files) and meta in files:
-        key = "label_names" if n_classes == 10 else "fine_label_names"
-        described = read_pickle(files[meta])
-        names = described.get(key) if isinstance(described, dict) else None
-        parts = {w: _python(files, w, n_classes) for w in wanted}
-    elif {f"{w}.bin" for w in wanted} <= set(files) and text in files:
-        names = files[text].decode("ascii", "replace").split()
-        parts = {w: _binary(files, w, n_classes) for w in wanted}
+def _load(kind: _Archive, path: Path, dealing: Dealing) -> Federation:
+    n_classes, wanted = kind.n_classes, (*kind.train, kind.test)
+    binary = [f"{w}.bin" for w in wanted]
+    found = archive_files(path, (*wanted, *binary, kind.meta, kind.text))
+    files = {PurePosixPath(n).name: content for n, content in found.items()}
+    if {*wanted, kind.meta} <= set(files):
+        described = read_pickle(files[kind.meta])
+        names = described.get(kind.names) if isinstance(described, dict) else None
+        parts = [_python(files, w, kind) for w in wanted]
+    elif {*binary, kind.text} <= set(files):
+        names = files[kind.text].decode("ascii", "replace").split()
+        parts = [_binary(files, w, kind) for w in binary]
     else:
         raise DataError(f"{path} has not all files of CIFAR-{n_classes}: {', '.join(wanted)}")
     if not isinstance(names, list) or len(set(map(str, names))) != n_classes:
         raise DataError(f"{path} does not name {n_classes} classes")
-    sets = []
-    for members in (train, test):
-        pixels = np.concatenate([parts[w][0] for w in members])
-        sets.append((pixels, np.concatenate([parts[w][1] for w in members])))
+    *train, test = parts
+    pixels, class_ids = (np.concatenate(own) for own in zip(*train, strict=True))
     return dealt_federation(
-        sets[0],
-        sets[1],
+        (pixels, class_ids),
+        test,
         classes=tuple(map(str, names)),
-        n_clients=n_clients,
-        partition=partition,
-        concentration=concentration,
-        n_rows=n_rows,
-        seed=seed,
         source=f"A. Krizhevsky, CIFAR-{n_classes}, 2009",
         licence="not stated",
+        **dealing,
     )
 
 
-def _python(
-    files: Mapping[str, bytes], name: str, n_classes: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _python(files: Mapping[str, bytes], name: str, kind: _Archive) -> _Pictures:
     batch: Any = read_pickle(files[name])
-    key = "labels" if n_classes == 10 else "fine_labels"
-    if not isinstance(batch, dict) or not {"data", key} <= set(batch):
-        raise DataError(f"{name} is no batch of CIFAR-{n_classes}: it lacks data or {key}")
-    return _checked(batch["data"], batch[key], name, n_classes)
+    if not isinstance(batch, dict) or not {"data", kind.labels} <= set(batch):
+        raise DataError(
+            f"{name} is no batch of CIFAR-{kind.n_classes}: it lacks data or {kind.labels}"
+        )
+    return _checked(batch["data"], batch[kind.labels], name, kind.n_classes)
 
 
-def _binary(
-    files: Mapping[str, bytes], name: str, n_classes: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Read records of a label byte (CIFAR-100: coarse and fine) and 3072 pixels."""
-    head = 1 if n_classes == 10 else 2
-    content = files[f"{name}.bin"]
-    if len(content) % (head + _PIXELS):
-        raise DataError(f"{name}.bin is not made of records of {head + _PIXELS} bytes")
-    records = np.frombuffer(content, np.uint8).reshape(-1, head + _PIXELS)
-    return _checked(records[:, head:], records[:, head - 1], f"{name}.bin", n_classes)
+def _binary(files: Mapping[str, bytes], name: str, kind: _Archive) -> _Pictures:
+    """Read records of label bytes and 3072 pixels."""
+    size = kind.head + _PIXELS
+    if len(files[name]) % size:
+        raise DataError(f"{name} is not made of records of {size} bytes")
+    records = np.frombuffer(files[name], np.uint8).reshape(-1, size)
+    return _checked(records[:, kind.head :], records[:, kind.head - 1], name, kind.n_classes)
 
 
-def _checked(
-    data: Any, labels: Any, name: str, n_classes: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _checked(data: Any, labels: Any, name: str, n_classes: int) -> _Pictures:
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape[1:] != (_PIXELS,):
         raise DataError(f"{name} has no pictures of {_PIXELS} bytes")
-    codes = flat_array(labels, f"the labels of {name}")
-    if (len(codes) and codes.dtype.kind not in "iu") or codes.shape != data.shape[:1]:
-        raise DataError(f"{name} has {len(data)} pictures and labels of shape {codes.shape}")
-    if len(codes) and not 0 <= codes.min() <= codes.max() < n_classes:
+    class_ids = flat_array(labels, f"the labels of {name}")
+    if (len(class_ids) and class_ids.dtype.kind not in "iu") or class_ids.shape != data.shape[:1]:
+        raise DataError(f"{name} has {len(data)} pictures and labels of shape {class_ids.shape}")
+    if len(class_ids) and not 0 <= class_ids.min() <= class_ids.max() < n_classes:
         raise DataError(
-            f"{name} has labels {codes.min()} to {codes.max()}, not 0 to {n_classes - 1}"
+            f"{name} has labels {class_ids.min()} to {class_ids.max()}, not 0 to {n_classes - 1}"
         )
-    return data, codes.astype(np.int64)
+    return data, class_ids.astype(np.int64)

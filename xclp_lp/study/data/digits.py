@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xclp_crypto.errors import ParameterError
-from xclp_lp.study.data.federation import Federation
+from xclp_lp.study.data.federation import Federation, require_between
 
 _MID_GREY = 8.0
 
@@ -29,10 +28,8 @@ def load_digits(n_clients: int = 10, seed: int = 0) -> Federation:
     from sklearn.datasets import load_digits as load
 
     pixels, digits = load(return_X_y=True)
-    if not 1 <= n_clients <= len(pixels):
-        raise ParameterError(f"n_clients is {n_clients}; it must be in 1..{len(pixels)}")
-    if seed < 0:
-        raise ParameterError(f"seed is {seed}; it must be >= 0")
+    require_between("n_clients", n_clients, 1, len(pixels))
+    require_between("seed", seed, 0)
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(pixels))
     shares = np.array_split(order, n_clients)
     return Federation(

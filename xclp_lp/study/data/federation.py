@@ -12,6 +12,17 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 
 
+def require_between(name: str, value: float, low: float, high: float = np.inf) -> None:
+    """Refuse a number outside its range.
+
+    Raises:
+        ParameterError: names it, and the range.
+    """
+    if not low <= value <= high:
+        allowed = f"at least {low}" if high == np.inf else f"in {low}..{high}"
+        raise ParameterError(f"{name} is {value}; it must be {allowed}")
+
+
 @dataclass(frozen=True, eq=False)
 class Federation:
     """Data of several clients, with the true class of every point.
@@ -166,8 +177,7 @@ def _drawn(
     test: Sequence[NDArray[np.bool_]] | None,
 ) -> tuple[NDArray[np.bool_], ...]:
     """Draw so many points of each client as `size` says for the number that may be drawn."""
-    if seed < 0:
-        raise ParameterError(f"seed is {seed}; it must be >= 0")
+    require_between("seed", seed, 0)
     masks = []
     for client, y in enumerate(labels):
         mask = np.zeros(len(y), dtype=np.bool_)

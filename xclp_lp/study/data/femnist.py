@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.study.data.federation import Federation
+from xclp_crypto.errors import DataError
+from xclp_lp.study.data.federation import Federation, require_between
 from xclp_lp.study.data.files import archive_files
 
 CHARACTERS = (
@@ -49,10 +49,8 @@ def load_femnist(path: str | Path, *, n_clients: int | None = None, seed: int = 
             writers.setdefault(writer, []).append((x, y, Path(name).parent.name == "test"))
     names = sorted(writers)
     if n_clients is not None:
-        if not 1 <= n_clients <= len(names):
-            raise ParameterError(f"n_clients is {n_clients}; it must be in 1..{len(names)}")
-        if seed < 0:
-            raise ParameterError(f"seed is {seed}; it must be >= 0")
+        require_between("n_clients", n_clients, 1, len(names))
+        require_between("seed", seed, 0)
         rng = np.random.Generator(np.random.PCG64(seed))
         names = [names[i] for i in sorted(rng.permutation(len(names))[:n_clients].tolist())]
     known = np.array(CHARACTERS)

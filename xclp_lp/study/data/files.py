@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from xclp_crypto.errors import DataError
+from xclp_crypto.errors import DataError, ParameterError
 
 
 def archive_files(path: Path, wanted: tuple[str, ...]) -> Mapping[str, bytes]:
@@ -78,6 +78,22 @@ def _unpacked(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
 
 def _is_one_of(name: str, wanted: tuple[str, ...]) -> bool:
     return any(PurePosixPath(name).match(pattern) for pattern in wanted)
+
+
+def installed_file(path: Path, name: str, package: str) -> Path:
+    """Return a file itself, or one of this name, gzipped or not, at any depth of a folder.
+
+    Raises:
+        ParameterError: there is none; says which of Debian's packages has it.
+    """
+    found = [path] if path.is_file() else sorted(path.rglob(f"{name}*"))
+    found = [f for f in found if f == path or f.name in (name, f"{name}.gz")]
+    if not found:
+        raise ParameterError(
+            f"there is no {name} at {path}; install Debian's {package}, run `make data`, or give "
+            "the path of it"
+        )
+    return found[0]
 
 
 def unzipped(path: Path) -> bytes:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.study.data.federation import Federation
+from xclp_crypto.errors import DataError
+from xclp_lp.study.data.federation import Federation, require_between
 from xclp_lp.study.data.images import small_picture
 
 LESIONS = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
@@ -38,8 +38,7 @@ def load_isic(path: str | Path, *, side: int = 32) -> Federation:
 
     Source: Ogier du Terrail et al. 2022, arXiv:2210.04620 (FLamby).
     """
-    if side < 1:
-        raise ParameterError(f"side is {side}; it must be at least 1")
+    require_between("side", side, 1)
     folder = Path(path)
     pictures = _pictures(folder)
     table = _table(folder)

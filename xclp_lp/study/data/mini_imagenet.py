@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.study.data.federation import Federation
+from xclp_lp.study.data.federation import Federation, require_between
 from xclp_lp.study.data.images import small_picture
-from xclp_lp.study.data.partitions import dealt_federation
+from xclp_lp.study.data.partitions import Dealing, dealt_federation
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 
 _TEST_SHARE = 1 / 6  # 100 of 600 pictures of each class, as in the paper
@@ -21,11 +21,7 @@ def load_mini_imagenet(
     path: str | Path,
     *,
     side: int = 84,
-    n_clients: int = 10,
-    partition: str = "iid",
-    concentration: float = 0.5,
-    n_rows: int = 6000,
-    seed: int = 0,
+    **dealing: Unpack[Dealing],
 ) -> Federation:
     """Load the pictures of all classes as pixels in [0, 1]; a sixth of each class is for testing.
 
@@ -35,11 +31,7 @@ def load_mini_imagenet(
             are there are read; or a folder with a folder of .jpg or .png files for each class, at
             any depth.
         side: pixels of the pictures' sides; those of pickles have 84.
-        n_clients: see `load_fashion`, as the rest.
-        partition: ``iid`` or ``dirichlet``.
-        concentration: of the Dirichlet distribution.
-        n_rows: so many pictures, training and test rows in proportion.
-        seed: of test rows, draw and partition, ≥ 0.
+        dealing: out to clients, see `Dealing`; the seed is that of test rows as well.
 
     Returns:
         d = 3·side²; labels are WordNet's numbers of the classes, or whatever names them.
@@ -50,10 +42,9 @@ def load_mini_imagenet(
 
     Source: Vinyals et al. 2016, arXiv:1606.04080; classes of the pickles by Ravi and Larochelle.
     """
-    if side < 1:
-        raise ParameterError(f"side is {side}; it must be at least 1")
-    if seed < 0:
-        raise ParameterError(f"seed is {seed}; it must be >= 0")
+    seed = dealing.get("seed", 0)
+    require_between("side", side, 1)
+    require_between("seed", seed, 0)
     folder = Path(path)
     pickles = [
         file
@@ -63,26 +54,23 @@ def load_mini_imagenet(
     classes = _from_pickles(pickles, side) if pickles else _from_folders(folder, side)
     names = tuple(sorted(classes))
     rng = np.random.Generator(np.random.PCG64([seed, len(names)]))
-    sets: list[list[NDArray[Any]]] = [[], [], [], []]
-    for code, name in enumerate(names):
-        pixels = classes[name]
-        order = rng.permutation(len(pixels))
-        first = round(len(pixels) * _TEST_SHARE)
-        for which, rows in ((0, np.sort(order[first:])), (2, np.sort(order[:first]))):
-            sets[which].append(pixels[rows])
-            sets[which + 1].append(np.full(len(rows), code))
-    parts = [np.concatenate(part) for part in sets]
+    train: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    test: list[tuple[NDArray[Any], NDArray[Any]]] = []
+    for class_id, name in enumerate(names):
+        order = rng.permutation(len(classes[name]))
+        first = round(len(order) * _TEST_SHARE)
+        for part, rows in ((train, order[first:]), (test, order[:first])):
+            part.append((classes[name][np.sort(rows)], np.full(len(rows), class_id)))
+    (x, y), (x_test, y_test) = (
+        map(np.concatenate, zip(*part, strict=True)) for part in (train, test)
+    )
     return dealt_federation(
-        (parts[0], parts[1]),
-        (parts[2], parts[3]),
+        (x, y),
+        (x_test, y_test),
         classes=names,
-        n_clients=n_clients,
-        partition=partition,
-        concentration=concentration,
-        n_rows=n_rows,
-        seed=seed,
         source="O. Vinyals et al., Matching Networks, 2016, arXiv:1606.04080; pictures of ImageNet",
         licence="ImageNet's terms: for research and teaching, not for commerce",
+        **dealing,
     )
 
 

@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.study.data.federation import Federation
+from xclp_lp.study.data.federation import Federation, require_between
+
+
+class Dealing(TypedDict, total=False):
+    """How a data set without natural clients is dealt out to them.
+
+    Attributes:
+        n_clients: ≥ 1; 10 by default.
+        partition: ``iid``, the default, or ``dirichlet``, see `class_shares`.
+        concentration: of the Dirichlet distribution; 0.5 by default.
+        n_rows: so many rows in all, drawn at random, training and test set in proportion; 6,000 by
+            default.
+        seed: of draw and partition, ≥ 0; 0 by default.
+    """
+
+    n_clients: int
+    partition: str
+    concentration: float
+    n_rows: int
+    seed: int
 
 
 def class_shares(
@@ -30,10 +51,8 @@ def class_shares(
 
     Source: Hsu, Qi and Brown 2019, arXiv:1909.06335, by classes.
     """
-    if n_clients < 1:
-        raise ParameterError(f"n_clients is {n_clients}; it must be at least 1")
-    if seed < 0:
-        raise ParameterError(f"seed is {seed}; it must be >= 0")
+    require_between("n_clients", n_clients, 1)
+    require_between("seed", seed, 0)
     if partition == "iid":
         return np.full((n_classes, n_clients), 1 / n_clients)
     if partition != "dirichlet":
@@ -74,13 +93,9 @@ def dealt_federation(
     test: tuple[NDArray[np.uint8], NDArray[np.int64]],
     *,
     classes: tuple[str, ...],
-    n_clients: int,
-    partition: str,
-    concentration: float,
-    n_rows: int,
-    seed: int,
     source: str,
     licence: str,
+    **dealing: Unpack[Dealing],
 ) -> Federation:
     """Draw pictures of a data set without natural clients and deal them out.
 
@@ -88,13 +103,9 @@ def dealt_federation(
         train: pixels, shape (n, d), and classes, shape (n,), in 0..C-1.
         test: the same; dealt out in the same shares of classes, and marked as test rows.
         classes: names of the C classes.
-        n_clients: ≥ 1.
-        partition: see `class_shares`.
-        concentration: see `class_shares`.
-        n_rows: so many in all, drawn at random from both in proportion.
-        seed: of draw and partition, ≥ 0.
         source: of the data.
         licence: of the data.
+        dealing: see `Dealing`.
 
     Returns:
         Pixels divided by 255; labels are names.
@@ -102,10 +113,11 @@ def dealt_federation(
     Raises:
         ParameterError: an argument is out of range.
     """
+    n_clients, seed = dealing.get("n_clients", 10), dealing.get("seed", 0)
+    partition, concentration = dealing.get("partition", "iid"), dealing.get("concentration", 0.5)
     shares = class_shares(len(classes), n_clients, partition, concentration, seed)
-    total = len(train[1]) + len(test[1])
-    if not n_clients <= n_rows <= total:
-        raise ParameterError(f"n_rows is {n_rows}; it must be in {n_clients}..{total}")
+    n_rows, total = dealing.get("n_rows", 6000), len(train[1]) + len(test[1])
+    require_between("n_rows", n_rows, n_clients, total)
     rng = np.random.Generator(np.random.PCG64(seed))
     drawn = []
     for pixels, y in (train, test):

@@ -38,7 +38,7 @@ def read_pickle(source: bytes | BinaryIO) -> Any:
     """
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        content = _Reader(file, encoding="latin1").load()
+        content = _Unpickler(file, encoding="latin1").load()
         return _finished(content, {})
     except DataError:  # it is a ValueError as well
         raise
@@ -202,7 +202,7 @@ _KNOWN = {
 }
 
 
-class _Reader(pickle._Unpickler):
+class _Unpickler(pickle._Unpickler):
     """The reader in Python: the one in C allocates as many gigabytes as an index in a file says.
 
     So would this one for a bytearray, which no pickle of arrays or data frames needs.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data.federation import Federation
+from xclp_lp.study.data.files import installed_file
 
 DEBIAN = Path("/usr/lib/R/site-library/mlbench/data/Vowel.rda")
 """Where Debian's package r-cran-mlbench puts the data."""
@@ -58,7 +59,7 @@ def load_vowel(path: str | Path | None = None) -> Federation:
 
     Source: Deterding 1989; as in mlbench.
     """
-    file = _found(DEBIAN if path is None else Path(path))
+    file = installed_file(DEBIAN if path is None else Path(path), "Vowel.rda", "r-cran-mlbench")
     try:
         import rdata
     except ImportError:
@@ -98,13 +99,3 @@ def _columns(frame: Any) -> tuple[NDArray[np.int64], NDArray[np.str_], NDArray[n
     speakers = np.array([int(s) for s in frame["V1"]])
     vowels = np.array([str(v) for v in frame["Class"]])
     return speakers, vowels, frame[names].to_numpy(dtype=np.float64)
-
-
-def _found(path: Path) -> Path:
-    candidates = sorted(path.rglob("Vowel.rda")) if path.is_dir() else [path]
-    if not candidates or not candidates[0].is_file():
-        raise ParameterError(
-            f"there is no Vowel.rda at {path}; install Debian's r-cran-mlbench, run `make data`, "
-            "or give the path of the file"
-        )
-    return candidates[0]

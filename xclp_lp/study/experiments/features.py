@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,28 +10,7 @@ from numpy.typing import NDArray
 from xclp_crypto.front import secure_sum
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_lp.study.experiments.fedavg import linear_embedding
-
-Matrices = tuple[NDArray[np.float64], ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Given:
-    """What an extractor may use.
-
-    Attributes:
-        features: per client, shape (n_j, d).
-        codes: per client, shape (n_j,), class indices; −1 for rows without a label.
-        n_classes: C.
-        seed: of all that is random.
-        dataset: its name, which says whether features are pixels; see
-            `xclp_lp.study.data.pictures`.
-    """
-
-    features: Sequence[NDArray[np.float64]]
-    codes: Sequence[NDArray[np.int64]]
-    n_classes: int
-    seed: int
-    dataset: str = ""
+from xclp_lp.study.experiments.given import Given, Matrices
 
 
 def identity(given: Given) -> Matrices:
@@ -85,7 +63,7 @@ def agreed_moments(
 
 def embedded(given: Given) -> Matrices:
     """Apply the first layer of a linear network trained with FederatedAveraging on the labels."""
-    first = linear_embedding(given.features, given.codes, given.n_classes, seed=given.seed)
+    first = linear_embedding(given.features, given.class_ids, given.n_classes, seed=given.seed)
     return tuple(x @ first for x in given.features)
 
 
@@ -98,36 +76,28 @@ def _scaled(
     return np.where(constant, 0.0, (x - mean) / np.sqrt(np.where(constant, 1.0, variance)))
 
 
-def efficientnet(given: Given) -> Matrices:
-    """See `xclp_lp.study.experiments.networks.pretrained`."""
-    from xclp_lp.study.experiments.networks import pretrained  # loads PyTorch
-
-    return pretrained(given)
-
-
-def tuned_efficientnet(given: Given) -> Matrices:
-    """See `xclp_lp.study.experiments.networks.fine_tuned`."""
-    from xclp_lp.study.experiments.networks import fine_tuned  # loads PyTorch
-
-    return fine_tuned(given)
-
-
-def network_features(given: Given) -> Matrices:
-    """See `xclp_lp.study.experiments.networks.trained`."""
-    from xclp_lp.study.experiments.networks import trained  # loads PyTorch
-
-    return trained(given)
-
-
 Extractor = Callable[[Given], Matrices]
+
+
+def _of_network(name: str) -> Extractor:
+    """Return an extractor of `xclp_lp.study.experiments.networks`, which loads PyTorch."""
+
+    def extract(given: Given) -> Matrices:
+        from xclp_lp.study.experiments import networks
+
+        extractor: Extractor = getattr(networks, name)
+        return extractor(given)
+
+    return extract
+
 
 EXTRACTORS: dict[str, Extractor] = {
     "identity": identity,
     "by-client": by_client,
     "agreed": agreed,
     "linear": embedded,
-    "network": network_features,
-    "efficientnet": efficientnet,
-    "efficientnet-tuned": tuned_efficientnet,
+    "network": _of_network("trained"),
+    "efficientnet": _of_network("pretrained"),
+    "efficientnet-tuned": _of_network("fine_tuned"),
 }
 """Every extractor by name."""

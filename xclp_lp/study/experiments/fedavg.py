@@ -18,7 +18,7 @@ _MOMENTUM = 0.9
 
 
 @dataclass(frozen=True)
-class Network:
+class TwoLayers:
     """Scores σ(x̂·first + b)·second + c of standardised features x̂; σ is ReLU or nothing.
 
     Attributes:
@@ -42,12 +42,12 @@ class Network:
 
 def train(
     features: Sequence[NDArray[np.float64]],
-    codes: Sequence[NDArray[np.int64]],
+    class_ids: Sequence[NDArray[np.int64]],
     n_classes: int,
     *,
     rectified: bool,
     seed: int,
-) -> Network:
+) -> TwoLayers:
     """Train on the labelled rows: 40 rounds, all clients, one epoch of SGD each.
 
     The average of the clients' networks is weighted by their numbers of labelled rows. It is
@@ -55,14 +55,14 @@ def train(
 
     Args:
         features: per client, shape (n_j, d).
-        codes: per client, shape (n_j,), class indices or −1; one client at least has a label.
+        class_ids: per client, shape (n_j,), class indices or −1; one client at least has a label.
         n_classes: C.
         rectified: ReLU after the first layer, or a linear network.
         seed: of first weights and batches.
 
     Source: McMahan et al. 2017, arXiv:1602.05629.
     """
-    own = [(x[y >= 0], y[y >= 0]) for x, y in zip(features, codes, strict=True)]
+    own = [(x[y >= 0], y[y >= 0]) for x, y in zip(features, class_ids, strict=True)]
     own = [(x, y) for x, y in own if len(y)]
     everything = np.concatenate([x for x, _ in own])
     shift, scale = everything.mean(axis=0), everything.std(axis=0)
@@ -86,18 +86,18 @@ def train(
             sum((s * t[i] for s, t in zip(shares, trained, strict=True)), np.zeros_like(w))
             for i, w in enumerate(weights)
         )
-    return Network(shift, scale, weights, rectified)
+    return TwoLayers(shift, scale, weights, rectified)
 
 
 def linear_embedding(
     features: Sequence[NDArray[np.float64]],
-    codes: Sequence[NDArray[np.int64]],
+    class_ids: Sequence[NDArray[np.int64]],
     n_classes: int,
     *,
     seed: int,
 ) -> NDArray[np.float64]:
     """Return the first layer of a linear network, (d, 128), for the features as they are."""
-    network = train(features, codes, n_classes, rectified=False, seed=seed)
+    network = train(features, class_ids, n_classes, rectified=False, seed=seed)
     return network.weights[0] / network.scale[:, None]
 
 

@@ -18,9 +18,9 @@ from torch.nn import functional as F
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.study.data.pictures import PICTURES
-from xclp_lp.study.experiments.features import Given, Matrices
+from xclp_lp.study.experiments.given import Given, Matrices
 from xclp_lp.study.ssl.augment import unchanged
-from xclp_lp.study.ssl.client import ClientData, Training
+from xclp_lp.study.ssl.client import ClientRows, Training
 from xclp_lp.study.ssl.labellers import NoLabels, embedded
 from xclp_lp.study.ssl.networks import Network, network
 from xclp_lp.study.ssl.seeds import derived, seeded
@@ -104,7 +104,9 @@ def _trained(
     model: Network, given: Given, inputs: Sequence[Tensor], training: Training
 ) -> Matrices:
     """Train a network on the labelled rows and return its features of all rows."""
-    clients = [ClientData(x, codes) for x, codes in zip(inputs, given.codes, strict=True)]
+    clients = [
+        ClientRows(x, class_ids) for x, class_ids in zip(inputs, given.class_ids, strict=True)
+    ]
     trainer = FederatedTrainer(
         model, clients, FedAvg(training, unchanged), NoLabels(), training, seed=given.seed
     )

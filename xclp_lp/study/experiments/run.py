@@ -18,8 +18,9 @@ from xclp_lp.labels import UNLABELLED, encode
 from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments.config import METRICS, Experiment
-from xclp_lp.study.experiments.features import EXTRACTORS, Given
+from xclp_lp.study.experiments.features import EXTRACTORS
 from xclp_lp.study.experiments.forms import FORMS, Trial, rows_to_score
+from xclp_lp.study.experiments.given import Given
 from xclp_lp.study.experiments.methods import METHODS, TRAINED, Answer, Task
 from xclp_lp.study.scores import Scores
 from xclp_lp.study.views import RunRecord

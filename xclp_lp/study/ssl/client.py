@@ -17,36 +17,36 @@ from xclp_lp.labels import UNLABELLED
 
 
 @dataclass(frozen=True, eq=False)
-class ClientData:
+class ClientRows:
     """A client's rows.
 
     Attributes:
         inputs: (n, …) float32, on the device of the training.
-        codes: (n,) class indices, −1 for rows without a label.
+        class_ids: (n,) class indices, −1 for rows without a label.
 
     Raises:
         DataError: the numbers of rows differ.
     """
 
     inputs: Tensor
-    codes: NDArray[np.int64]
+    class_ids: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        if len(self.inputs) != len(self.codes):
+        if len(self.inputs) != len(self.class_ids):
             raise DataError(
-                f"a client has {len(self.inputs)} inputs and {len(self.codes)} labels; "
+                f"a client has {len(self.inputs)} inputs and {len(self.class_ids)} labels; "
                 "there must be as many of each"
             )
 
     @property
     def labelled(self) -> NDArray[np.intp]:
         """Row numbers with a label."""
-        return np.flatnonzero(self.codes != UNLABELLED)
+        return np.flatnonzero(self.class_ids != UNLABELLED)
 
     @property
     def unlabelled(self) -> NDArray[np.intp]:
         """Row numbers without a label."""
-        return np.flatnonzero(self.codes == UNLABELLED)
+        return np.flatnonzero(self.class_ids == UNLABELLED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,13 +141,13 @@ class Batch:
     weights: Tensor
 
 
-def labels_per_batch(client: ClientData, training: Training) -> int:
+def labels_per_batch(client: ClientRows, training: Training) -> int:
     """Return |B_L| = min(batch, number of labels)."""
     return min(training.batch, len(client.labelled))
 
 
 def batches(
-    client: ClientData,
+    client: ClientRows,
     pseudo: PseudoLabels,
     training: Training,
     rng: np.random.Generator,
@@ -184,7 +184,7 @@ def batches(
     ):
         yield Batch(
             client.inputs[torch.from_numpy(own).to(device)],
-            torch.from_numpy(client.codes[own]).to(device),
+            torch.from_numpy(client.class_ids[own]).to(device),
             client.inputs[torch.from_numpy(other).to(device)],
             torch.from_numpy(pseudo.labels[other]).to(device),
             torch.from_numpy(pseudo.weights[other]).to(device, torch.float32),

@@ -22,7 +22,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_lp.study.ssl.client import Batch, batches, labels_per_batch
 from xclp_lp.study.ssl.networks import Network
 from xclp_lp.study.ssl.seeds import generator, seeded
-from xclp_lp.study.ssl.strategies import FedAvg, State, Update, Work, average, snapshot
+from xclp_lp.study.ssl.strategies import Assignment, FedAvg, State, Update, average, snapshot
 
 PROBES = 32
 """Inputs of Gaussian noise on which FedMatch compares the clients' models."""
@@ -119,7 +119,7 @@ class FedMatch(FedAvg):
                 "secure = false"
             )
 
-    def client_update(self, model: Network, work: Work) -> Update:
+    def client_update(self, model: Network, work: Assignment) -> Update:
         """Train σ on labelled and ψ on unlabelled rows, and send θ and ψ."""
         common = self.memory.get("psi", {})
         psi = {
@@ -272,7 +272,7 @@ class FedSiam(FedAvg):
 
     own_labels = True
 
-    def begin(self, model: Network, work: Work) -> None:
+    def begin(self, model: Network, work: Assignment) -> None:
         """Let the teacher be the received model."""
         self.teacher = copy.deepcopy(model).train()
 

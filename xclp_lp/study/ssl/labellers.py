@@ -19,7 +19,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_lp.parameters import Arguments
 from xclp_lp.propagation import predict
 from xclp_lp.study.experiments.methods import METHODS, Task
-from xclp_lp.study.ssl.client import ClientData, PseudoLabels
+from xclp_lp.study.ssl.client import ClientRows, PseudoLabels
 from xclp_lp.study.ssl.networks import Network
 from xclp_lp.study.ssl.seeds import derived
 from xclp_lp.study.ssl.strategies import State, snapshot
@@ -57,7 +57,7 @@ class PseudoLabeller(ABC):
 
     @abstractmethod
     def __call__(
-        self, model: Network, clients: Mapping[int, ClientData], turn: int
+        self, model: Network, clients: Mapping[int, ClientRows], turn: int
     ) -> dict[int, PseudoLabels]:
         """Return ŷ and ω of every client in P.
 
@@ -74,10 +74,10 @@ class NoLabels(PseudoLabeller):
     labels_only = True
 
     def __call__(
-        self, model: Network, clients: Mapping[int, ClientData], turn: int
+        self, model: Network, clients: Mapping[int, ClientRows], turn: int
     ) -> dict[int, PseudoLabels]:
         """Return no labels for all rows."""
-        return {j: PseudoLabels.none(len(client.codes)) for j, client in clients.items()}
+        return {j: PseudoLabels.none(len(client.class_ids)) for j, client in clients.items()}
 
 
 class NetworkLabels(PseudoLabeller):
@@ -99,7 +99,7 @@ class NetworkLabels(PseudoLabeller):
         self.once = once
 
     def __call__(
-        self, model: Network, clients: Mapping[int, ClientData], turn: int
+        self, model: Network, clients: Mapping[int, ClientRows], turn: int
     ) -> dict[int, PseudoLabels]:
         """Return the network's labels and confidences."""
         current = snapshot(model)
@@ -132,7 +132,7 @@ class PropagatedLabels(PseudoLabeller):
         self.arguments = arguments
 
     def __call__(
-        self, model: Network, clients: Mapping[int, ClientData], turn: int
+        self, model: Network, clients: Mapping[int, ClientRows], turn: int
     ) -> dict[int, PseudoLabels]:
         """Embed the rows (line 6 of Algorithm 2) and propagate the labels (line 7).
 
@@ -142,7 +142,7 @@ class PropagatedLabels(PseudoLabeller):
         """
         task = Task(
             tuple(embedded(model, c.inputs) for c in clients.values()),
-            tuple(c.codes for c in clients.values()),
+            tuple(c.class_ids for c in clients.values()),
             self.n_classes,
         )
         seed = derived(self.arguments.random_state or 0, "projection", turn)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from xclp_crypto.errors import ParameterError
 from xclp_lp.study.ssl.seeds import seeded
 
-Shape = tuple[int, ...]
+InputShape = tuple[int, ...]
 """Of one input: (channels, height, width), or (features,)."""
 
 
@@ -39,7 +39,7 @@ class Network(nn.Module):
         return logits
 
 
-def network(name: str, shape: Shape, n_classes: int, seed: int) -> Network:
+def network(name: str, shape: InputShape, n_classes: int, seed: int) -> Network:
     """Build a network with random weights.
 
     Args:
@@ -61,7 +61,7 @@ def network(name: str, shape: Shape, n_classes: int, seed: int) -> Network:
         return NETWORKS[name](shape, n_classes)
 
 
-def mlp(shape: Shape, n_classes: int) -> Network:
+def mlp(shape: InputShape, n_classes: int) -> Network:
     """Two hidden layers of 128 ReLUs, for inputs that are no pictures; 128 features."""
     layers = nn.Sequential(
         nn.Flatten(), nn.Linear(math.prod(shape), 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU()
@@ -69,7 +69,7 @@ def mlp(shape: Shape, n_classes: int) -> Network:
     return Network(layers, 128, n_classes)
 
 
-def small_cnn(shape: Shape, n_classes: int) -> Network:
+def small_cnn(shape: InputShape, n_classes: int) -> Network:
     """Two convolutions and average pooling to 7×7, for runs without a GPU; 1,568 features.
 
     Layers are normalised within each picture, since batches can be as small as one label. Features
@@ -90,7 +90,7 @@ def small_cnn(shape: Shape, n_classes: int) -> Network:
     return Network(extractor, 32 * 7 * 7, n_classes)
 
 
-def cnn13(shape: Shape, n_classes: int) -> Network:
+def cnn13(shape: InputShape, n_classes: int) -> Network:
     """The 13-layer CNN of the paper's CIFAR experiments; 128 features."""
 
     def block(inputs: int, outputs: int, kernel: int = 3, padding: int = 1) -> list[nn.Module]:
@@ -143,7 +143,7 @@ class _Residual(nn.Module):
         return total.relu()
 
 
-def resnet18(shape: Shape, n_classes: int) -> Network:
+def resnet18(shape: InputShape, n_classes: int) -> Network:
     """ResNet-18, as in the paper's Mini-ImageNet experiments; 512 features."""
     widths = ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
     extractor = nn.Sequential(
@@ -162,7 +162,7 @@ def resnet18(shape: Shape, n_classes: int) -> Network:
     return Network(extractor, 512, n_classes)
 
 
-NETWORKS: dict[str, Callable[[Shape, int], Network]] = {
+NETWORKS: dict[str, Callable[[InputShape, int], Network]] = {
     "mlp": mlp,
     "small-cnn": small_cnn,
     "cnn-13": cnn13,

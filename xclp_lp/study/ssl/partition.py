@@ -119,7 +119,7 @@ def _rows(numbers: Any) -> NDArray[np.intp]:
 
 
 def split_rows(
-    codes: NDArray[np.int64],
+    class_ids: NDArray[np.int64],
     owners: NDArray[np.intp],
     n_classes: int,
     partition: Partition,
@@ -128,7 +128,7 @@ def split_rows(
     """Hold out the validation rows, deal out the rest, and choose whose labels are known.
 
     Args:
-        codes: classes of all training rows, shape (n,), in 0..C-1.
+        class_ids: classes of all training rows, shape (n,), in 0..C-1.
         owners: the data set's own client of each row, shape (n,).
         n_classes: C.
         partition: what is wanted.
@@ -140,19 +140,19 @@ def split_rows(
     rng = generator(seed, "split")
     natural = partition.kind == "natural"
     m = int(owners.max(initial=-1)) + 1 if natural else partition.clients
-    wanted = len(codes) if partition.rows is None else partition.rows
-    if not m <= wanted <= len(codes):
+    wanted = len(class_ids) if partition.rows is None else partition.rows
+    if not m <= wanted <= len(class_ids):
         raise ParameterError(
-            f"rows is {wanted} for {m} clients; the data set has {len(codes)} training rows"
+            f"rows is {wanted} for {m} clients; the data set has {len(class_ids)} training rows"
         )
-    drawn = rng.permutation(len(codes))[:wanted]
+    drawn = rng.permutation(len(class_ids))[:wanted]
     held_out = max(1, round(partition.validation * wanted))
     rows = np.sort(drawn[held_out:])
     own_classes = class_distributions(n_classes, m, partition, rng)
     if natural:
         parts = [np.flatnonzero(owners[rows] == j) for j in range(m)]
         own_classes = np.stack(
-            [np.bincount(codes[rows[p]], minlength=n_classes) / max(len(p), 1) for p in parts]
+            [np.bincount(class_ids[rows[p]], minlength=n_classes) / max(len(p), 1) for p in parts]
         )
     else:
         alike = np.full_like(own_classes, 1 / n_classes)
@@ -163,9 +163,9 @@ def split_rows(
                 "without a client; raise classes_per_client"
             )
         shares = shares / shares.sum(axis=1, keepdims=True)
-        parts = deal(codes[rows], shares, derived(seed, "deal"))
+        parts = deal(class_ids[rows], shares, derived(seed, "deal"))
     clients = [rows[p] for p in parts]
-    labelled = _labelled(clients, codes, own_classes, partition, rng)
+    labelled = _labelled(clients, class_ids, own_classes, partition, rng)
     return Split(
         tuple(labelled),
         tuple(np.setdiff1d(c, have) for c, have in zip(clients, labelled, strict=True)),
@@ -199,7 +199,7 @@ def class_distributions(
 
 def _labelled(
     clients: Sequence[NDArray[np.intp]],
-    codes: NDArray[np.int64],
+    class_ids: NDArray[np.int64],
     own_classes: NDArray[np.float64],
     partition: Partition,
     rng: np.random.Generator,
@@ -231,7 +231,7 @@ def _labelled(
         given += counts
         chosen = []
         for c, number in enumerate(counts):
-            of_class = rng.permutation(rows[codes[rows] == c])
+            of_class = rng.permutation(rows[class_ids[rows] == c])
             if number > len(of_class):
                 raise ParameterError(
                     f"client {j} needs {number} labels of class {c} and has {len(of_class)} rows "

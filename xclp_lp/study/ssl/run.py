@@ -30,39 +30,39 @@ from xclp_lp.study.experiments.forms import rows_to_score
 from xclp_lp.study.experiments.rounds import History, Holdings
 from xclp_lp.study.experiments.run import metrics_of, table_of
 from xclp_lp.study.ssl.augment import PICTURES_ONLY
-from xclp_lp.study.ssl.client import ClientData
+from xclp_lp.study.ssl.client import ClientRows
 from xclp_lp.study.ssl.networks import network
 from xclp_lp.study.ssl.partition import Split, split_rows
 from xclp_lp.study.ssl.seeds import derived
 from xclp_lp.study.ssl.study import Study
 from xclp_lp.study.ssl.trainer import FederatedTrainer, predicted_classes
 
-Report = Callable[[int, str, int, int], None]
+OnRound = Callable[[int, str, int, int], None]
 """Takes the seed, the method, how many rounds are done, and how many there are."""
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class AllRows:
     """All rows of a data set.
 
     Attributes:
         train: (n, …) inputs of the training rows.
-        codes: (n,) their classes.
+        class_ids: (n,) their classes.
         owners: (n,) the data set's own client of each.
         test: (n_test, …) inputs of the test rows.
-        test_codes: (n_test,) their classes.
+        test_class_ids: (n_test,) their classes.
         about: source, licence and sizes, for the result.
     """
 
     train: Tensor
-    codes: NDArray[np.int64]
+    class_ids: NDArray[np.int64]
     owners: NDArray[np.intp]
     test: Tensor
-    test_codes: NDArray[np.int64]
+    test_class_ids: NDArray[np.int64]
     about: dict[str, Any]
 
 
-def read_rows(study: Study, device: torch.device, seed: int) -> Rows:
+def read_rows(study: Study, device: torch.device, seed: int) -> AllRows:
     """Load a study's data set.
 
     Raises:
@@ -71,7 +71,7 @@ def read_rows(study: Study, device: torch.device, seed: int) -> Rows:
     federation = load(study.dataset, **study.data)
     test = np.concatenate(rows_to_score(federation, study.test_share, seed))
     features = np.concatenate(federation.features).astype(np.float32)
-    codes = np.concatenate(
+    class_ids = np.concatenate(
         [encode(y.tolist(), np.ones(len(y), bool), federation.classes) for y in federation.labels]
     )
     owners = np.repeat(np.arange(len(federation.names)), [len(y) for y in federation.labels])
@@ -85,12 +85,12 @@ def read_rows(study: Study, device: torch.device, seed: int) -> Rows:
     else:
         inputs = torch.from_numpy(features)
     train = np.flatnonzero(~test)
-    return Rows(
+    return AllRows(
         inputs[torch.from_numpy(train)].to(device),
-        codes[train],
+        class_ids[train],
         owners[train],
         inputs[torch.from_numpy(np.flatnonzero(test))].to(device),
-        codes[test],
+        class_ids[test],
         {
             "source": federation.source,
             "licence": federation.licence,
@@ -108,7 +108,7 @@ def chosen_device() -> torch.device:
 
 
 def run_study(
-    study: Study, folder: Path, *, resume: bool = False, report: Report | None = None
+    study: Study, folder: Path, *, resume: bool = False, report: OnRound | None = None
 ) -> dict[str, Any]:
     """Run every method with every seed.
 
@@ -198,12 +198,12 @@ def read_rounds(study: Study, folder: Path) -> tuple[list[History], list[Holding
     return histories, holdings
 
 
-def _split(study: Study, rows: Rows, file: Path, seed: int) -> Split:
+def _split(study: Study, rows: AllRows, file: Path, seed: int) -> Split:
     """Read the split of a seed where it was written, or make and write it."""
     if file.exists():
         return Split.read(file)
     split = split_rows(
-        rows.codes, rows.owners, len(rows.about["classes"]), study.split_parameters(), seed
+        rows.class_ids, rows.owners, len(rows.about["classes"]), study.split_parameters(), seed
     )
     split.write(file)
     return split
@@ -211,12 +211,12 @@ def _split(study: Study, rows: Rows, file: Path, seed: int) -> Split:
 
 def _run(
     study: Study,
-    rows: Rows,
+    rows: AllRows,
     split: Split,
     method: str,
     seed: int,
     folder: Path,
-    report: Report | None,
+    report: OnRound | None,
 ) -> dict[str, Any]:
     """Do one run, or the rest of it, or read its result."""
     result_file, checkpoint, table = (
@@ -252,7 +252,7 @@ def _run(
         last = trainer.turn == trainer.total_rounds
         if trainer.turn % study.evaluate_every == 0 or last:
             found = predicted_classes(trainer.model, rows.train[validation])
-            accuracy = float((found == rows.codes[split.validation]).mean())
+            accuracy = float((found == rows.class_ids[split.validation]).mean())
             if accuracy > best["accuracy"]:
                 state = trainer.state()["model"]
                 best = {"accuracy": accuracy, "turn": metrics.turn, "model": state}
@@ -272,10 +272,10 @@ def _run(
         "seed": seed,
         "setting": {"partition": study.split_parameters().kind},
         "method": method,
-        **metrics_of([found], [rows.test_codes], [np.ones(len(found), dtype=np.bool_)]),
+        **metrics_of([found], [rows.test_class_ids], [np.ones(len(found), dtype=np.bool_)]),
         "validation_accuracy": best["accuracy"],
         "best_round": best["turn"],
-        "last_accuracy": round(float((final == rows.test_codes).mean()), 6),
+        "last_accuracy": round(float((final == rows.test_class_ids).mean()), 6),
         "pseudo_accuracy": round(labelled[-1]["pseudo_accuracy"], 6) if labelled else None,
         "rounds": trainer.turn,
         "seconds": round(seconds, 1),
@@ -285,20 +285,24 @@ def _run(
     return result
 
 
-def trainer_of(study: Study, rows: Rows, split: Split, method: str, seed: int) -> FederatedTrainer:
+def trainer_of(
+    study: Study, rows: AllRows, split: Split, method: str, seed: int
+) -> FederatedTrainer:
     """Return a trainer at the start of a run.
 
     Raises:
         DataError: the split names rows that the data set does not have.
     """
-    if max(int(r.max(initial=-1)) for r in (*split.labelled, *split.unlabelled)) >= len(rows.codes):
+    if max(int(r.max(initial=-1)) for r in (*split.labelled, *split.unlabelled)) >= len(
+        rows.class_ids
+    ):
         raise DataError("the split is that of a data set with more training rows")
     clients, truth = [], []
     for have, lack in zip(split.labelled, split.unlabelled, strict=True):
         own = np.sort(np.concatenate([have, lack]))
-        codes = np.where(np.isin(own, have), rows.codes[own], UNLABELLED)
-        clients.append(ClientData(rows.train[torch.from_numpy(own)], codes))
-        truth.append(rows.codes[own])
+        class_ids = np.where(np.isin(own, have), rows.class_ids[own], UNLABELLED)
+        clients.append(ClientRows(rows.train[torch.from_numpy(own)], class_ids))
+        truth.append(rows.class_ids[own])
     n_classes = len(rows.about["classes"])
     shape = tuple(rows.about["shape"])
     model = network(study.network, shape, n_classes, derived(seed, "weights"))

@@ -17,7 +17,7 @@ from xclp_crypto.front import secure_sum
 from xclp_lp.study.ssl.augment import Augmentation
 from xclp_lp.study.ssl.client import (
     Batch,
-    ClientData,
+    ClientRows,
     PseudoLabels,
     Training,
     batches,
@@ -66,7 +66,7 @@ def average(states: Sequence[State], *, secure: bool = False) -> State:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class Assignment:
     """What a client is given in a round.
 
     Attributes:
@@ -78,7 +78,7 @@ class Work:
     """
 
     number: int
-    data: ClientData
+    data: ClientRows
     pseudo: PseudoLabels
     turn: int
     seed: int
@@ -120,7 +120,7 @@ class FedAvg:
     own_labels = False
     """Whether the strategy itself uses unlabelled rows that have no pseudo-label."""
 
-    def client_update(self, model: Network, work: Work) -> Update:
+    def client_update(self, model: Network, work: Assignment) -> Update:
         """Train the model, which is θ, on a client's data: ClientUpdate of Algorithm 2.
 
         The model is changed in place.
@@ -160,7 +160,7 @@ class FedAvg:
         weights = torch.cat([torch.ones_like(batch.y_labelled, dtype=torch.float32), batch.weights])
         return weighted_cross_entropy(logits, y, weights)
 
-    def begin(self, model: Network, work: Work) -> None:
+    def begin(self, model: Network, work: Assignment) -> None:
         """Prepare a client's round."""
 
     def correct(self, model: Network, number: int) -> None:

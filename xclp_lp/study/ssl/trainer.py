@@ -13,11 +13,11 @@ from torch import Tensor
 
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_lp.labels import UNLABELLED
-from xclp_lp.study.ssl.client import ClientData, PseudoLabels, Training
+from xclp_lp.study.ssl.client import ClientRows, PseudoLabels, Training
 from xclp_lp.study.ssl.labellers import NoLabels, PseudoLabeller, class_probabilities
 from xclp_lp.study.ssl.networks import Network
 from xclp_lp.study.ssl.seeds import derived, generator
-from xclp_lp.study.ssl.strategies import FedAvg, State, Update, Work, snapshot
+from xclp_lp.study.ssl.strategies import Assignment, FedAvg, State, Update, snapshot
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class FederatedTrainer:
     def __init__(
         self,
         model: Network,
-        clients: Sequence[ClientData],
+        clients: Sequence[ClientRows],
         strategy: FedAvg,
         labeller: PseudoLabeller,
         training: Training,
@@ -116,7 +116,7 @@ class FederatedTrainer:
         for j in P:
             self.model.load_state_dict(theta)  # the server's broadcast
             seed = derived(self.seed, "client", self.turn, j)
-            work = Work(j, self.clients[j], pseudo[j], turn, seed)
+            work = Assignment(j, self.clients[j], pseudo[j], turn, seed)
             updates[j] = strategy.client_update(self.model, work)
             if not math.isfinite(updates[j].loss):
                 raise XclpError(
