@@ -13,6 +13,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_lp.study.data import Federation, label_count_mask, label_mask
 
 Masks = tuple[NDArray[np.bool_], ...]
+Groups = tuple[tuple[int, ...], ...]
 Setting = dict[str, Any]
 
 
@@ -32,7 +33,7 @@ class Trial:
     kept: Masks
     labelled: Masks
     scored: Masks
-    groups: tuple[tuple[int, ...], ...]
+    groups: Groups
 
 
 def rows_to_score(federation: Federation, share: float, seed: int) -> Masks:
@@ -58,111 +59,112 @@ def require_share(share: Any) -> None:
         raise ParameterError(f"test_share must be strictly between 0 and 1, got {share!r}")
 
 
-def labels_form(
-    federation: Federation, values: Sequence[Any], test: Masks, seed: int, group_size: int
-) -> Iterator[Trial]:
+@dataclass(frozen=True, eq=False)
+class Drawing:
+    """What a form draws its trials from.
+
+    Attributes:
+        federation: the data.
+        test: rows to score, per client; see `rows_to_score`.
+        seed: of labels and groups.
+        group_size: clients whose graphs are built together, for the form that has groups.
+    """
+
+    federation: Federation
+    test: Masks
+    seed: int
+    group_size: int
+
+    def labelled(self, share: Any) -> Masks:
+        """Choose a share of each client's training rows.
+
+        Raises:
+            ParameterError: it is no number in (0, 1].
+        """
+        if isinstance(share, bool) or not isinstance(share, int | float):
+            raise ParameterError(f"values must be shares of rows in (0, 1], got {share!r}")
+        return label_mask(self.federation.labels, float(share), self.seed, self.test)
+
+    def trial(
+        self,
+        setting: Setting,
+        labelled: Masks,
+        *,
+        kept: Masks | None = None,
+        scored: Masks | None = None,
+        groups: Groups | None = None,
+    ) -> Trial:
+        """Return a trial: of all rows, with the test rows scored and one group, if not told."""
+        everything = tuple(np.ones(len(y), dtype=np.bool_) for y in self.federation.labels)
+        together = (tuple(range(len(labelled))),)
+        return Trial(setting, kept or everything, labelled, scored or self.test, groups or together)
+
+
+def labels_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
     """Give each client so many labels; its other training rows take part without.
 
     Raises:
         ParameterError: a number is no count, or no client has so many training rows.
     """
-    del group_size
+    labels, test = drawing.federation.labels, drawing.test
     most = max(int((~own).sum()) for own in test)
     for count in values:
-        if _count(count) > most:
+        if isinstance(count, bool) or not isinstance(count, int):
+            raise ParameterError(f"values must be numbers of labels, got {count!r}")
+        if count > most:
             raise ParameterError(
                 f"no client has {count} training rows to label; the largest has {most}"
             )
-        labelled = label_count_mask(federation.labels, _count(count), seed, test)
-        yield _trial({"labels per client": count}, _all(federation), labelled, test)
+        labelled = label_count_mask(labels, count, drawing.seed, test)
+        yield drawing.trial({"labels per client": count}, labelled)
 
 
-def size_form(
-    federation: Federation, values: Sequence[Any], test: Masks, seed: int, group_size: int
-) -> Iterator[Trial]:
+def size_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
     """Keep a share of each client's training rows, all labelled (Table 1)."""
-    del group_size
     for share in values:
-        labelled = label_mask(federation.labels, _share(share), seed, test)
-        kept = tuple(a | b for a, b in zip(labelled, test, strict=True))
-        rows = int(sum(m.sum() for m in labelled))
-        yield _trial({"training rows": share, "n": rows}, kept, labelled, test)
+        labelled = drawing.labelled(share)
+        setting = {"training rows": share, "n": sum(int(m.sum()) for m in labelled)}
+        yield drawing.trial(setting, labelled, kept=_either(labelled, drawing.test))
 
 
-def leave_one_out_form(
-    federation: Federation, values: Sequence[Any], test: Masks, seed: int, group_size: int
-) -> Iterator[Trial]:
+def leave_one_out_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
     """Predict all rows of a client without labels from the others' training rows (Table 2)."""
-    del group_size
     for share in values:
-        chosen = label_mask(federation.labels, _share(share), seed, test)
-        for j, name in enumerate(federation.names):
-            everything = np.ones(len(federation.labels[j]), dtype=np.bool_)
-            labelled = tuple(m & (i != j) for i, m in enumerate(chosen))
-            kept = tuple(everything if i == j else m for i, m in enumerate(chosen))
-            scored = tuple(everything if i == j else np.zeros_like(m) for i, m in enumerate(chosen))
-            setting: Setting = {"left out": name}
-            if len(values) > 1:
-                setting["labelled"] = share
-            yield _trial(setting, kept, labelled, scored)
+        chosen = drawing.labelled(share)
+        for j, name in enumerate(drawing.federation.names):
+            out = tuple(np.full(len(m), i == j) for i, m in enumerate(chosen))
+            labelled = tuple(m & ~own for m, own in zip(chosen, out, strict=True))
+            setting = {"left out": name} | ({"labelled": share} if len(values) > 1 else {})
+            yield drawing.trial(setting, labelled, kept=_either(labelled, out), scored=out)
 
 
-def fraction_form(
-    federation: Federation, values: Sequence[Any], test: Masks, seed: int, group_size: int
-) -> Iterator[Trial]:
+def fraction_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
     """Label a share of the training rows; leave the others out, or keep them (Table 3)."""
-    del group_size
     for share in values:
-        labelled = label_mask(federation.labels, _share(share), seed, test)
-        only = tuple(a | b for a, b in zip(labelled, test, strict=True))
-        for words, kept in (("left out", only), ("kept", _all(federation))):
-            yield _trial({"labelled": share, "unlabelled rows": words}, kept, labelled, test)
+        labelled = drawing.labelled(share)
+        only = _either(labelled, drawing.test)
+        for words, kept in (("left out", only), ("kept", None)):
+            yield drawing.trial({"labelled": share, "unlabelled rows": words}, labelled, kept=kept)
 
 
-def groups_form(
-    federation: Federation, values: Sequence[Any], test: Masks, seed: int, group_size: int
-) -> Iterator[Trial]:
+def groups_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
     """Label a share of the training rows, in random groups of clients (FEMNIST table).
 
     Raises:
         ParameterError: a share is not in (0, 1], or the size of a group is below 1.
     """
-    if group_size < 1:
-        raise ParameterError(f"group_size must be at least 1, got {group_size}")
-    n = len(federation.names)
-    order = np.random.Generator(np.random.PCG64([seed, n])).permutation(n)
-    parts = np.array_split(order, max(1, round(n / group_size)))
+    if drawing.group_size < 1:
+        raise ParameterError(f"group_size must be at least 1, got {drawing.group_size}")
+    n = len(drawing.federation.names)
+    order = np.random.Generator(np.random.PCG64([drawing.seed, n])).permutation(n)
+    parts = np.array_split(order, max(1, round(n / drawing.group_size)))
     groups = tuple(tuple(sorted(part.tolist())) for part in parts)
     for share in values:
-        labelled = label_mask(federation.labels, _share(share), seed, test)
-        yield _trial({"labelled": share}, _all(federation), labelled, test, groups)
+        yield drawing.trial({"labelled": share}, drawing.labelled(share), groups=groups)
 
 
-def _trial(
-    setting: Setting,
-    kept: Masks,
-    labelled: Masks,
-    scored: Masks,
-    groups: tuple[tuple[int, ...], ...] | None = None,
-) -> Trial:
-    together = (tuple(range(len(kept))),)
-    return Trial(setting, kept, labelled, scored, together if groups is None else groups)
-
-
-def _all(federation: Federation) -> Masks:
-    return tuple(np.ones(len(y), dtype=np.bool_) for y in federation.labels)
-
-
-def _count(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ParameterError(f"values must be numbers of labels, got {value!r}")
-    return value
-
-
-def _share(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ParameterError(f"values must be shares of rows in (0, 1], got {value!r}")
-    return float(value)
+def _either(some: Masks, others: Masks) -> Masks:
+    return tuple(a | b for a, b in zip(some, others, strict=True))
 
 
 @dataclass(frozen=True)
@@ -171,14 +173,13 @@ class Form:
 
     Attributes:
         title: of its table.
-        trials: yields a trial for each row of the table, given federation, values, test rows, seed
-            and size of groups.
+        trials: yields a trial for each row of the table, given the data and the values.
         values: what is varied, by default.
         alone: whether a client alone has labels to predict from.
     """
 
     title: str
-    trials: Callable[[Federation, Sequence[Any], Masks, int, int], Iterator[Trial]]
+    trials: Callable[[Drawing, Sequence[Any]], Iterator[Trial]]
     values: tuple[Any, ...]
     alone: bool = True
 

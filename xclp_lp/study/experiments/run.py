@@ -19,13 +19,13 @@ from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments.config import METRICS, Experiment
 from xclp_lp.study.experiments.features import EXTRACTORS
-from xclp_lp.study.experiments.forms import FORMS, Trial, rows_to_score
+from xclp_lp.study.experiments.forms import FORMS, Drawing, Groups, Trial, rows_to_score
 from xclp_lp.study.experiments.given import Given
 from xclp_lp.study.experiments.methods import METHODS, TRAINED, Answer, Task
 from xclp_lp.study.scores import Scores
 from xclp_lp.study.views import RunRecord
 
-Report = Callable[[int, dict[str, Any], str], None]
+OnRun = Callable[[int, dict[str, Any], str], None]
 """Takes the seed, the row of the table, and the method that runs next."""
 
 
@@ -46,7 +46,7 @@ class Details:
 
 def run_experiment(
     experiment: Experiment,
-    report: Report | None = None,
+    report: OnRun | None = None,
     keep: Callable[[Details], None] | None = None,
 ) -> dict[str, Any]:
     """Run an experiment.
@@ -77,7 +77,8 @@ def run_experiment(
     runs: list[dict[str, Any]] = []
     for seed in experiment.seeds:
         test = rows_to_score(federation, experiment.test_share, seed)
-        for trial in form.trials(federation, experiment.values, test, seed, experiment.group_size):
+        drawing = Drawing(federation, test, seed, experiment.group_size)
+        for trial in form.trials(drawing, experiment.values):
             own, details = _run_trial(federation, trial, experiment, methods, seed, report)
             runs += own
             if keep is not None:
@@ -95,11 +96,16 @@ def run_experiment(
         },
         "runs": runs,
         "table": table_of(runs),
-        "software": {
-            "xclp": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
+        "software": software(),
+    }
+
+
+def software() -> dict[str, str]:
+    """Return the versions of what numbers may depend on."""
+    return {
+        "xclp": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
     }
 
 
@@ -109,7 +115,7 @@ def _run_trial(
     experiment: Experiment,
     methods: list[str],
     seed: int,
-    report: Report | None,
+    report: OnRun | None,
 ) -> tuple[list[dict[str, Any]], Details]:
     classes = federation.classes
     truth, codes, features, scored = [], [], [], []
@@ -183,9 +189,7 @@ def _scores(
     )
 
 
-def _run_groups(
-    method: str, task: Task, groups: tuple[tuple[int, ...], ...], chosen: Arguments
-) -> Answer:
+def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> Answer:
     """Run a method on each group of clients."""
     parts = []
     for group in groups:

@@ -12,16 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.study.ssl.client import Batch, batches, labels_per_batch
+from xclp_lp.study.ssl.client import Batch, labels_per_batch
 from xclp_lp.study.ssl.networks import Network
-from xclp_lp.study.ssl.seeds import generator, seeded
+from xclp_lp.study.ssl.seeds import generator
 from xclp_lp.study.ssl.strategies import Assignment, FedAvg, State, Update, average, snapshot
 
 PROBES = 32
@@ -138,28 +137,19 @@ class FedMatch(FedAvg):
         sgd = torch.optim.SGD(parts, lr=rate)
         frozen = copy.deepcopy(model).eval()
         friends = self.nearest(work.number)
-        model.train()
-        losses = []
-        with seeded(work.seed):
-            for batch in batches(
-                work.data,
-                work.pseudo,
-                self.training,
-                generator(work.seed, "batches"),
-                all_unlabelled=True,
-            ):
-                sgd.zero_grad()
-                loss = self.labelled_loss(model, batch, sigma, psi)
-                if len(batch.x_unlabelled):
-                    with torch.no_grad():
-                        views = [
-                            functional_call(frozen, state, (batch.x_unlabelled,)).softmax(dim=1)
-                            for state in friends
-                        ]
-                    loss = loss + self.unlabelled_loss(model, batch, sigma, psi, views)
-                loss.backward()
-                sgd.step()
-                losses.append(float(loss.detach()))
+
+        def loss_of(batch: Batch) -> Tensor:
+            loss = self.labelled_loss(model, batch, sigma, psi)
+            if not len(batch.x_unlabelled):
+                return loss
+            with torch.no_grad():
+                views = [
+                    functional_call(frozen, state, (batch.x_unlabelled,)).softmax(dim=1)
+                    for state in friends
+                ]
+            return loss + self.unlabelled_loss(model, batch, sigma, psi, views)
+
+        losses = self.descend(model, work, sgd, loss_of)
         with torch.no_grad():
             for name, p in model.named_parameters():
                 p.copy_(sigma[name] + psi[name])
@@ -167,7 +157,7 @@ class FedMatch(FedAvg):
             "psi": {name: p.detach() for name, p in psi.items()},
             "answers": {"noise": self._answers(model, work.data.inputs)},
         }
-        return Update(snapshot(model), float(np.mean(losses)) if losses else 0.0, more)
+        return Update(snapshot(model), losses, more)
 
     def labelled_loss(self, model: Network, batch: Batch, sigma: State, psi: State) -> Tensor:
         """Return L_s(σ) of a batch; 0 without labels."""

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-import platform
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -20,7 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from xclp_crypto import __version__
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.whole_files import write_whole
 from xclp_lp.labels import UNLABELLED, encode
@@ -28,7 +26,7 @@ from xclp_lp.study.data import load
 from xclp_lp.study.data.pictures import PICTURES
 from xclp_lp.study.experiments.forms import rows_to_score
 from xclp_lp.study.experiments.rounds import History, Holdings
-from xclp_lp.study.experiments.run import metrics_of, table_of
+from xclp_lp.study.experiments.run import metrics_of, software, table_of
 from xclp_lp.study.ssl.augment import PICTURES_ONLY
 from xclp_lp.study.ssl.client import ClientRows
 from xclp_lp.study.ssl.networks import network
@@ -162,10 +160,8 @@ def run_study(
         "data": about,
         "runs": runs,
         "table": table_of(runs),
-        "software": {
-            "xclp": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
+        "software": software()
+        | {
             "torch": torch.__version__,
             "device": device.type,
             "threads": torch.get_num_threads(),

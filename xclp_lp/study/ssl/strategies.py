@@ -6,7 +6,7 @@ a checkpoint can hold it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -90,13 +90,18 @@ class Update:
 
     Attributes:
         state: θ^(j).
-        loss: mean over the batches, 0 without any; for the metrics.
+        losses: of the batches, for the metrics.
         more: what else the strategy's server takes, by name.
     """
 
     state: State
-    loss: float
+    losses: Sequence[float]
     more: Mapping[str, State] = field(default_factory=dict)
+
+    @property
+    def loss(self) -> float:
+        """Mean over the batches; 0 without any."""
+        return float(np.mean(self.losses)) if self.losses else 0.0
 
 
 @dataclass(eq=False)
@@ -129,25 +134,40 @@ class FedAvg:
         rate = self.training.rate_at(work.turn, labels_per_batch(work.data, self.training))
         sgd = torch.optim.SGD(model.parameters(), lr=rate, weight_decay=self.training.weight_decay)
         self.begin(model, work)
+        losses = self.descend(model, work, sgd, lambda batch: self.loss(model, batch, theta))
+        more = self.finish(model, work.number, theta, rate * len(losses))
+        return Update(snapshot(model), losses, more)
+
+    def descend(
+        self,
+        model: Network,
+        work: Assignment,
+        sgd: torch.optim.SGD,
+        loss_of: Callable[[Batch], Tensor],
+    ) -> list[float]:
+        """Take a step for each batch of a round, and return the losses.
+
+        Args:
+            model: θ^(j), changed in place.
+            work: the client's rows, and the seed of their order.
+            sgd: has the parameters.
+            loss_of: takes a batch.
+        """
         model.train()
         losses = []
+        rng = generator(work.seed, "batches")
         with seeded(work.seed):
             for batch in batches(
-                work.data,
-                work.pseudo,
-                self.training,
-                generator(work.seed, "batches"),
-                all_unlabelled=self.own_labels,
+                work.data, work.pseudo, self.training, rng, all_unlabelled=self.own_labels
             ):
                 sgd.zero_grad()
-                loss = self.loss(model, batch, theta)
+                loss = loss_of(batch)
                 loss.backward()
                 self.correct(model, work.number)
                 sgd.step()
                 self.after_step(model)
                 losses.append(float(loss.detach()))
-        more = self.finish(model, work.number, theta, rate * len(losses))
-        return Update(snapshot(model), float(np.mean(losses)) if losses else 0.0, more)
+        return losses
 
     def server_update(self, theta: State, updates: Mapping[int, Update]) -> State:
         """Return the next θ, the mean of the clients' models: ServerUpdate of Algorithm 2."""
