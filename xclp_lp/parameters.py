@@ -15,7 +15,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.params import FRACTION_BITS, MAX_HASH_BITS, MIN_CLIENTS, Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
-from xclp_crypto.protocols.hamming import HammingBackend, get_backend
+from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, get_backend
 from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_lp.declared import FINITE, Declared
 from xclp_lp.graph import Ties
@@ -70,7 +70,7 @@ class Agreed(Declared):
             title="the name of a back end",
             description="back end for the distances: rlwe (private against any collusion), masked "
             "(fastest; private unless a client shares its keys with the server), plain (not "
-            "private) or another of `xclp_crypto.protocols.hamming.BACKENDS`",
+            f"private) or another of {', '.join(BACKENDS)}",
         ),
     ] = "rlwe"
     include_self: Annotated[bool, Meta(description="whether a point may be its own neighbour")] = (

@@ -197,6 +197,13 @@ def test_the_demonstration(tmp_path: Path) -> None:
         "alpha": 0.99,
         "n_bits": 512,
         "hamming": "masked",
+        "gamma": 1.0,
+        "projection": "random",
+        "include_self": False,
+        "ties": "all",
+        "fraction_bits": 40,
+        "reset_labelled": False,
+        "relative_confidence": False,
         "class_weight": None,
         "imbalance": 1.0,
         "threshold": None,
@@ -1092,7 +1099,7 @@ def test_experiment_writes_a_result_that_tables_prints(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["experiment", "labels", "--out", "."], "needs a dataset"),
+        (["experiment", "labels", "--out", "."], "the experiment: dataset is missing"),
         (["experiment", "sizes", "--dataset", "digits", "--out", "."], "no form 'sizes'"),
         (["experiment", "labels", "--dataset", "digits", "--out", "none"], "no folder none"),
         (["experiment", "labels", "--dataset", "vowel", "--path", "x", "--out", "."], "Vowel.rda"),

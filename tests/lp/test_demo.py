@@ -48,6 +48,18 @@ def blobs(classes: tuple[Any, ...] = ("x", "y", "z"), seed: int = 0) -> Federati
     return federation([np.array(classes)[y] for y in codes], features, classes)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"gamma": 3.0, "ties": "lowest-index", "include_self": True},
+        {"projection": "tight-frame", "class_weight": "balanced", "fraction_bits": 36},
+        {"reset_labelled": True, "relative_confidence": True, "threshold": 3},
+    ],
+)
+def test_labels_are_identical_whatever_is_chosen(settings: dict[str, Any]) -> None:
+    assert compare(blobs(), **SETTINGS | settings).identical is True
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_labels_are_identical_with_every_back_end(name: str) -> None:
     quick = {b.name: b for b in (Paillier(INSECURE_TEST_128), PaillierPacked(INSECURE_TEST_128))}

@@ -6,10 +6,14 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
+import typer
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.cli.options import with_settings
+from xclp_lp.cli.run import plan
+from xclp_lp.cli.study import demo
 from xclp_lp.declared import meaning
 from xclp_lp.files.federation import load_federation
 from xclp_lp.files.network import NetworkSettings
@@ -108,10 +112,27 @@ def by_study(tmp_path, name, value):
     return Study("digits", parameters={name: in_file(value)}).arguments(7), None
 
 
+def by_options(tmp_path, name, value):
+    taken = []
+
+    @with_settings(k=3)
+    def command(*, settings):
+        taken.append(settings)
+
+    app = typer.Typer()
+    app.command()(command)
+    value = in_file(value)
+    if name == "privacy":
+        name, value = "epsilon", value["epsilon"]
+    option = f"--{name.replace('_', '-')}"
+    app([option] if value is True else [option, str(value)], standalone_mode=False)
+    return taken[0], taken[0].parameters(range(3))
+
+
 DOORS = [by_estimator, by_federation_file, by_network_file, by_flower, by_experiment, by_study]
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("door", [*DOORS, by_options])
 @pytest.mark.parametrize("name", OTHER)
 def test_every_parameter_works_through_every_door(tmp_path, door, name):
     taken, params = door(tmp_path, name, OTHER[name])
@@ -139,6 +160,13 @@ def test_the_estimator_takes_the_arguments_that_are_declared():
     assert set(signature) == {*keys_of(Arguments), "client_names"}
     for name, default in Arguments().keywords().items():
         assert signature[name].default == default, name
+
+
+@pytest.mark.parametrize("command", [demo, plan])
+def test_commands_have_an_option_for_every_parameter(command):
+    assert {*keys_of(Settings), "epsilon"} - {"privacy"} <= set(
+        inspect.signature(command).parameters
+    )
 
 
 def test_every_argument_says_what_it_is_for():

@@ -1,19 +1,93 @@
 """Options that several commands have."""
 
+from collections.abc import Callable
+from dataclasses import Field, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from xclp_crypto.params import MAX_HASH_BITS
-from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.privacy import RandomizedResponse
+from xclp_lp.declared import declared, stripped
+from xclp_lp.parameters import Settings
 from xclp_lp.session import STEPS
 from xclp_lp.study.data import LOADERS
 
-Bits = Annotated[int, typer.Option(min=1, max=MAX_HASH_BITS, help="Bits of each hash.")]
-Neighbours = Annotated[int, typer.Option("-k", "--k", help="Neighbours per point.")]
-Alpha = Annotated[float, typer.Option(help="How far labels travel, between 0 and 1.")]
-Hamming = Annotated[str, typer.Option(help=f"How distances are computed: {', '.join(BACKENDS)}.")]
+Command: TypeAlias = Callable[..., None]
+NAMES = {"n_bits": ("--bits", "--n-bits"), "k": ("-k", "--k")}
+"""Of options that are not called as their parameter."""
+
+
+def setting(name: str, prefix: str = "") -> Any:
+    """Return the option for a parameter of label propagation, with what the parameter says.
+
+    Args:
+        name: of a field of `Settings`.
+        prefix: put before what it is for.
+    """
+    _, said = stripped(declared(Settings)[name])
+    text = f"{prefix}{said['description']}."
+    limits = {"min": said["ge"], "max": said["le"]} if {"ge", "le"} <= said.keys() else {}
+    return typer.Option(*NAMES.get(name, ()), help=text[0].upper() + text[1:], **limits)
+
+
+Bits = Annotated[int, setting("n_bits")]
+Neighbours = Annotated[int, setting("k")]
+Alpha = Annotated[float, setting("alpha")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(help="Randomise the labels of the secure run, for this privacy of each."),
+]
+
+
+def with_settings(prefix: str = "", **defaults: Any) -> Callable[[Command], Command]:
+    """Give a command an option for every parameter of label propagation.
+
+    The command takes them all as `settings`.
+
+    Args:
+        prefix: put before what each option is for.
+        defaults: where they are not those of `Settings`.
+    """
+    usual = Settings(**defaults)
+
+    def option(field: Field[Any]) -> Parameter:
+        kind, _ = stripped(declared(Settings)[field.name])
+        kind = kind if kind in (int, float, bool) else str
+        default = getattr(usual, field.name)
+        hint: Any = kind if default is not None else kind | None
+        if field.name == "privacy":
+            return Parameter("epsilon", Parameter.KEYWORD_ONLY, default=None, annotation=Epsilon)
+        return Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[hint, setting(field.name, prefix)],
+        )
+
+    options = [option(field) for field in fields(Settings)]
+
+    def decorated(command: Command) -> Command:
+        @wraps(command)
+        def with_options(**given: Any) -> None:
+            chosen = {o.name: given.pop(o.name) for o in options}
+            epsilon = chosen.pop("epsilon")
+            chosen["privacy"] = None if epsilon is None else RandomizedResponse(epsilon)
+            command(**given, settings=Settings(**chosen))
+
+        own = signature(command, eval_str=True).parameters.values()
+        all_options = [*(o for o in own if o.name != "settings"), *options]
+        with_options.__annotations__ = {o.name: o.annotation for o in all_options}
+        with_options.__signature__ = Signature(  # type: ignore[attr-defined]
+            [o.replace(kind=Parameter.KEYWORD_ONLY) for o in all_options]
+        )
+        return with_options
+
+    return decorated
+
+
 Drop = Annotated[
     list[str] | None,
     typer.Option(

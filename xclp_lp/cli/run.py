@@ -11,8 +11,7 @@ import typer
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
-from xclp_crypto.params import MAX_HASH_BITS
-from xclp_crypto.protocols.hamming import BACKENDS, get_backend
+from xclp_crypto.protocols.hamming import get_backend
 from xclp_lp.cli.console import (
     complain,
     console,
@@ -24,14 +23,14 @@ from xclp_lp.cli.console import (
     write_json,
     write_report,
 )
-from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile
+from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
 from xclp_lp.cli.terminal import StepReporter, cost_table, forecast_tables
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
 from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
-from xclp_lp.parameters import Parameters, Shape
+from xclp_lp.parameters import Settings, Shape
 from xclp_lp.plan import Plan
 from xclp_lp.study.scores import scores_of
 from xclp_lp.summary import departure_lines, plan_lines
@@ -140,6 +139,7 @@ def _say_accuracy(fitted: CrossClientLabelPropagation, plan: Plan, truth: list[l
     note(f"{right:,} of {count(rows, 'unlabelled row')} came out right ({right / rows:.1%})")
 
 
+@with_settings("Without a file: ")
 def plan(
     context: typer.Context,
     federation: Annotated[
@@ -152,13 +152,8 @@ def plan(
     ] = 0.1,
     classes: Annotated[int, typer.Option(min=1, help="Without a file: number of classes.")] = 10,
     features: Annotated[int, typer.Option(min=1, help="Without a file: number of features.")] = 64,
-    bits: Annotated[
-        int, typer.Option(min=1, max=MAX_HASH_BITS, help="Without a file: bits of each hash.")
-    ] = 4096,
-    k: Annotated[int, typer.Option("-k", "--k", help="Without a file: neighbours.")] = 10,
-    hamming: Annotated[
-        str, typer.Option(help=f"Without a file: back end, {', '.join(BACKENDS)}.")
-    ] = "rlwe",
+    *,
+    settings: Settings,
     json_file: JsonFile = None,
 ) -> None:
     """Say what a run would cost in rounds, bytes, seconds and memory, and run nothing.
@@ -174,7 +169,7 @@ def plan(
         planned = _planned(federation)
         params, found, groups = planned.params, planned.forecast(), planned.groups
     else:
-        params = Parameters(classes=tuple(range(classes)), n_bits=bits, k=k, hamming=hamming)
+        params = settings.parameters(range(classes))
         names = client_names(clients, None)
         shape = Shape(
             dict.fromkeys(names, rows), dict.fromkeys(names, round(labelled * rows)), features
@@ -214,9 +209,10 @@ def _planned(federation: Path) -> Plan:
 
 def _require_no_sizes(context: typer.Context) -> None:
     """Refuse sizes beside a federation file, which has its own."""
-    for name in ("clients", "rows", "labelled", "classes", "features", "bits", "k", "hamming"):
+    for name in context.params.keys() - {"federation", "json_file"}:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             raise ParameterError(
-                f"--{name} is for a plan without a file; change it in the federation file"
+                f"--{name.replace('_', '-')} is for a plan without a file; change it in the "
+                "federation file"
             )

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.privacy import RandomizedResponse
-from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.whole_files import write_whole
 from xclp_lp.cli.console import (
     complain,
@@ -23,19 +21,18 @@ from xclp_lp.cli.console import (
     write_report,
 )
 from xclp_lp.cli.options import (
-    Alpha,
-    Bits,
     DataPath,
     DataSet,
     Drop,
-    Hamming,
     JsonFile,
-    Neighbours,
     PngFolder,
     ReportFile,
     Seeds,
+    setting,
+    with_settings,
 )
 from xclp_lp.cli.terminal import StepReporter, cost_table, table_of
+from xclp_lp.parameters import Settings
 from xclp_lp.plan import Plan
 from xclp_lp.study.data import LOADERS, load
 from xclp_lp.study.demo import Comparison, compare, summary
@@ -61,20 +58,13 @@ Thinned = Annotated[
     float,
     typer.Option(help="Thin the classes, the first one not and the last one so many times."),
 ]
-Threshold = Annotated[
-    int | None,
-    typer.Option(help="Fewest clients to go on with; by default 2, in the sums a majority."),
-]
-Epsilon = Annotated[
-    float | None,
-    typer.Option(help="Randomise the labels of the secure run, for this privacy of each."),
-]
 FewRows = Annotated[
     int | None,
     typer.Option(help="Use only so many rows of each client, for the slow back ends."),
 ]
 
 
+@with_settings(k=3)
 def demo(
     dataset: Annotated[
         str,
@@ -85,21 +75,11 @@ def demo(
         ),
     ] = "watch",
     labelled: Labelled = 0.05,
-    k: Neighbours = 3,
-    alpha: Alpha = 0.99,
-    bits: Bits = 4096,
-    hamming: Hamming = "rlwe",
     seed: Annotated[
         int, typer.Option(help="Chooses the labelled rows and the projection; keys stay random.")
     ] = 0,
-    class_weight: Annotated[
-        str | None,
-        typer.Option(help="balanced: weigh each label by 1/(labels of its class)."),
-    ] = None,
     imbalance: Thinned = 1.0,
     drop: Drop = None,
-    threshold: Threshold = None,
-    epsilon: Epsilon = None,
     rows: FewRows = None,
     repeat: Annotated[
         int, typer.Option(min=1, help="Average over this many seeds, from --seed on.")
@@ -107,6 +87,8 @@ def demo(
     json_file: JsonFile = None,
     report_file: ReportFile = None,
     png: PngFolder = None,
+    *,
+    settings: Settings,
 ) -> None:
     """Label real data across clients, and compare with each client alone and with pooled data."""
     if dataset not in LOADERS:
@@ -116,21 +98,16 @@ def demo(
     parameters = {
         "dataset": dataset,
         "labelled": labelled,
-        "k": k,
-        "alpha": alpha,
-        "n_bits": bits,
-        "hamming": hamming,
-        "class_weight": class_weight,
+        **{name: value for name, value in vars(settings).items() if name != "privacy"},
+        "epsilon": None if settings.privacy is None else settings.privacy.epsilon,
         "imbalance": imbalance,
-        "threshold": threshold,
-        "epsilon": epsilon,
         "drop": parsed_drop(drop),
         "rows_per_client": rows,
         "seeds": list(range(seed, seed + repeat)),
     }
-    source, runs = _compared(parameters)
+    source, runs = _compared(parameters, settings)
     result = summary(runs)
-    _show(runs[0], result, hamming)
+    _show(runs[0], result, str(settings.hamming))
     write_json(json_file, result | {"parameters": parameters})
 
     def report() -> Report:
@@ -148,16 +125,15 @@ def demo(
         raise typer.Exit(1)
 
 
-def _compared(parameters: dict[str, Any]) -> tuple[str, list[Comparison]]:
+def _compared(parameters: dict[str, Any], settings: Settings) -> tuple[str, list[Comparison]]:
     """Return where the data are from, and the comparison of each seed."""
-    dataset, seeds, epsilon = (parameters[name] for name in ("dataset", "seeds", "epsilon"))
+    dataset, seeds = parameters["dataset"], parameters["seeds"]
     with console.status(f"reading {dataset}"):
         federation = load(dataset)
     if parameters["imbalance"] != 1:
         federation = federation.imbalanced(parameters["imbalance"])
     if parameters["rows_per_client"] is not None:
         federation = federation.thinned(parameters["rows_per_client"])
-    same = ("labelled", "k", "alpha", "n_bits", "hamming", "class_weight", "threshold", "drop")
     runs: list[Comparison] = []
 
     def announce(plan: Plan) -> None:
@@ -172,9 +148,10 @@ def _compared(parameters: dict[str, Any]) -> tuple[str, list[Comparison]]:
             runs.append(
                 compare(
                     federation,
-                    **{name: parameters[name] for name in same},
+                    **vars(settings),
+                    labelled=parameters["labelled"],
                     seed=seed,
-                    privacy=None if epsilon is None else RandomizedResponse(epsilon),
+                    drop=parameters["drop"],
                     progress=progress,
                     announce=announce,
                 )
@@ -226,9 +203,7 @@ def experiment(
         Path | None, typer.Option(help="A TOML file; see docs/do/experiments.md.")
     ] = None,
     path: DataPath = None,
-    hamming: Annotated[
-        str | None, typer.Option(help=f"How distances are computed: {', '.join(BACKENDS)}.")
-    ] = None,
+    hamming: Annotated[str | None, setting("hamming")] = None,
     seeds: Seeds = None,
     name: Annotated[
         str | None, typer.Option(help="Of the result file; DATASET-FORM by default.")

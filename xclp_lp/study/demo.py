@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.privacy import RandomizedResponse
-from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.labels import UNLABELLED, balanced_weights, decode, encode, one_hot
 from xclp_lp.lsh import projection_seed
-from xclp_lp.parameters import ClassWeight
+from xclp_lp.parameters import ClassWeight, Settings
 from xclp_lp.plan import Plan, checked_drop
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.session import Departure, hash_rows
@@ -83,17 +81,11 @@ def compare(
     *,
     labelled: float,
     seed: int,
-    n_bits: int,
-    k: int,
-    alpha: float,
-    hamming: str | HammingBackend,
-    class_weight: ClassWeight = None,
-    threshold: int | None = None,
-    privacy: RandomizedResponse | None = None,
     drop: Mapping[str, str] | None = None,
     rng: Rng | None = None,
     progress: Callable[[Progress], None] | None = None,
     announce: Callable[[Plan], None] | None = None,
+    **settings: Any,
 ) -> Comparison:
     """Hide most labels, recover them in three ways, and compare.
 
@@ -102,17 +94,12 @@ def compare(
         labelled: fraction of each client's rows whose label is kept, in (0, 1]; test rows
             keep none.
         seed: ≥ 0, chooses the labelled rows and the projection, for all three ways alike.
-        n_bits: L.
-        k: neighbours per point.
-        alpha: α in (0, 1).
-        hamming: SecureHamming back end.
-        class_weight: as in `Parameters`, for all three ways alike.
-        threshold: as in `Parameters`.
-        privacy: each client randomises its labels, in the secure run only.
         drop: clients that vanish, and the step before which they do.
         rng: source of keys and masks, the operating system's by default.
         progress: called before each computation of the secure run.
         announce: called when all is checked, before the secure run.
+        settings: fields of `Settings`, for all three ways alike; but only in the secure run does
+            each client randomise its labels, where `privacy` says so.
 
     Raises:
         ParameterError: no row is left to predict, or as from `CrossClientLabelPropagation.fit`.
@@ -129,17 +116,9 @@ def compare(
     truth = [encode(y.tolist(), np.ones(len(y), dtype=bool), classes) for y in federation.labels]
     codes = [np.where(mask, y, UNLABELLED) for mask, y in zip(shown, truth, strict=True)]
 
+    chosen = Settings(**settings)
     estimator = CrossClientLabelPropagation(
-        n_bits,
-        k,
-        alpha,
-        hamming=hamming,
-        classes=classes,
-        class_weight=class_weight,
-        threshold=threshold,
-        privacy=privacy,
-        random_state=seed,
-        client_names=names,
+        **vars(chosen), classes=classes, random_state=seed, client_names=names
     )
     plans: list[Plan] = []
 
@@ -162,19 +141,26 @@ def compare(
     ]
 
     plain_seed = projection_seed(seed) or b""
-    bits = [hash_rows(plain_seed, v, n_bits)[0] for v in federation.features]
+    bits = [
+        hash_rows(plain_seed, v, chosen.n_bits, chosen.projection)[0] for v in federation.features
+    ]
     onehot = [one_hot(c, len(classes)) for c in codes]
     gone = [d.client for d in estimator.departures_ if not d.in_graph]
     present = [j for j, name in enumerate(names) if name not in gone]
     counted = [onehot[j] * (names[j] in estimator.contributors_) for j in present]
+    options: dict[str, Any] = {
+        name: getattr(chosen, name) for name in ("alpha", "gamma", "include_self", "ties")
+    }
     together = pooled(
         [bits[j] for j in present],
-        _weighted(counted, class_weight),
-        k=min(k, sum(len(bits[j]) for j in present) - 1),
-        alpha=alpha,
+        _weighted(counted, chosen.class_weight),
+        k=min(chosen.k, sum(len(bits[j]) for j in present) - 1),
+        **options,
     )
-    plain = {j: p.labels for j, p in zip(present, together, strict=True)}
-    alone = per_client(bits, [_weighted([y], class_weight)[0] for y in onehot], k=k, alpha=alpha)
+    plain = {j: chosen.shown(p, codes[j]).labels for j, p in zip(present, together, strict=True)}
+    alone = per_client(
+        bits, [_weighted([y], chosen.class_weight)[0] for y in onehot], k=chosen.k, **options
+    )
 
     def hidden(values: Mapping[int, NDArray[Any]] | Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Return what all rows have whose label was hidden, of clients that stayed."""
@@ -206,7 +192,9 @@ def compare(
             "plain": accuracy("pooled"),
         },
         identical=(
-            all(np.array_equal(secure[j], plain[j]) for j in stay) if privacy is None else None
+            all(np.array_equal(secure[j], plain[j]) for j in stay)
+            if chosen.privacy is None
+            else None
         ),
         rows=sum(map(len, truth)),
         labelled=int(sum(mask.sum() for mask in shown)),

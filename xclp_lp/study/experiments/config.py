@@ -151,7 +151,7 @@ def read_described(kind: type[T], path: Path | None, given: Mapping[str, Any]) -
     for name, value in given.items():
         table = isinstance(value, Mapping) and isinstance(content.get(name), Mapping)
         content[name] = {**content[name], **value} if table else value
-    return read_section(kind, content, path or "")
+    return read_section(kind, content, path or f"the {kind.__name__.lower()}")
 
 
 def known_name(what: str, name: Any, known: Collection[str]) -> None:
