@@ -81,6 +81,10 @@ SUM_KEYS = {
 }
 
 
+def bench_sum(clients: int, size: int, *, repeat: int = 3, seed: int = 0, **options: Any) -> Any:
+    return bench.SumBench(clients, size, **options).run(repeat, seed)
+
+
 @pytest.mark.parametrize(
     ("clients", "options", "neighbours"),
     [
@@ -93,7 +97,7 @@ SUM_KEYS = {
 )
 def test_a_sum_reports_every_key(clients: int, options: dict[str, int], neighbours: int) -> None:
     options = {"repeat": 2} | options
-    result = bench.bench_sum(clients, 300, **options)
+    result = bench_sum(clients, 300, **options)
     assert set(result) == SUM_KEYS
     assert result["exact"] is True
     assert result | {"clients": clients, "size": 300} | options == result
@@ -103,7 +107,7 @@ def test_a_sum_reports_every_key(clients: int, options: dict[str, int], neighbou
     assert result["sparse"] is (neighbours < clients - 1)
     assert 300 * word < result["upload_bytes_per_client"] < 300 * word + 1000 * neighbours
     planned = {k: v for k, v in options.items() if k not in ("repeat", "seed")}
-    plan = bench.plan_sum(clients, 300, **planned)
+    plan = bench.SumBench(clients, 300, **planned)
     if not drop:
         assert result["bytes"] == plan.total_bytes
     else:
@@ -123,8 +127,8 @@ def test_the_rounds_of_a_sum_are_those_that_are_announced(monkeypatch: pytest.Mo
         return found
 
     monkeypatch.setattr(bench, "secure_sum", spy)
-    bench.bench_sum(3, 1, repeat=1)
-    assert rounds == [bench.plan_sum(3, 1).rounds]
+    bench_sum(3, 1, repeat=1)
+    assert rounds == [bench.SumBench(3, 1).rounds]
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -136,7 +140,7 @@ def test_values_of_a_sum_fill_the_ring(monkeypatch: pytest.MonkeyPatch, bits: in
         return real(values, **options)
 
     monkeypatch.setattr(bench, "secure_sum", spy)
-    assert bench.bench_sum(4, 1000, bits=bits, repeat=1)["exact"] is True
+    assert bench_sum(4, 1000, bits=bits, repeat=1)["exact"] is True
     assert 0.99 < extremes[0] * 4 / 2 ** (bits - 1) <= 1
 
 
@@ -152,7 +156,7 @@ def test_wrong_sums_are_reported(monkeypatch: pytest.MonkeyPatch, wrong: str) ->
         return found._replace(survivors=found.survivors[:-1])
 
     monkeypatch.setattr(bench, "secure_sum", broken)
-    assert bench.bench_sum(4, 10, drop=1, repeat=1)["exact"] is False
+    assert bench_sum(4, 10, drop=1, repeat=1)["exact"] is False
 
 
 @pytest.mark.parametrize(
@@ -171,7 +175,7 @@ def test_wrong_sums_are_reported(monkeypatch: pytest.MonkeyPatch, wrong: str) ->
 )
 def test_a_sum_that_cannot_be_measured_is_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        bench.bench_sum(**{"clients": 5, "size": 10} | change)
+        bench_sum(**{"clients": 5, "size": 10} | change)
 
 
 def test_command_writes_the_keys_of_a_sum(tmp_path: Path) -> None:

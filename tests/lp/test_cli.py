@@ -1001,7 +1001,7 @@ def test_bench_sum_says_what_it_will_cost_and_then_what_it_did(
         "sum over 4 clients, each with 500 values modulo 2^32 and masks with 3 others: 1"
     )
     assert " kB in 9 rounds, about " in estimate
-    assert estimate.endswith(" of memory; at least 3 must stay, 1 vanish")
+    assert estimate.endswith(" of memory; at least 3 must stay, 1 drop out")
     text = "\n".join(rest)
     for words in ("setup …", "reveal …", "4 clients × 500 values × 32 bits", "3 of 4", "yes"):
         assert words in text
@@ -1038,7 +1038,7 @@ def test_bench_sum_refuses_before_anything_is_computed(
     def never(*args: Any, **options: Any) -> Any:
         raise AssertionError("the computation was started")
 
-    monkeypatch.setattr(bench_cli, "bench_sum", never)
+    monkeypatch.setattr(bench_cli.SumBench, "run", never)
     code, out, err = xclp("bench", "sum", *arguments)
     assert (code, out) == (2, "")
     assert message in one_line(err)
@@ -1047,8 +1047,8 @@ def test_bench_sum_refuses_before_anything_is_computed(
 def test_bench_sum_exits_1_when_a_sum_is_wrong(
     xclp: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = bench_cli.bench_sum
-    monkeypatch.setattr(bench_cli, "bench_sum", lambda *a, **o: real(*a, **o) | {"exact": False})
+    real = bench_cli.SumBench.run
+    monkeypatch.setattr(bench_cli.SumBench, "run", lambda *a: real(*a) | {"exact": False})
     code, out, _ = xclp("bench", "sum", "--clients", "3", "--size", "5", "--repeat", "1")
     assert code == 1
     assert "NO" in out

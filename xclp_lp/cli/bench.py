@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import typer
@@ -9,11 +12,11 @@ import typer
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.transport.driver import Progress
-from xclp_lp.cli.console import console, note, require_writable, write_json
+from xclp_lp.cli.console import console, note, require_writable, say, write_json
 from xclp_lp.cli.options import Alpha, Bits, JsonFile, Neighbours, Repeat
 from xclp_lp.cli.terminal import StepReporter, table_of
 from xclp_lp.solvers import Solver
-from xclp_lp.study.benchmarks import bench_hamming, bench_propagation, bench_sum, plan_sum
+from xclp_lp.study.benchmarks import SumBench, bench_hamming, bench_propagation
 from xclp_lp.summary import estimate_line
 from xclp_lp.wording import count, size
 
@@ -32,25 +35,36 @@ def hamming(
         note(estimate_line(backend, {"client-0": n, "client-1": m}, bits))
     with StepReporter().showing() as progress:
         result = bench_hamming(backend, n, m, bits, repeat=repeat, progress=progress)
-    measures = {
-        "seconds, all parties": f"{result['seconds']:.3f}",
-        "bit comparisons per second": f"{result['bit_comparisons_per_second']:.2e}",
-        "bytes of all messages": size(result["bytes"]),
-        "times as long as plain": f"{result['ratio_to_plain']:.1f}",
-        "peak memory": size(result["peak_rss"]),
-        "every distance exact": "yes" if result["exact"] else "NO",
-    }
-    _show(f"{backend}, {n} × {m} rows × {bits} bits", measures)
-    write_json(json_file, result)
-    if not result["exact"]:
-        raise typer.Exit(1)
+    _show(f"{backend}, {n} × {m} rows × {bits} bits", result)
+    _finish(result, json_file, right=result["exact"])
 
 
-def _show(title: str, measures: dict[str, str]) -> None:
+MEASURES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "seconds, all parties": lambda found: f"{found['seconds']:.3f}",
+    "clients in the sum": lambda found: f"{found['survivors']} of {found['clients']}",
+    "bit comparisons per second": lambda found: f"{found['bit_comparisons_per_second']:.2e}",
+    "bytes of all messages": lambda found: size(found["bytes"]),
+    "bytes that a client sends": lambda found: size(found["upload_bytes_per_client"]),
+    "masks of a client per second": lambda found: size(1e9 * found["mask_gb_per_s"]),
+    "times as long as plain": lambda found: f"{found['ratio_to_plain']:.1f}",
+    "peak memory": lambda found: size(found["peak_rss"]),
+    "everything exact": lambda found: "yes" if found["exact"] else "NO",
+}
+"""What is shown of a measurement, as far as it has it."""
+
+
+def _show(title: str, result: dict[str, Any]) -> None:
     table = table_of(title, "measure", "value")
-    for measure, value in measures.items():
-        table.add_row(measure, value)
+    for name, shown in MEASURES.items():
+        with suppress(KeyError):
+            table.add_row(name, shown(result))
     console.print(table)
+
+
+def _finish(result: dict[str, Any], json_file: Path | None, *, right: bool) -> None:
+    write_json(json_file, result)
+    if not right:
+        raise typer.Exit(1)
 
 
 def propagation(
@@ -107,14 +121,11 @@ def propagation(
     row("largest residual", ".1e", "residual", "columns_residual", "")
     row("solver", "", "solver", "columns_solver", "")
     console.print(table)
-    console.print(
+    say(
         f"{size(result['peak_rss'])} of memory at the peak, without the dense inverse; labels "
-        + ("identical" if result["identical_labels"] else "DIFFERENT"),
-        highlight=False,
+        + ("identical" if result["identical_labels"] else "DIFFERENT")
     )
-    write_json(json_file, result)
-    if not result["identical_labels"]:
-        raise typer.Exit(1)
+    _finish(result, json_file, right=result["identical_labels"])
 
 
 def sum_(
@@ -123,7 +134,7 @@ def sum_(
         1_000_000
     ),
     drop: Annotated[
-        int, typer.Option(min=0, help="Clients that vanish when their masks are agreed on.")
+        int, typer.Option(min=0, help="Clients that drop out when their masks are agreed on.")
     ] = 0,
     bits: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64.")] = 64,
     threshold: Annotated[
@@ -143,29 +154,14 @@ def sum_(
 ) -> None:
     """Time a secure sum of integers, with NumPy's sum of the same in the same run."""
     require_writable(json_file)
-    options: dict[str, Any] = {"drop": drop, "bits": bits, "threshold": threshold, "sparse": sparse}
-    plan = plan_sum(clients, n_values, **options)
+    plan = SumBench(clients, n_values, drop, bits, threshold, sparse)
     note(
         f"sum over {count(clients, 'client')}, each with {count(n_values, 'value')} modulo "
         f"2^{bits} and masks with {count(plan.graph.degree, 'other')}: {size(plan.total_bytes)} in "
         f"{count(plan.rounds, 'round')}, about {size(plan.memory)} of memory; at least "
-        f"{plan.graph.threshold} must stay, {drop} vanish"
+        f"{plan.graph.threshold} must stay, {drop} drop out"
     )
     with StepReporter().showing() as progress:
-        result = bench_sum(
-            clients, n_values, **options, repeat=repeat, seed=seed, progress=progress
-        )
-    measures = {
-        "seconds, all parties": f"{result['seconds']:.3f}",
-        "clients in the sum": f"{result['survivors']} of {clients}",
-        "bytes of all messages": size(result["bytes"]),
-        "bytes that a client sends": size(result["upload_bytes_per_client"]),
-        "masks of a client per second": size(1e9 * result["mask_gb_per_s"]),
-        "times as long as plain": f"{result['ratio_to_plain']:.1f}",
-        "peak memory": size(result["peak_rss"]),
-        "every sum exact": "yes" if result["exact"] else "NO",
-    }
-    _show(f"{clients} clients × {n_values:,} values × {bits} bits", measures)
-    write_json(json_file, result)
-    if not result["exact"]:
-        raise typer.Exit(1)
+        result = plan.run(repeat, seed, progress)
+    _show(f"{clients} clients × {n_values:,} values × {bits} bits", result)
+    _finish(result, json_file, right=result["exact"])
