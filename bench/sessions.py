@@ -93,7 +93,7 @@ def run(name: str, hamming: str, seed: int, scale: float) -> dict[str, object]:
         "cpu_seconds": busy,
         "peak_rss": peak,
         "identical_labels": all(
-            np.array_equal(found, p.labels)
+            np.array_equal(found, p.class_ids)
             for found, p in zip(estimator.transduction_, plain, strict=True)
         ),
         "bytes": cost.total_bytes,

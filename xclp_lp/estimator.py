@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
-from functools import partial
+from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 
-from xclp_crypto.errors import DataError, PrivacyWarning, ProtocolError, XclpError
-from xclp_crypto.front import client_names, warn_if_two
-from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS
+from xclp_crypto.errors import DataError
+from xclp_crypto.front import client_names
+from xclp_crypto.params import FRACTION_BITS
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend
-from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.rng import Rng, rng_or_system
-from xclp_crypto.transport.driver import Progress, Role
-from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
+from xclp_crypto.rng import Rng
+from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection, projection_seed
-from xclp_lp.parameters import Arguments, ClassWeight, Parameters
-from xclp_lp.plan import Plan, check_features, checked_drop, checked_groups, require_usable
-from xclp_lp.propagation import Prediction
-from xclp_lp.session import ClientData, Graph, client_role, no_prediction, server_role
+from xclp_lp.parameters import Arguments, ClassWeight
+from xclp_lp.plan import Plan, check_features, checked_groups, require_usable
+from xclp_lp.session import ClientData
 from xclp_lp.wording import count
 
 
@@ -148,82 +142,36 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         drop: Mapping[str, str] | None = None,
         rng: Rng | None = None,
         progress: Callable[[Progress], None] | None = None,
-        announce: Callable[[Plan], None] | None = None,
         row_names: Sequence[Sequence[str] | None] | None = None,
     ) -> Self:
-        """Run the protocol on the data of all clients.
+        """Run the protocol on the data of all clients: `plan` and `Plan.run`, which say more.
 
         Args:
             Xs: one (n_j, d) array per client; n_j may be 0.
-            ys: one (n_j,) array of labels per client; −1, None, NaN or a mask marks rows without.
-                None instead of an array stands for a client without labels.
-            drop: clients that vanish: a mapping from names to the step before which they do, one
-                of `xclp_lp.session.STEPS`. It shows what a run is worth without them; they get no
-                labels.
-            rng: source of keys and masks; the operating system's unless a test passes
-                `SeededRng`.
+            ys: one (n_j,) array of labels per client, or None.
+            drop: clients that vanish, and before which step.
+            rng: source of keys and masks.
             progress: called before each computation.
-            announce: called once when all is checked, before anything is computed.
-            row_names: one sequence of n_j names per client, or None: what errors and warnings call
-                its rows; by default their indices.
+            row_names: names of rows, for errors.
 
         Returns:
             This estimator.
 
         Raises:
-            DataError: NaN, infinity, ragged or unequal shapes, unknown class or no label at all;
-                names client, row and column. `EncodingOverflow`: the fixed-point sums, with their
-                noise, do not fit the ring.
-            ParameterError: a parameter is out of range, `drop` names no client or step, or
-                `privacy` is asked for and dp-accounting is not installed.
-            TooFewParties: so many clients vanish that fewer than the threshold are left.
-            ProtocolError: clients vanish before the sums, and nobody left has a labelled row.
-
-        With groups, an error has a note that names the group, and ends the run of all.
+            XclpError: as from `plan` and `Plan.run`.
         """
         plan = self.plan(Xs, ys, row_names)
-        params, data, names = plan.params, plan.data, tuple(plan.data)
-        vanish = checked_drop(drop, names)
-        seed = projection_seed(self.random_state)
-        warn_if_two(min(map(len, plan.groups.values())))
-        if announce is not None:
-            announce(plan)
-
-        source = rng_or_system(rng)
-        outcomes = []
-        for group, own in plan.groups.items():
-            alone = self.groups is None
-            try:
-                outcome = _run_group(
-                    {c: data[c] for c in own},
-                    params,
-                    seed,
-                    {c: step for c, step in vanish.items() if c in own},
-                    source if alone else source.child("group", group),
-                    progress if alone or progress is None else _in_group(group, progress),
-                )
-            except XclpError as error:
-                if not alone:
-                    error.add_note(
-                        f"in the group {group!r} of {', '.join(own)}; no group's results are kept"
-                    )
-                raise
-            outcomes.append(outcome)
-        graphs: list[Graph] = [outcome.results[SERVER] for outcome in outcomes]
-        for members, graph in zip(plan.groups.values(), graphs, strict=True):
-            _warn_of_few(plan, members, graph)
-        found = {c: p for outcome in outcomes for c, p in outcome.results.items() if c != SERVER}
-        predictions = [self._shown(found.get(name), data[name], params) for name in names]
-        counted = {c for graph in graphs for c in graph.contributors}
-        self.contributors_ = tuple(name for name in names if name in counted)
-        self.departures_ = tuple(gone for graph in graphs for gone in graph.departures)
-        self.groups_ = {} if self.groups is None else dict(plan.groups)
-        self.classes_ = np.array(params.classes)
-        self.transduction_ = [labels.decode(p.labels, params.classes) for p in predictions]
+        result = plan.run(progress=progress, drop=drop, rng=rng)
+        predictions = [result.predictions[name] for name in plan.data]
+        self.classes_ = np.array(plan.params.classes)
+        self.transduction_ = [result.labels(name) for name in plan.data]
         self.confidence_ = [p.confidence for p in predictions]
         self.label_distributions_ = [p.distribution for p in predictions]
-        self.cost_ = Cost.total(outcome.cost for outcome in outcomes)
-        self.client_names_ = names
+        self.contributors_ = result.participation.contributors
+        self.departures_ = result.participation.departures
+        self.cost_ = result.cost
+        self.groups_ = dict(plan.groups) if plan.grouped else {}
+        self.client_names_ = tuple(plan.data)
         self.n_features_in_ = plan.features
         return self
 
@@ -233,18 +181,23 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         ys: Sequence[ArrayLike | None],
         row_names: Sequence[Sequence[str] | None] | None = None,
     ) -> Plan:
-        """Check all data and parameters as `fit` does, and compute nothing.
+        """Check all data and parameters, and compute nothing.
 
         Args:
-            Xs: as for `fit`, and the others too.
-            ys: labels.
-            row_names: names of rows.
+            Xs: one (n_j, d) array per client; n_j may be 0.
+            ys: one (n_j,) array of labels per client; −1, None, NaN or a mask marks rows without.
+                None instead of an array stands for a client without labels.
+            row_names: one sequence of n_j names per client, or None: what errors and warnings call
+                its rows; by default their indices.
 
         Returns:
-            What `fit` would run, and the sizes that its cost follows from.
+            What can be run, and the sizes that its cost follows from.
 
         Raises:
-            DataError, ParameterError: as from `fit`.
+            DataError: NaN, infinity, ragged or unequal shapes, unknown class or no label at all;
+                names client, row and column.
+            ParameterError: a parameter is out of range, or `privacy` is asked for and
+                dp-accounting is not installed.
         """
         for what, arrays in (("Xs", Xs), ("ys", ys)):
             if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
@@ -270,12 +223,19 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                     f"{count(len(values), 'label')}"
                 )
         classes = labels.class_values(marked, self.classes, names, row_names)
-        params = self._arguments().parameters(classes)
+        arguments = self._arguments()
         data = {
             name: ClientData(x, labels.encode(values, labelled, classes))
             for name, x, (values, labelled) in zip(names, vectors, marked, strict=True)
         }
-        plan = Plan(params, data, checked_groups(self.groups, names, self.random_state))
+        plan = Plan(
+            arguments.parameters(classes),
+            data,
+            groups=checked_groups(self.groups, names, self.random_state),
+            grouped=self.groups is not None,
+            seed=projection_seed(self.random_state),
+            settings=arguments,
+        )
         require_usable(plan, row_names)
         if self.classes is None:
             labels.warn_of_odd_classes(classes, marked, names)
@@ -288,14 +248,6 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         drawn = isinstance(number, int | np.integer) and number > 1
         return bool(drawn) and self.random_state is None
 
-    def _shown(
-        self, prediction: Prediction | None, own: ClientData, params: Parameters
-    ) -> Prediction:
-        """Return what a client makes of its result, if it got one."""
-        if prediction is None:
-            return no_prediction(len(own.codes), len(params.classes))
-        return self._arguments().shown(prediction, own.codes)
-
     def _arguments(self) -> Arguments:
         """Return the arguments, checked."""
         return Arguments(**{f.name: getattr(self, f.name) for f in fields(Arguments)})
@@ -306,61 +258,3 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Run `fit` and return `transduction_`."""
         transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
         return transduction
-
-
-def _warn_of_few(plan: Plan, group: tuple[str, ...], graph: Graph) -> None:
-    """Warn where clients that vanished leave two in the sums, or none with a label."""
-    if len(group) > MIN_CLIENTS == len(graph.contributors):
-        warnings.warn(
-            f"only {' and '.join(graph.contributors)} are in the sums, so each learns the other's "
-            "part of its scores (the sum minus its own part); a larger threshold prevents that",
-            PrivacyWarning,
-            stacklevel=3,
-        )
-    if not any(plan.labelled[c] for c in graph.contributors):
-        warnings.warn(
-            f"no client in the sums ({', '.join(graph.contributors)}) has a labelled row, so no "
-            "row gets a label: those with labels vanished before their upload in 'row sums'",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def _run_group(
-    data: Mapping[str, ClientData],
-    params: Parameters,
-    seed: bytes | None,
-    vanish: Mapping[str, str],
-    source: Rng,
-    progress: Callable[[Progress], None] | None,
-) -> Outcome:
-    """Run one federation."""
-    invited = tuple(data)
-    roles: dict[str, Role] = {
-        name: partial(
-            client_role,
-            data=data[name],
-            params=params,
-            invited=invited,
-            rng=source.child(name),
-            projection_seed=seed,
-        )
-        for name in invited
-    }
-    roles[SERVER] = partial(server_role, params=params, invited=invited, rng=source.child(SERVER))
-    outcome = Simulation(faults=Faults(vanish=vanish), progress=progress).run(roles)
-    _raise_cause(outcome)
-    return outcome
-
-
-def _in_group(group: str, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
-    """Return what names the group in the steps that it passes on."""
-    return lambda report: progress(replace(report, step=f"{group}: {report.step}"))
-
-
-def _raise_cause(outcome: Outcome) -> None:
-    """Raise the error that explains the others: bad input first, then what the server says."""
-    errors = outcome.errors
-    causes = [error for error in errors.values() if not isinstance(error, ProtocolError)]
-    for error in (*causes, *(errors[p] for p in (SERVER, *errors) if p in errors)):
-        raise error

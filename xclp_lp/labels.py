@@ -214,11 +214,6 @@ def encode(
     )
 
 
-def codes_of(y: ArrayLike, client: str, classes: Sequence[Any]) -> NDArray[np.int64]:
-    """Return the class index of every row of one client; raises as `marked_values` does."""
-    return encode(*marked_values(y, client), classes)
-
-
 def decode(codes: NDArray[np.int64], classes: Sequence[Any]) -> NDArray[Any]:
     """Return labels in the type of the classes; rows without one are −1 (integers) or None.
 
@@ -253,3 +248,20 @@ def balanced_weights(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     weights = np.zeros(len(counts))
     np.divide(counts.sum() / len(counts), counts, out=weights, where=counts > 0)
     return weights
+
+
+def weighted_one_hot(
+    codes: Sequence[NDArray[np.int64]], n_classes: int, *, balanced: bool
+) -> list[NDArray[np.float64]]:
+    """Return the matrices Y of several clients, if asked with the weights of all their labels.
+
+    Args:
+        codes: per client, (n_j,) class indices; −1 for rows without a label.
+        n_classes: C.
+        balanced: whether each label weighs what `balanced_weights` says.
+    """
+    matrices = [one_hot(own, n_classes) for own in codes]
+    if not balanced:
+        return matrices
+    totals = np.rint(sum(y.sum(axis=0) for y in matrices)).astype(np.int64)
+    return [y * balanced_weights(totals) for y in matrices]

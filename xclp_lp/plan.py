@@ -1,41 +1,67 @@
-"""A run whose data and parameters are checked, and of which nothing is computed yet."""
+"""A plan is a run that is checked and not computed yet, a result what came of it.
+
+Both are of whoever runs all parties in one process, and hold the data of all clients. In a
+federation each party has what it learns itself: a client its `Prediction`, the server its
+`Participation`.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.errors import (
+    DataError,
+    ParameterError,
+    PrivacyWarning,
+    ProtocolError,
+    XclpError,
+)
+from xclp_crypto.front import warn_if_two
 from xclp_crypto.params import MIN_CLIENTS
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import Rng, rng_or_system
+from xclp_crypto.secret import Secret
+from xclp_crypto.transport.driver import Progress, Role
+from xclp_crypto.transport.meter import Cost
+from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.forecast import Forecast, forecast
 from xclp_lp.lsh import checked_vectors, zero_rows
 from xclp_lp.memory import require_room
-from xclp_lp.parameters import Parameters, Shape
-from xclp_lp.session import STEPS, ClientData
+from xclp_lp.parameters import Parameters, Settings, Shape
+from xclp_lp.propagation import Prediction
+from xclp_lp.session import STEPS, ClientData, Participation, client_role, server_role
 from xclp_lp.wording import count, rows_called
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Secret):
     """A run whose data and parameters are checked, and of which nothing is computed yet.
 
     Attributes:
         params: what all parties have in common, the classes among it.
         data: each client's vectors and class indices.
         groups: clients by group, each a federation of its own; one group where none are asked for.
+        grouped: whether groups were asked for.
+        seed: of the projection, if it is fixed.
+        settings: how each client shows its result.
     """
 
     params: Parameters
     data: Mapping[str, ClientData]
     groups: Mapping[str, tuple[str, ...]]
+    grouped: bool = False
+    seed: bytes | None = None
+    settings: Settings = field(default_factory=Settings)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -68,6 +94,152 @@ class Plan:
     def forecast(self) -> Forecast:
         """Predict what the run will cost."""
         return forecast(self.params, self.shapes())
+
+    def run(
+        self,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        drop: Mapping[str, str] | None = None,
+        rng: Rng | None = None,
+    ) -> Result:
+        """Run the protocol, one group after the other.
+
+        Args:
+            progress: called before each computation.
+            drop: clients that vanish: a mapping from names to the step before which they do, one
+                of `xclp_lp.session.STEPS`. It shows what a run is worth without them; they get no
+                labels.
+            rng: source of keys and masks; the operating system's unless a test passes
+                `SeededRng`.
+
+        Raises:
+            EncodingOverflow: the fixed-point sums, with their noise, do not fit the ring.
+            ParameterError: `drop` names no client or step.
+            TooFewParties: so many clients vanish that fewer than the threshold are left.
+            ProtocolError: clients vanish before the sums, and nobody left has a labelled row.
+
+        With groups, an error has a note that names the group, and ends the run of all.
+        """
+        vanish = checked_drop(drop, self.data)
+        warn_if_two(min(map(len, self.groups.values())))
+        source = rng_or_system(rng)
+        outcomes = []
+        for group, members in self.groups.items():
+            own = source.child("group", group) if self.grouped else source
+            told = _in_group(group, progress) if self.grouped and progress else progress
+            try:
+                outcome = Simulation(
+                    faults=Faults(vanish={c: s for c, s in vanish.items() if c in members}),
+                    progress=told,
+                ).run(self._roles(members, own))
+                _raise_cause(outcome)
+            except XclpError as error:
+                if self.grouped:
+                    error.add_note(
+                        f"in the group {group!r} of {', '.join(members)}; no group's results are "
+                        "kept"
+                    )
+                raise
+            self._warn_of_few(members, outcome.results[SERVER])
+            outcomes.append(outcome)
+        return self._result(outcomes)
+
+    def _roles(self, members: tuple[str, ...], rng: Rng) -> dict[str, Role]:
+        """Return the roles of one federation."""
+        roles: dict[str, Role] = {
+            name: partial(
+                client_role,
+                data=self.data[name],
+                params=self.params,
+                invited=members,
+                rng=rng.child(name),
+                projection_seed=self.seed,
+            )
+            for name in members
+        }
+        roles[SERVER] = partial(
+            server_role, params=self.params, invited=members, rng=rng.child(SERVER)
+        )
+        return roles
+
+    def _warn_of_few(self, members: tuple[str, ...], found: Participation) -> None:
+        """Warn where clients that vanished leave two in the sums, or none with a label."""
+        if len(members) > MIN_CLIENTS == len(found.contributors):
+            warnings.warn(
+                f"only {' and '.join(found.contributors)} are in the sums, so each learns the "
+                "other's part of its scores (the sum minus its own part); a larger threshold "
+                "prevents that",
+                PrivacyWarning,
+                stacklevel=4,  # whoever called fit
+            )
+        if not any(self.labelled[c] for c in found.contributors):
+            warnings.warn(
+                f"no client in the sums ({', '.join(found.contributors)}) has a labelled row, so "
+                "no row gets a label: those with labels vanished before their upload in 'row sums'",
+                UserWarning,
+                stacklevel=4,  # whoever called fit
+            )
+
+    def _result(self, outcomes: Sequence[Outcome]) -> Result:
+        """Put together what the groups have found."""
+        found = {c: own for outcome in outcomes for c, own in outcome.results.items()}
+        parts: list[Participation] = [outcome.results[SERVER] for outcome in outcomes]
+        counted = {c for part in parts for c in part.contributors}
+        return Result(
+            self,
+            {
+                name: self.settings.shown(found[name], own.codes)
+                if name in found
+                else Prediction.none(len(own.codes), len(self.params.classes))
+                for name, own in self.data.items()
+            },
+            Participation(
+                {c: n for part in parts for c, n in part.sizes.items()},
+                tuple(c for c in self.data if c in counted),
+                tuple(gone for part in parts for gone in part.departures),
+            ),
+            Cost.total(outcome.cost for outcome in outcomes),
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Secret):
+    """What came of a plan.
+
+    Attributes:
+        plan: what was run.
+        predictions: by client, of all its rows and as it shows them; no labels for a client that
+            vanished.
+        participation: whose labels are counted and who vanished, over all groups.
+        cost: measured bytes, rounds and seconds; of groups, their sums, and the most rounds.
+    """
+
+    plan: Plan
+    predictions: Mapping[str, Prediction]
+    participation: Participation
+    cost: Cost
+
+    @property
+    def without_result(self) -> tuple[str, ...]:
+        """Return the clients that vanished, and so have no labels."""
+        return tuple(gone.client for gone in self.participation.departures)
+
+    def labels(self, client: str) -> NDArray[Any]:
+        """Return a client's labels, (n_j,): −1 (integers) or None where no label reaches a row."""
+        return labels.decode(self.predictions[client].class_ids, self.plan.params.classes)
+
+
+def _in_group(group: str, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+    """Return what names the group in the steps that it passes on."""
+    return lambda report: progress(replace(report, step=f"{group}: {report.step}"))
+
+
+def _raise_cause(outcome: Outcome) -> None:
+    """Raise the error that explains the others: bad input first, then what the server says."""
+    errors = outcome.errors
+    causes = [error for error in errors.values() if not isinstance(error, ProtocolError)]
+    for error in (*causes, *(errors[p] for p in (SERVER, *errors) if p in errors)):
+        raise error
 
 
 def checked_groups(
@@ -122,7 +294,7 @@ def checked_groups(
     return found
 
 
-def checked_drop(drop: Mapping[str, str] | None, names: Sequence[str]) -> dict[str, str]:
+def checked_drop(drop: Mapping[str, str] | None, clients: Iterable[str]) -> dict[str, str]:
     """Return `drop` as a dictionary, empty for None; refuse unknown clients and steps.
 
     Raises:
@@ -130,6 +302,7 @@ def checked_drop(drop: Mapping[str, str] | None, names: Sequence[str]) -> dict[s
     """
     if drop is None:
         return {}
+    names = tuple(clients)
     if not isinstance(drop, Mapping):
         raise ParameterError(
             "drop must be a mapping from clients to steps, such as "

@@ -18,7 +18,9 @@ from scipy.special import entr
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.protocols.hamming import distances_between
 from xclp_crypto.role import Report
+from xclp_crypto.secret import Secret
 from xclp_lp.graph import Ties, checked_bits, neighbour_graph_from_bits
+from xclp_lp.labels import UNLABELLED
 from xclp_lp.solvers import Propagator, Solver
 
 RESOLUTION = 2.0**-30
@@ -33,19 +35,28 @@ difference of two, lies within these errors of a resolution itself.
 """
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Labels for n points out of C classes.
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Secret):
+    """Labels for n points out of C classes: all that a client learns for itself in a session.
 
     Attributes:
-        labels: shape (n,), int64: class index in 0..C-1, or -1 where no label reaches the point.
+        class_ids: shape (n,), int64: class index in 0..C-1, or -1 where no label reaches the point.
         confidence: shape (n,), float64, in [0, 1]: 1 − entropy/log C; 0 without a label.
         distribution: shape (n, C), float64: rows sum to 1; uniform without a label.
     """
 
-    labels: NDArray[np.int64]
+    class_ids: NDArray[np.int64]
     confidence: NDArray[np.float64]
     distribution: NDArray[np.float64]
+
+    @classmethod
+    def none(cls, rows: int, n_classes: int) -> Prediction:
+        """Return what stands for rows that no label reached."""
+        return cls(
+            np.full(rows, UNLABELLED, dtype=np.int64),
+            np.zeros(rows),
+            np.full((rows, n_classes), 1 / n_classes),
+        )
 
 
 def influence(
@@ -185,7 +196,7 @@ def predict(Z: ArrayLike) -> Prediction:
     best = scores.max(axis=1, keepdims=True)
     reached = best[:, 0] > 0
     tied = scores >= best - np.maximum(RESOLUTION, RELATIVE_RESOLUTION * best)
-    labels = np.where(reached, np.argmax(tied, axis=1), -1).astype(np.int64)
+    class_ids = np.where(reached, np.argmax(tied, axis=1), UNLABELLED).astype(np.int64)
 
     # Dividing by the maximum first keeps sums of huge scores finite.
     distribution = np.divide(scores, best, out=np.ones_like(scores), where=best > 0)
@@ -194,20 +205,20 @@ def predict(Z: ArrayLike) -> Prediction:
     if n_classes > 1:
         confidence -= entr(distribution).sum(axis=1) / np.log(n_classes)
     confidence = np.where(reached, confidence.clip(0.0, 1.0), 0.0)
-    return Prediction(labels, confidence, distribution)
+    return Prediction(class_ids, confidence, distribution)
 
 
-def reset_labelled(prediction: Prediction, codes: NDArray[np.int64]) -> Prediction:
+def reset_labelled(prediction: Prediction, class_ids: NDArray[np.int64]) -> Prediction:
     """Give labelled rows their own labels back, with confidence 1, as the paper's code does.
 
     Args:
         prediction: of all rows of a client.
-        codes: shape (n,), class indices; −1 leaves a row as it is.
+        class_ids: shape (n,), class indices; −1 leaves a row as it is.
     """
-    labelled = codes >= 0
-    own = np.eye(prediction.distribution.shape[1])[codes]
+    labelled = class_ids != UNLABELLED
+    own = np.eye(prediction.distribution.shape[1])[class_ids]
     return Prediction(
-        np.where(labelled, codes, prediction.labels),
+        np.where(labelled, class_ids, prediction.class_ids),
         np.where(labelled, 1.0, prediction.confidence),
         np.where(labelled[:, None], own, prediction.distribution),
     )
@@ -217,7 +228,7 @@ def relative_confidence(prediction: Prediction) -> Prediction:
     """Divide confidences by the largest of the client's own, as the paper's code does over all."""
     largest = prediction.confidence.max(initial=0.0)
     confidence = prediction.confidence / largest if largest > 0 else prediction.confidence
-    return Prediction(prediction.labels, confidence, prediction.distribution)
+    return Prediction(prediction.class_ids, confidence, prediction.distribution)
 
 
 def hamming_distances(bits: ArrayLike) -> NDArray[np.uint16]:

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -75,6 +75,7 @@ from xclp_crypto.protocols.setup import (
 )
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import Report, RoleIO, recorded
+from xclp_crypto.secret import Secret
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.influence import (
     Layout,
@@ -146,8 +147,8 @@ BEFORE_GRAPH = STEPS[:3]
 """Steps before all distances are known."""
 
 
-@dataclass(frozen=True, repr=False)
-class ClientData:
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientData(Secret):
     """One client's own data; never leaves its role.
 
     Attributes:
@@ -160,8 +161,8 @@ class ClientData:
 
 
 @dataclass(frozen=True)
-class Graph:
-    """What the server keeps of a session.
+class Participation:
+    """Who took part in a session, and how far: all that the server keeps of it.
 
     Attributes:
         sizes: rows by client in the graph.
@@ -172,6 +173,13 @@ class Graph:
     sizes: dict[str, int]
     contributors: tuple[str, ...]
     departures: tuple[Departure, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return for a file whose labels were counted, and who vanished, when, with what effect."""
+        return {
+            "contributors": list(self.contributors),
+            "departures": [asdict(gone) | {"effect": gone.effect} for gone in self.departures],
+        }
 
 
 def rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDArray[np.intp]]:
@@ -208,19 +216,10 @@ def own_scores(params: Parameters, sums: NDArray[np.float64]) -> NDArray[np.floa
     return sums if params.noise is None else np.maximum(sums, 0.0)
 
 
-def no_prediction(rows: int, n_classes: int) -> Prediction:
-    """Return what stands for rows that no label reached."""
-    return Prediction(
-        np.full(rows, UNLABELLED, dtype=np.int64),
-        np.zeros(rows),
-        np.full((rows, n_classes), 1 / n_classes),
-    )
-
-
 def _spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> Prediction:
     """Put predictions of the kept rows back among the rows that were left out."""
-    spread = no_prediction(len(kept), n_classes)
-    spread.labels[kept] = prediction.labels
+    spread = Prediction.none(len(kept), n_classes)
+    spread.class_ids[kept] = prediction.class_ids
     spread.confidence[kept] = prediction.confidence
     spread.distribution[kept] = prediction.distribution
     return spread
@@ -356,7 +355,7 @@ async def server_role(
     invited: Sequence[str],
     rng: Rng,
     identities: Identities | None = None,
-) -> Graph:
+) -> Participation:
     """Run Algorithm 1 as the server.
 
     Args:
@@ -424,7 +423,7 @@ async def server_role(
     with io.step("labels"):
         note("labels", present, await io.gather(Labelled, tuple(present), 0))
     departures = tuple(Departure(c, s, c in record.survivors) for c, s in missed.items())
-    return Graph(present, record.survivors, departures)
+    return Participation(present, record.survivors, departures)
 
 
 async def _send_columns(

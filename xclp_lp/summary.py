@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +15,6 @@ from xclp_lp.labels import UNLABELLED
 from xclp_lp.plan import Plan
 from xclp_lp.session import Departure
 from xclp_lp.wording import count, duration, listing, size
-
-if TYPE_CHECKING:  # this loads scikit-learn
-    from xclp_lp.estimator import CrossClientLabelPropagation
 
 SHORT, LONG = 1.0, 600.0
 """Seconds from which the time is told, and from which another back end is suggested."""
@@ -151,12 +147,3 @@ def neglected_lines(
                 f"{name!r} has {mine:,} of {count(len(labels), 'label')} and came out for {came:,} "
                 f"of {count(len(found), 'unlabelled row')}{advice}"
             )
-
-
-def participation(fitted: CrossClientLabelPropagation) -> dict[str, Any]:
-    """Return for a file whose labels were counted, and who vanished, when, with what effect."""
-    groups = {name: list(own) for name, own in fitted.groups_.items()}
-    return ({"groups": groups} if groups else {}) | {
-        "contributors": list(fitted.contributors_),
-        "departures": [asdict(gone) | {"effect": gone.effect} for gone in fitted.departures_],
-    }

@@ -9,7 +9,7 @@ import csv
 from pathlib import Path
 
 from xclp_lp.files.federation import load_federation
-from xclp_lp.labels import UNLABELLED, codes_of, one_hot
+from xclp_lp.labels import UNLABELLED, encode, marked_values, one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client
 from xclp_lp.session import hash_rows
@@ -39,11 +39,11 @@ def main() -> None:
     bits = [
         hash_rows(seed, c.features.astype(float), given["n_bits"])[0] for c in federation.clients
     ]
-    codes = [codes_of(c.labels, c.name, given["classes"]) for c in federation.clients]
+    codes = [encode(*marked_values(c.labels, c.name), given["classes"]) for c in federation.clients]
     labels = per_client(bits, [one_hot(c, n_classes) for c in codes], k=given["k"], alpha=0.99)
     right = 0
     for client, own, found in zip(federation.clients, codes, labels, strict=True):
-        for row_id, code, label in zip(client.ids, own, found.labels, strict=True):
+        for row_id, code, label in zip(client.ids, own, found.class_ids, strict=True):
             digit = str(given["classes"][label])
             right += code == UNLABELLED and digit == truth[client.name, str(row_id)]
     print(f"each client alone: {right} of {hidden} ({right / hidden:.1%})")

@@ -192,7 +192,7 @@ class Federation:
         seed = projection_seed(0)
         assert seed is not None
         found = sessions.expected(data, params, present, contributors, seed)
-        return {c: [CLASSES[i] if i >= 0 else "" for i in p.labels] for c, p in found.items()}
+        return {c: [CLASSES[i] if i >= 0 else "" for i in p.class_ids] for c, p in found.items()}
 
     def simulated(self) -> dict[str, list[Any]]:
         """Labels of the simulation."""

@@ -11,10 +11,10 @@ import pytest
 from xclp_crypto.transport.meter import Cost, Traffic, Work
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.parameters import Parameters
-from xclp_lp.plan import Plan
+from xclp_lp.plan import Result
 from xclp_lp.session import STEPS
 from xclp_lp.study.data import Federation, load
-from xclp_lp.study.demo import Comparison, compare
+from xclp_lp.study.demo import Comparison, compare, plan_demo
 from xclp_lp.study.experiments import run as run_module
 from xclp_lp.study.experiments.config import Experiment
 from xclp_lp.study.experiments.document import LABELLER_NAMES, STRATEGY_NAMES
@@ -57,11 +57,14 @@ def federation(names: tuple[str, ...] = HOSTILE, rows: int = 20, seed: int = 0) 
     )
 
 
-def comparison(names: tuple[str, ...] = HOSTILE, **settings: Any) -> Comparison:
+def comparison(
+    names: tuple[str, ...] = HOSTILE, drop: dict[str, str] | None = None, **settings: Any
+) -> Comparison:
     defaults: dict[str, Any] = {
         "labelled": 0.2, "seed": 0, "n_bits": 64, "k": 3, "alpha": 0.9, "hamming": "masked",
     }  # fmt: skip
-    return compare(federation(names), **defaults | settings)
+    data = federation(names)
+    return compare(data, plan_demo(data, **defaults | settings, drop=drop), drop=drop)
 
 
 def demonstration(names: tuple[str, ...] = HOSTILE, **settings: Any) -> Report:
@@ -71,22 +74,19 @@ def demonstration(names: tuple[str, ...] = HOSTILE, **settings: Any) -> Report:
     )
 
 
-def fitted(**settings: Any) -> tuple[CrossClientLabelPropagation, Plan, list[Any]]:
-    """An estimator that has run on a fifth of the labels, its plan, and all labels."""
+def ran(**settings: Any) -> tuple[Result, list[Any]]:
+    """What came of a fifth of the labels, and all labels."""
     data = federation()
     shown = [[y if i % 5 == 0 else None for i, y in enumerate(own.tolist())] for own in data.labels]
     options = {"n_bits": 64, "k": 3, "hamming": "masked", "random_state": 987654321}
     xclp = CrossClientLabelPropagation(
         **options | settings, classes=data.classes, client_names=data.names
     )
-    plans: list[Plan] = []
-    xclp.fit(data.features, shown, announce=plans.append)
-    return xclp, plans[0], [own.tolist() for own in data.labels]
+    return xclp.plan(data.features, shown).run(), [own.tolist() for own in data.labels]
 
 
 def run() -> Report:
-    xclp, plan, _ = fitted()
-    return run_report(xclp, plan)
+    return run_report(ran()[0])
 
 
 def experiment(

@@ -24,7 +24,7 @@ from xclp_lp.labels import UNLABELLED, balanced_weights, one_hot
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import Prediction, pooled
-from xclp_lp.session import ClientData, client_role, no_prediction, server_role
+from xclp_lp.session import ClientData, client_role, server_role
 
 SEED = bytes(range(32))
 Data = dict[str, ClientData]
@@ -123,8 +123,8 @@ def expected(
     result = {}
     for c, prediction in zip(present, together, strict=True):
         kept = in_graph(data[c])
-        result[c] = no_prediction(len(kept), n_classes)
-        result[c].labels[kept] = prediction.labels
+        result[c] = Prediction.none(len(kept), n_classes)
+        result[c].class_ids[kept] = prediction.class_ids
         result[c].confidence[kept] = prediction.confidence
         result[c].distribution[kept] = prediction.distribution
     return result
@@ -134,7 +134,7 @@ def expected_labels(
     data: Data, params: Parameters, present: Sequence[str], contributors: Sequence[str]
 ) -> dict[str, NDArray[np.int64]]:
     """The labels of `expected`."""
-    return {c: p.labels for c, p in expected(data, params, present, contributors).items()}
+    return {c: p.class_ids for c, p in expected(data, params, present, contributors).items()}
 
 
 def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
@@ -144,7 +144,7 @@ def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
     """
     assert {*outcome.results, *outcome.errors, *outcome.vanished} == {*data, SERVER}
     assert all(isinstance(error, XclpError) for error in outcome.errors.values())
-    found = {c: r.labels.tolist() for c, r in outcome.results.items() if c != SERVER}
+    found = {c: r.class_ids.tolist() for c, r in outcome.results.items() if c != SERVER}
     graph = outcome.results.get(SERVER)
     if graph is not None:
         assert {*found} <= {*graph.sizes}

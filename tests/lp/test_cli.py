@@ -24,6 +24,7 @@ from xclp_lp.cli import main as cli
 from xclp_lp.cli import run as run_cli
 from xclp_lp.cli import study as study_cli
 from xclp_lp.files import results
+from xclp_lp.plan import Plan
 from xclp_lp.study.data import load_digits
 from xclp_lp.study.demo import compare
 
@@ -586,7 +587,7 @@ def test_an_interrupted_run_writes_nothing(
     def interrupt(*args: Any, **options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(CrossClientLabelPropagation, "fit", interrupt)
+    monkeypatch.setattr(Plan, "run", interrupt)
     before = content_of(federation.parent)
     code, _, err = xclp("run", federation)
     assert (code, one_line(err)) == (130, "interrupted; nothing was written")
@@ -609,7 +610,7 @@ def test_a_failed_party_is_exit_code_1(
     def stall(*args: Any, **options: Any) -> Any:
         raise Stalled("north", "hamming", ("server",), "Participants\nand more")
 
-    monkeypatch.setattr(CrossClientLabelPropagation, "fit", stall)
+    monkeypatch.setattr(Plan, "run", stall)
     code, _, err = xclp("run", federation)
     assert code == 1
     assert one_line(err) == "north stalled in step 'hamming': no Participants and more from server"
@@ -776,7 +777,7 @@ def test_a_bad_output_is_found_before_the_computation(
     def never(*args: Any, **options: Any) -> Any:
         raise AssertionError("the computation was started")
 
-    monkeypatch.setattr(CrossClientLabelPropagation, "fit", never)
+    monkeypatch.setattr(Plan, "run", never)
     code, _, err = xclp("run", federation, "--output", federation)
     assert code == 2
     assert one_line(err).startswith(f"--output {federation}: results cannot be written to")
@@ -847,7 +848,7 @@ def test_when_writing_fails_there_are_no_results(
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(results, "_write_predictions", full)
+    monkeypatch.setattr(results, "write_table", full)
     before = content_of(federation.parent)
     code, _, err = xclp("run", federation)
     assert code == 2
@@ -952,7 +953,7 @@ def test_places_are_tried_before_the_computation(
         raise AssertionError("the computation was started")
 
     monkeypatch.setattr(study_cli, "compare", never)
-    monkeypatch.setattr(CrossClientLabelPropagation, "fit", never)
+    monkeypatch.setattr(Plan, "run", never)
     monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
     monkeypatch.chdir(federation.parent)
     code, _, err = xclp(*arguments, "out")
@@ -1129,7 +1130,7 @@ def test_a_plan_of_a_federation_says_its_cost_and_runs_nothing(
     def never(*args: Any, **options: Any) -> None:
         pytest.fail("something ran")
 
-    monkeypatch.setattr(CrossClientLabelPropagation, "fit", never)
+    monkeypatch.setattr(Plan, "run", never)
     before = content_of(federation.parent)
     file = federation.parent / "plan.json"
     code, out, err = xclp("plan", str(federation), "--json", str(file))

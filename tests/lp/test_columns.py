@@ -169,7 +169,7 @@ def test_sessions_in_any_blocks_have_the_labels_of_pooled_data(
     params = replace(SMALL, k=1, hamming=hamming)
     outcome = run(federation(data, params)).raise_errors()
     for c, labels in expected_labels(data, params, tuple(data), tuple(data)).items():
-        assert outcome.results[c].labels.tolist() == labels.tolist()
+        assert outcome.results[c].class_ids.tolist() == labels.tolist()
     sent = {t.receiver: n for t, n in outcome.cost.messages.items() if "Influence" in t.message}
     assert sent == {c: -(-4 // block_columns(20)) for c in data}
 

@@ -193,7 +193,7 @@ def accuracies(federation: Federation, fraction: float, seed: int) -> tuple[floa
     Y = [np.eye(len(known))[t] * m[:, None] for t, m in zip(truth, masks, strict=True)]
 
     def share(results: list[Prediction]) -> float:
-        hits = [(r.labels == t)[~m] for r, t, m in zip(results, truth, masks, strict=True)]
+        hits = [(r.class_ids == t)[~m] for r, t, m in zip(results, truth, masks, strict=True)]
         return float(np.concatenate(hits).mean())
 
     alone = per_client(bits, Y, k=3, alpha=0.99)

@@ -14,10 +14,12 @@ from xclp_crypto.protocols.hamming.paillier import Paillier
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.labels import UNLABELLED
+from xclp_lp.plan import Plan
 from xclp_lp.session import STEPS
 from xclp_lp.study import demo
 from xclp_lp.study.data import Federation, label_mask, load
-from xclp_lp.study.demo import METHODS, Accuracy, compare, summary
+from xclp_lp.study.demo import METHODS, Accuracy, Comparison, compare, plan_demo, summary
 
 SETTINGS: dict[str, Any] = {
     "labelled": 0.2,
@@ -48,6 +50,11 @@ def blobs(classes: tuple[Any, ...] = ("x", "y", "z"), seed: int = 0) -> Federati
     return federation([np.array(classes)[y] for y in codes], features, classes)
 
 
+def compared(data: Federation, *, drop: Any = None, **settings: Any) -> Comparison:
+    run = {name: settings.pop(name) for name in ("rng", "progress") if name in settings}
+    return compare(data, plan_demo(data, **settings, drop=drop), drop=drop, **run)
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -57,7 +64,7 @@ def blobs(classes: tuple[Any, ...] = ("x", "y", "z"), seed: int = 0) -> Federati
     ],
 )
 def test_labels_are_identical_whatever_is_chosen(settings: dict[str, Any]) -> None:
-    assert compare(blobs(), **SETTINGS | settings).identical is True
+    assert compared(blobs(), **SETTINGS | settings).identical is True
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -65,7 +72,7 @@ def test_labels_are_identical_with_every_back_end(name: str) -> None:
     quick = {b.name: b for b in (Paillier(INSECURE_TEST_128), PaillierPacked(INSECURE_TEST_128))}
     small = load("digits", n_clients=3).thinned(6)
     settings = {"hamming": quick.get(name, name), "n_bits": 24, "labelled": 0.4}
-    assert compare(small, **SETTINGS | settings).identical is True
+    assert compared(small, **SETTINGS | settings).identical is True
 
 
 def test_thinning_keeps_rows_of_all_parts() -> None:
@@ -90,14 +97,13 @@ def test_thinning_keeps_rows_of_all_parts() -> None:
 def test_secure_and_plain_labels_are_identical(
     hamming: str, classes: tuple[Any, ...], seed: int
 ) -> None:
-    result = compare(blobs(classes), **SETTINGS | {"hamming": hamming, "seed": seed})
+    result = compared(blobs(classes), **SETTINGS | {"hamming": hamming, "seed": seed})
     assert result.identical
     assert list(result.accuracy) == ["per_client", "xclp", "plain"]
     assert result.accuracy["xclp"] == result.accuracy["plain"]
     assert 0 < result.accuracy["xclp"].overall <= 1
     assert 0 <= result.accuracy["per_client"].overall <= 1
-    assert result.departures == ()
-    assert result.participation == {"contributors": list("abc"), "departures": []}
+    assert result.participation.to_dict() == {"contributors": list("abc"), "departures": []}
     assert result.rows == 35
     assert result.labelled == 2 + 2 + 3
     assert result.cost.total_bytes > 0
@@ -105,7 +111,7 @@ def test_secure_and_plain_labels_are_identical(
 
 def test_the_numbers_are_those_of_the_estimator() -> None:
     data = blobs()
-    result = compare(data, **SETTINGS)
+    result = compared(data, **SETTINGS)
     shown = label_mask(data.labels, 0.2, 0)
     xclp = CrossClientLabelPropagation(
         128, 3, 0.9, random_state=0, classes=data.classes, client_names=data.names
@@ -124,7 +130,7 @@ def test_accuracy_is_that_of_the_unlabelled_rows_only() -> None:
     features = [np.ones((10, 2))] * 3
     shown = label_mask([np.zeros(10)] * 3, 0.2, 0)
     labels = [np.where(mask, "shown", "hidden") for mask in shown]
-    result = compare(federation(labels, features, ("hidden", "shown")), **SETTINGS)
+    result = compared(federation(labels, features, ("hidden", "shown")), **SETTINGS)
     assert result.accuracy == dict.fromkeys(METHODS, Accuracy(0, 0))
     assert result.identical
 
@@ -135,7 +141,7 @@ def test_labelled_rows_that_come_out_wrong_do_not_count() -> None:
     shown = label_mask([np.zeros(10)] * 3, 0.2, 0)
     labels = [np.full(10, "right")] * 2 + [np.where(shown[2], "wrong", "right")]
     data = federation(labels, features, ("right", "wrong"))
-    result = compare(data, **SETTINGS | {"alpha": 0.99})
+    result = compared(data, **SETTINGS | {"alpha": 0.99})
     assert result.accuracy["per_client"].overall == 16 / 24
     assert result.accuracy["xclp"] == result.accuracy["plain"] == Accuracy(1, 1)
 
@@ -146,20 +152,20 @@ def test_a_wrong_secure_label_is_found(
     monkeypatch: pytest.MonkeyPatch, client: int, row: int, other: Any
 ) -> None:
     data = blobs()
-    before = compare(data, **SETTINGS)
-    original = CrossClientLabelPropagation.fit
+    before = compared(data, **SETTINGS)
+    original = Plan.run
     changes = []
 
-    def broken(self: Any, *args: Any, **kwargs: Any) -> Any:
-        original(self, *args, **kwargs)
-        labels = self.transduction_[client].astype(object)
-        changes.append(labels[row] != other)
-        labels[row] = other
-        self.transduction_[client] = labels
-        return self
+    def broken(self: Any, **options: Any) -> Any:
+        result = original(self, **options)
+        class_ids = result.predictions["abc"[client]].class_ids
+        changed = UNLABELLED if other is None else data.classes.index(other)
+        changes.append(class_ids[row] != changed)
+        class_ids[row] = changed
+        return result
 
-    monkeypatch.setattr(CrossClientLabelPropagation, "fit", broken)
-    result = compare(data, **SETTINGS)
+    monkeypatch.setattr(Plan, "run", broken)
+    result = compared(data, **SETTINGS)
     assert len(changes) == 1
     assert result.identical is not changes[0]
     for method in ("per_client", "plain"):
@@ -173,13 +179,13 @@ def test_labels_are_identical_when_a_client_vanishes(step: str, class_weight: An
     """The plain run has the points and labels that the secure one had, whatever the step."""
     data = blobs(seed=3)  # see the next test
     settings = SETTINGS | {"class_weight": class_weight}
-    result = compare(data, **settings, drop={"b": step})
+    result = compared(data, **settings, drop={"b": step})
     assert result.identical
-    (gone,) = result.departures
+    (gone,) = result.participation.departures
     assert gone.client == "b"
     assert gone.in_graph is (step not in STEPS[:3])
     assert gone.contributed is (step == "labels")
-    assert result.participation == {
+    assert result.participation.to_dict() == {
         "contributors": ["a", "b", "c"] if gone.contributed else ["a", "c"],
         "departures": [
             {
@@ -217,20 +223,20 @@ def test_a_comparison_with_the_wrong_points_or_labels_would_be_noticed() -> None
 
 def test_a_vanishing_client_of_the_demonstration_must_exist() -> None:
     with pytest.raises(ParameterError, match="cannot drop 'z': the clients are a, b, c"):
-        compare(blobs(), **SETTINGS, drop={"z": "hamming"})
+        compared(blobs(), **SETTINGS, drop={"z": "hamming"})
     with pytest.raises(ParameterError, match=r"'a' can vanish before setup, .* not 'lunch'"):
-        compare(blobs(), **SETTINGS, drop={"a": "lunch"})
+        compared(blobs(), **SETTINGS, drop={"a": "lunch"})
 
 
 def test_a_generator_makes_everything_repeatable() -> None:
-    one, two = (compare(blobs(), **SETTINGS, rng=SeededRng(3)) for _ in range(2))
+    one, two = (compared(blobs(), **SETTINGS, rng=SeededRng(3)) for _ in range(2))
     assert one.cost.bytes_sent == two.cost.bytes_sent
     assert replace(one, cost=two.cost) == two
 
 
 def test_progress_is_reported() -> None:
     steps = []
-    compare(blobs(), **SETTINGS, progress=lambda report: steps.append(report.step))
+    compared(blobs(), **SETTINGS, progress=lambda report: steps.append(report.step))
     assert "hamming" in steps
 
 
@@ -250,11 +256,11 @@ def test_progress_is_reported() -> None:
 )
 def test_bad_settings(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        compare(blobs(), **SETTINGS | change)
+        compared(blobs(), **SETTINGS | change)
 
 
 def test_the_summary_is_the_mean_over_runs() -> None:
-    runs = [compare(blobs(seed=s), **SETTINGS | {"seed": s}) for s in range(3)]
+    runs = [compared(blobs(seed=s), **SETTINGS | {"seed": s}) for s in range(3)]
     result = summary(runs)
     assert json.loads(json.dumps(result)) == result
     assert list(result) == [

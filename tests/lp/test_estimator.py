@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -27,13 +29,13 @@ from xclp_crypto.errors import (
 from xclp_crypto.protocols.hamming import BACKENDS, Estimate, estimate, get_backend
 from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.rng import SeededRng
+from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
 from xclp_lp import CrossClientLabelPropagation, estimator
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.memory import require_memory
 from xclp_lp.parameters import Parameters
-from xclp_lp.plan import Plan
 from xclp_lp.propagation import pooled
 from xclp_lp.session import STEPS
 
@@ -89,15 +91,15 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
     }
     xclp = CrossClientLabelPropagation(**settings)
     assert xclp.get_params() == settings
-    copy = clone(xclp)
-    assert copy is not xclp
-    assert copy.get_params() == settings
+    other = clone(xclp)
+    assert other is not xclp
+    assert other.get_params() == settings
     Xs, ys = example()
     xclp.fit(Xs, [["ab"[v] if v >= 0 else None for v in y] for y in ys])
     assert all(xclp.get_params()[name] is value for name, value in settings.items())
     assert xclp.client_names_ == ("x", "y", "z")
     assert xclp.classes_.tolist() == ["b", "a"]
-    assert not hasattr(copy, "transduction_")
+    assert not hasattr(other, "transduction_")
 
 
 def test_set_params_and_bad_values_only_matter_in_fit() -> None:
@@ -176,7 +178,7 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, bytes]]:
 
         return Simulation(faults=replace(faults, on_message=watch), **options)
 
-    monkeypatch.setattr(estimator, "Simulation", watched)
+    monkeypatch.setattr("xclp_lp.plan.Simulation", watched)
     return runs
 
 
@@ -210,7 +212,7 @@ def test_without_a_random_state_each_run_has_its_own_projection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     digests = []
-    original = estimator.Simulation.run
+    original = Simulation.run
 
     def recorded(self: Simulation, roles: Any) -> Any:
         self._record = True
@@ -220,7 +222,7 @@ def test_without_a_random_state_each_run_has_its_own_projection(
         )
         return outcome
 
-    monkeypatch.setattr(estimator.Simulation, "run", recorded)
+    monkeypatch.setattr(Simulation, "run", recorded)
     for state in (None, None, 0, 0, 1):
         fit(random_state=state)
     assert all(len(found) == 1 for found in digests)
@@ -269,7 +271,7 @@ def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: 
             assert (xclp.confidence_[j] == 0).all()
             assert (xclp.label_distributions_[j] == 1 / 3).all()
         else:
-            assert xclp.transduction_[j].tolist() == plain[client].labels.tolist()
+            assert xclp.transduction_[j].tolist() == plain[client].class_ids.tolist()
             assert xclp.confidence_[j] == pytest.approx(plain[client].confidence, abs=1e-6)
 
 
@@ -332,16 +334,16 @@ def test_labels_that_are_counted_are_not_warned_of() -> None:
     ],
 )
 def test_what_cannot_vanish_is_found_before_anything_is_computed(gone: Any, message: str) -> None:
-    announced: list[Plan] = []
     xclp = CrossClientLabelPropagation(**SETTINGS, client_names=list(DROPPED))
+    computed: list[Progress] = []
     with pytest.raises(ParameterError, match=message):
         xclp.fit(
             [x.vectors for x in DROPPED.values()],
             [x.codes for x in DROPPED.values()],
             drop=gone,
-            announce=announced.append,
+            progress=computed.append,
         )
-    assert not announced
+    assert not computed
 
 
 @pytest.mark.parametrize(
@@ -426,7 +428,7 @@ def test_digits_get_the_labels_of_pooled_propagation(hamming: str) -> None:
     pi = projection(estimator.projection_seed(4) or b"", 512, 64)
     together = pooled([hash_bits(x, pi) for x in Xs], [one_hot(y, 10) for y in ys], k=3, alpha=0.95)
     for j, prediction in enumerate(together):
-        assert (xclp.transduction_[j] == prediction.labels).all()
+        assert (xclp.transduction_[j] == prediction.class_ids).all()
         assert np.allclose(xclp.confidence_[j], prediction.confidence)
         assert np.allclose(xclp.label_distributions_[j], prediction.distribution)
     right = np.concatenate([p == t for p, t, y in zip(xclp.transduction_, truth, ys, strict=True)])
@@ -867,17 +869,14 @@ def test_one_row_is_one_row() -> None:
         fit(ys=[[0] * 6])
 
 
-# What is announced, and warnings of classes
+# Plans and results, and warnings of classes
 
 
-def test_the_plan_is_announced_once_all_is_checked() -> None:
-    plans: list[Plan] = []
+def test_a_plan_has_what_will_be_run() -> None:
     Xs, ys = example()
     Xs[1][3] = 0
-    xclp = CrossClientLabelPropagation(**SETTINGS)
     with pytest.warns(UserWarning, match="all zero"):
-        xclp.fit(Xs, ys, announce=plans.append)
-    (plan,) = plans
+        plan = CrossClientLabelPropagation(**SETTINGS).plan(Xs, ys)
     assert plan.params.classes == (0, 1)
     assert plan.sizes == {"client-0": 6, "client-1": 3, "client-2": 5}
     assert {c: own.codes.tolist() for c, own in plan.data.items()} == {
@@ -900,14 +899,48 @@ def test_the_plan_is_announced_once_all_is_checked() -> None:
         {"Xs": example()[0][:1], "ys": example()[1][:1]},
     ],
 )
-def test_nothing_is_announced_that_is_refused(change: dict[str, Any]) -> None:
-    def never(plan: Plan) -> None:
-        raise AssertionError("announced")
-
+def test_nothing_is_planned_that_is_refused(change: dict[str, Any]) -> None:
     Xs, ys = example()
     Xs, ys = change.pop("Xs", Xs), change.pop("ys", ys)
     with pytest.raises((DataError, ParameterError)):
-        CrossClientLabelPropagation(**SETTINGS | change).fit(Xs, ys, announce=never)
+        CrossClientLabelPropagation(**SETTINGS | change).plan(Xs, ys)
+
+
+@pytest.mark.parametrize("settings", [{}, {"reset_labelled": True, "relative_confidence": True}])
+def test_fit_is_a_plan_that_is_run(settings: dict[str, Any]) -> None:
+    Xs, ys = example()
+    names = ["north", "south", "west"]
+    xclp = CrossClientLabelPropagation(**SETTINGS | settings, client_names=names)
+    xclp.fit(Xs, ys, rng=SeededRng(1))
+    result = xclp.plan(Xs, ys).run(rng=SeededRng(1))
+    assert lists([result.labels(name) for name in names]) == lists(xclp.transduction_)
+    for j, name in enumerate(names):
+        found = result.predictions[name]
+        assert (found.confidence == xclp.confidence_[j]).all()
+        assert (found.distribution == xclp.label_distributions_[j]).all()
+        assert xclp.classes_[found.class_ids].tolist() == xclp.transduction_[j].tolist()
+    assert result.participation.contributors == xclp.contributors_
+    assert result.cost.bytes_sent == xclp.cost_.bytes_sent
+    assert result.without_result == ()
+
+
+def test_a_plan_runs_more_than_once() -> None:
+    plan = CrossClientLabelPropagation(**SETTINGS).plan(*example())
+    first, second = plan.run(), plan.run(drop={"client-1": "labels"})
+    assert first.labels("client-0").tolist() == second.labels("client-0").tolist()
+    assert (second.without_result, first.without_result) == (("client-1",), ())
+    assert set(second.labels("client-1").tolist()) == {-1}
+
+
+def test_plans_and_results_show_nobodys_data_and_are_neither_pickled_nor_copied() -> None:
+    plan = CrossClientLabelPropagation(**SETTINGS).plan(*example())
+    result = plan.run()
+    own = [plan.data["client-0"], result.predictions["client-0"]]
+    for holder in (plan, result, *own):
+        assert repr(holder) == str(holder) == f"<{type(holder).__name__}>"
+        for leave in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match=type(holder).__name__):
+                leave(holder)
 
 
 @pytest.mark.parametrize(

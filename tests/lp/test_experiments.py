@@ -231,7 +231,7 @@ def test_xclp_equals_propagation_over_pooled_hashes() -> None:
     for hamming in ("plain", "masked"):
         answer = run_xclp(given, arguments(5, n_bits=512, hamming=hamming))
         for own, other in zip(answer.labels, expected, strict=True):
-            assert (own == other.labels).all()
+            assert (own == other.class_ids).all()
 
 
 def test_encrypted_distances_label_real_people_like_plain_ones(

@@ -20,7 +20,9 @@ from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
 from xclp_lp.files.results import require_writable, write_results
+from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Arguments
+from xclp_lp.plan import Result
 
 PARAMETERS = "[parameters]\nn_bits = 64\nk = 2\nalpha = 0.9\nrandom_state = 0\n"
 
@@ -127,10 +129,11 @@ def write_federation(folder: Path, formats: list[Callable[..., str]], top: str =
     return path
 
 
-def fitted(federation: FederationFile) -> CrossClientLabelPropagation:
-    return federation.estimator().fit(
+def ran(federation: FederationFile) -> Result:
+    plan = federation.estimator().plan(
         [c.features for c in federation.clients], [c.labels for c in federation.clients]
     )
+    return plan.run()
 
 
 def rows_of(path: Path) -> list[dict[str, str]]:
@@ -160,12 +163,12 @@ def test_all_formats_and_mixtures_give_the_same(
     for c, x in zip(loaded.clients, Xs, strict=True):
         assert np.array_equal(c.features, x)
         assert c.ids == list(range(len(x)))
-    result = fitted(loaded)
-    assert result.classes_.tolist() == [3, 5]
-    assert result.client_names_ == NAMES
-    for j in range(3):
-        assert result.transduction_[j].tolist() == reference.transduction_[j].tolist()
-        assert np.array_equal(result.confidence_[j], reference.confidence_[j])
+    result = ran(loaded)
+    assert result.plan.params.classes == (3, 5)
+    assert tuple(result.predictions) == NAMES
+    for j, name in enumerate(NAMES):
+        assert result.labels(name).tolist() == reference.transduction_[j].tolist()
+        assert np.array_equal(result.predictions[name].confidence, reference.confidence_[j])
 
 
 def test_one_client_with_text_keeps_all_classes_text(tmp_path: Path) -> None:
@@ -181,19 +184,19 @@ def test_one_client_with_text_keeps_all_classes_text(tmp_path: Path) -> None:
     assert loaded.clients[0].labels == ["3", "5", None, None, None, None]
     assert loaded.clients[1].labels[2:] == ["-1", "-1"]  # beside text, a class like any other
     with pytest.warns(UserWarning, match="client 'south': the labels '-1' look like missing ones"):
-        assert fitted(loaded).classes_.tolist() == ["-1", "3", "5", "cat"]
+        assert ran(loaded).plan.params.classes == ("-1", "3", "5", "cat")
 
 
 def test_text_in_csv_and_integers_in_an_array_are_one_class(tmp_path: Path) -> None:
     loaded = load_federation(write_federation(tmp_path, [as_csv, as_npy, as_parquet]))
     assert loaded.clients[0].labels[0] == 3
-    assert fitted(loaded).classes_.tolist() == [3, 5]
+    assert ran(loaded).plan.params.classes == (3, 5)
 
 
 def test_text_in_arrays_means_text(tmp_path: Path) -> None:
     path = write_federation(tmp_path, [as_csv, as_npy, as_csv])
     np.save(tmp_path / "south_y.npy", np.array(["3", "5", "5", "3"]))
-    assert fitted(load_federation(path)).classes_.tolist() == ["3", "5"]
+    assert ran(load_federation(path)).plan.params.classes == ("3", "5")
 
 
 def test_byte_order_mark_quotes_and_columns(tmp_path: Path) -> None:
@@ -231,7 +234,7 @@ def test_clients_without_labels_or_rows(tmp_path: Path) -> None:
         loaded = load_federation(path)
     assert loaded.clients[2].labels == [None] * 5
     assert loaded.clients[3].features.shape == (0, 3)
-    result = fitted(loaded)
+    result = ran(loaded)
     write_results(loaded, result)
     assert rows_of(tmp_path / "results" / "empty.csv") == []
     assert len(rows_of(tmp_path / "results" / "east.csv")) == 5
@@ -280,7 +283,7 @@ def test_balanced_classes_of_a_file_are_those_of_the_estimator(tmp_path: Path) -
         CrossClientLabelPropagation(64, 2, 0.9, random_state=0, class_weight=w).fit(Xs, ys)
         for w in ("balanced", None)
     ]
-    found = fitted(load_federation(path)).label_distributions_
+    found = [p.distribution for p in ran(load_federation(path)).predictions.values()]
     for j, distribution in enumerate(found):
         assert np.allclose(distribution, scores[0].label_distributions_[j])
     assert not all(
@@ -354,7 +357,7 @@ def test_parameters_of_dropouts_and_balance_that_cannot_be_used(
     path = write_federation(tmp_path, [as_npy] * 3)
     path.write_text(path.read_text().replace("k = 2\n", f"k = 2\n{line}\n"))
     with pytest.raises(ParameterError) as caught:
-        fitted(load_federation(path))
+        ran(load_federation(path))
     file = "" if "needs" in message else f"{path}, [parameters]: "
     assert str(caught.value) == file + message
 
@@ -372,7 +375,7 @@ def test_text_with_point_zero_is_the_same_class(tmp_path: Path) -> None:
     write_csv(tmp_path / "south.csv", {"label": points, **columns_of(arrays()[0][1])})
     loaded = load_federation(path)
     assert loaded.clients[1].labels == blank(y, None)
-    assert fitted(loaded).classes_.tolist() == [3, 5]
+    assert ran(loaded).plan.params.classes == (3, 5)
 
 
 # Columns by name
@@ -406,9 +409,9 @@ def test_columns_are_matched_by_name_across_clients(tmp_path: Path) -> None:
     for client, x in zip(loaded.clients, Xs, strict=True):
         assert client.columns == ("f0", "f1", "f2")
         assert np.array_equal(client.features, x)
-    result = fitted(loaded)
+    result = ran(loaded)
     for j in range(3):
-        assert result.transduction_[j].tolist() == reference.transduction_[j].tolist()
+        assert result.labels(NAMES[j]).tolist() == reference.transduction_[j].tolist()
 
 
 def test_the_first_client_without_a_list_of_columns_gives_the_order(tmp_path: Path) -> None:
@@ -851,7 +854,7 @@ def test_other_names_are_fine(tmp_path: Path, name: str) -> None:
         path.read_text().replace("[clients.north]", f'[clients."{name}"]'), encoding="utf-8"
     )
     loaded = load_federation(path)
-    write_results(loaded, fitted(loaded))
+    write_results(loaded, ran(loaded))
     assert (tmp_path / "results" / f"{name}.csv").is_file()
 
 
@@ -868,8 +871,8 @@ def test_results(tmp_path: Path) -> None:
     ids = ["ä", "b,c", 'd"e', "f\ng", "-", "=1+1"]
     write_csv(tmp_path / "north.csv", {"tree": ids, "label": blank(ys[0], ""), **columns_of(Xs[0])})
     loaded = load_federation(path)
-    result = fitted(loaded)
-    result.transduction_[2][1] = -1
+    result = ran(loaded)
+    result.predictions["east"].class_ids[1] = -1
     out = tmp_path / "deep" / "er" / "out"
     written = write_results(loaded, result)
     assert written == [out / f"{name}.csv" for name in NAMES] + [out / "cost.json"]
@@ -881,18 +884,19 @@ def test_results(tmp_path: Path) -> None:
         assert list(rows[0]) == [first, "label", "given", "confidence", "p(3)", "p(5)"]
         assert [r[first] for r in rows] == (ids if j == 0 else [str(i) for i in range(len(rows))])
         assert [r["given"] for r in rows] == [str(v) for v in blank(ys[j], "")]
-        expected = ["" if v == -1 else str(v) for v in result.transduction_[j].tolist()]
+        expected = ["" if v == -1 else str(v) for v in result.labels(name).tolist()]
         assert [r["label"] for r in rows] == expected
-        assert np.allclose([float(r["confidence"]) for r in rows], result.confidence_[j], atol=1e-6)
+        found = result.predictions[name]
+        assert np.allclose([float(r["confidence"]) for r in rows], found.confidence, atol=1e-6)
         p = [[float(r["p(3)"]), float(r["p(5)"])] for r in rows]
-        assert np.allclose(p, result.label_distributions_[j], atol=1e-6)
+        assert np.allclose(p, found.distribution, atol=1e-6)
     assert rows_of(out / "east.csv")[1]["label"] == ""
     cost = json.loads((out / "cost.json").read_text())
     assert cost == {
         "contributors": list(NAMES),
         "departures": [],
         "without_result": [],
-        **json.loads(json.dumps(result.cost_.to_dict())),
+        **json.loads(json.dumps(result.cost.to_dict())),
     }
 
 
@@ -905,7 +909,7 @@ def test_an_id_column_with_the_name_of_another_column_is_called_id(
     write_csv(tmp_path / "north.csv", {name: list("abcdef"), "y": blank(y, ""), **columns_of(x)})
     changed('label_column = "label"', f'label_column = "y"\nid_column = "{name}"')(path)
     loaded = load_federation(path)
-    write_results(loaded, fitted(loaded))
+    write_results(loaded, ran(loaded))
     rows = rows_of(tmp_path / "results" / "north.csv")
     assert list(rows[0]) == ["id", "label", "given", "confidence", "p(3)", "p(5)"]
     assert [r["id"] for r in rows] == list("abcdef")
@@ -919,17 +923,17 @@ def test_unlabelled_rows_of_text_classes_are_empty_and_minus_one_is_a_class(
         np.save(tmp_path / f"{name}_y.npy", np.where(y == 3, "-1", "5"))
     loaded = load_federation(path)
     with pytest.warns(UserWarning, match="the labels '-1' look like missing ones"):
-        result = fitted(loaded)
-    result.transduction_[0] = np.array(["-1", None, "5", "5", "5", "5"], dtype=object)
+        result = ran(loaded)
+    result.predictions["north"].class_ids[:] = [0, UNLABELLED, 1, 1, 1, 1]
     write_results(loaded, result)
     rows = rows_of(tmp_path / "results" / "north.csv")
     assert [r["label"] for r in rows] == ["-1", "", "5", "5", "5", "5"]
 
 
 @pytest.fixture
-def finished(tmp_path: Path) -> tuple[FederationFile, CrossClientLabelPropagation]:
+def finished(tmp_path: Path) -> tuple[FederationFile, Result]:
     loaded = load_federation(write_federation(tmp_path, [as_csv, as_npy, as_npz]))
-    return loaded, fitted(loaded)
+    return loaded, ran(loaded)
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
@@ -937,7 +941,7 @@ def content_of(folder: Path) -> dict[str, bytes]:
 
 
 def test_existing_results_are_replaced(
-    tmp_path: Path, finished: tuple[FederationFile, CrossClientLabelPropagation]
+    tmp_path: Path, finished: tuple[FederationFile, Result]
 ) -> None:
     out = tmp_path / "results"
     out.mkdir()
@@ -953,12 +957,12 @@ def test_existing_results_are_replaced(
 
 def test_when_writing_fails_the_old_results_stand(
     tmp_path: Path,
-    finished: tuple[FederationFile, CrossClientLabelPropagation],
+    finished: tuple[FederationFile, Result],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write_results(*finished)
     before = content_of(tmp_path)
-    original = results._write_predictions
+    original = results.write_table
 
     def full_disk(file: Path, client: Any, *rest: Any) -> None:
         if client.name == "east":
@@ -966,7 +970,7 @@ def test_when_writing_fails_the_old_results_stand(
             raise OSError(28, "No space left on device")
         original(file, client, *rest)
 
-    monkeypatch.setattr(results, "_write_predictions", full_disk)
+    monkeypatch.setattr(results, "write_table", full_disk)
     with pytest.raises(DataError, match=r"results cannot be written to .*results: .*No space left"):
         write_results(*finished)
     assert content_of(tmp_path) == before
@@ -978,7 +982,7 @@ def test_when_writing_fails_the_old_results_stand(
 
 @pytest.mark.parametrize("output", ["results", "results/deep", "results/deep/er"])
 def test_a_file_in_the_way_of_the_results(
-    tmp_path: Path, finished: tuple[FederationFile, CrossClientLabelPropagation], output: str
+    tmp_path: Path, finished: tuple[FederationFile, Result], output: str
 ) -> None:
     (tmp_path / "results").write_text("mine")
     before = content_of(tmp_path)
@@ -996,7 +1000,7 @@ def test_a_file_in_the_way_of_the_results(
 
 @pytest.mark.parametrize("name", ["south.csv", "cost.json"])
 def test_a_folder_in_the_way_of_a_result(
-    tmp_path: Path, finished: tuple[FederationFile, CrossClientLabelPropagation], name: str
+    tmp_path: Path, finished: tuple[FederationFile, Result], name: str
 ) -> None:
     (tmp_path / "results" / name).mkdir(parents=True)
     before = content_of(tmp_path)
@@ -1007,7 +1011,7 @@ def test_a_folder_in_the_way_of_a_result(
 
 def test_a_folder_that_may_not_be_written(
     tmp_path: Path,
-    finished: tuple[FederationFile, CrossClientLabelPropagation],
+    finished: tuple[FederationFile, Result],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make = tempfile.TemporaryDirectory
@@ -1039,7 +1043,7 @@ def test_what_was_read_is_not_replaced(tmp_path: Path, file: str, link: bool) ->
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / file).symlink_to(tmp_path / file)
     loaded = replace(load_federation(path), output=tmp_path / ("other" if link else "."))
-    result = fitted(loaded)
+    result = ran(loaded)
     before = content_of(tmp_path)
     for refuse in (lambda: require_writable(loaded), lambda: write_results(loaded, result)):
         with pytest.raises(
@@ -1057,7 +1061,7 @@ def test_the_federation_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_requiring_a_folder_does_not_make_it(
-    tmp_path: Path, finished: tuple[FederationFile, CrossClientLabelPropagation]
+    tmp_path: Path, finished: tuple[FederationFile, Result]
 ) -> None:
     require_writable(finished[0])
     assert not (tmp_path / "results").exists()

@@ -313,8 +313,8 @@ def test_confusion_and_accuracy_by_client() -> None:
 
 
 def test_a_run_without_truth_says_what_it_cannot() -> None:
-    xclp, plan, truth = report_runs.fitted()
-    report = run_report(xclp, plan)
+    result, truth = report_runs.ran()
+    report = run_report(result)
     text = " ".join(report.text)
     assert "cannot say how many labels are right" in text
     assert "operator" in report.warnings[0]
@@ -325,13 +325,14 @@ def test_a_run_without_truth_says_what_it_cannot() -> None:
     given = np.array(
         [[int(v) for v in row[1:]] for row in page.tables["Rows by client and label given"][1:]]
     )
-    for j, labels in enumerate(xclp.transduction_):
+    shown = [result.labels(client).tolist() for client in result.predictions]
+    for j, labels in enumerate(shown):
         for c, name in enumerate(HOSTILE[:3]):
             assert given[j, c] == sum(label == name for label in labels)
-    known = run_report(xclp, plan, truth)
+    known = run_report(result, truth)
     right = sum(
         label == true
-        for j, labels in enumerate(xclp.transduction_)
+        for j, labels in enumerate(shown)
         for i, (label, true) in enumerate(zip(labels, truth[j], strict=True))
         if i % 5
     )
@@ -340,15 +341,15 @@ def test_a_run_without_truth_says_what_it_cannot() -> None:
 
 
 def test_truth_must_fit_the_run() -> None:
-    xclp, plan, truth = report_runs.fitted()
+    result, truth = report_runs.ran()
     with pytest.raises(DataError, match="truth has labels of 6 clients, the run had 7"):
-        run_report(xclp, plan, truth[:-1])
+        run_report(result, truth[:-1])
     with pytest.raises(DataError, match="truth has 19 labels for 20 rows"):
-        run_report(xclp, plan, [*truth[:-1], truth[-1][:-1]])
+        run_report(result, [*truth[:-1], truth[-1][:-1]])
     with pytest.raises(DataError, match=r"row 1 \(counted from 0\): label 'zebra' is none"):
-        run_report(xclp, plan, [*truth[:-1], [truth[0][0], "zebra", *truth[-1][2:]]])
+        run_report(result, [*truth[:-1], [truth[0][0], "zebra", *truth[-1][2:]]])
     with pytest.raises(DataError, match="truth says nothing of any row"):
-        run_report(xclp, plan, [[None] * 20] * 7)
+        run_report(result, [[None] * 20] * 7)
 
 
 def test_no_secret_is_in_a_report(pages: dict[str, str]) -> None:

@@ -29,6 +29,7 @@ from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli import main as cli
 from xclp_lp.files.network import load_client_file, load_server_file, parse_address
+from xclp_lp.propagation import Prediction
 from xclp_lp.session import server_role
 
 
@@ -356,11 +357,8 @@ def test_results_on_a_full_disk(federation, monkeypatch):
     loaded = load_client_file(federation.file("hospital-0"))
     table, data = loaded.load()
     monkeypatch.setattr("xclp_lp.files.results.write_table", full)
-    prediction = type("P", (), {})()
-    prediction.labels = np.zeros(8, dtype=np.int64)
-    prediction.confidence, prediction.distribution = np.ones(8), np.ones((8, 3))
     with pytest.raises(StorageError, match=r"results cannot be written to .*No space left"):
-        loaded.write(table, data, prediction, None)
+        loaded.write(table, data, Prediction.none(8, 3), None)
     assert not loaded.output.exists()
 
 

@@ -171,12 +171,12 @@ def test_scores_are_those_of_label_spreading() -> None:
     model.fit(np.zeros((n, 1)), np.where(labelled, y, -1))
     Z = propagate(G, onehot(y, n_classes, labelled), ALPHA)
     prediction = predict(Z)
-    reached = prediction.labels >= 0
+    reached = prediction.class_ids >= 0
     assert reached.sum() > 100
     np.testing.assert_allclose(
         prediction.distribution[reached], model.label_distributions_[reached], atol=1e-8
     )
-    assert (prediction.labels[reached] == model.transduction_[reached]).all()
+    assert (prediction.class_ids[reached] == model.transduction_[reached]).all()
 
 
 # Predictions
@@ -191,8 +191,8 @@ def entropy_confidence(row: list[float]) -> float:
 def test_prediction_of_plain_scores() -> None:
     Z = [[1.0, 3.0, 0.0], [0.2, 0.2, 0.2], [0.0, 0.0, 7.0], [0.0, 0.0, 0.0]]
     prediction = predict(Z)
-    assert prediction.labels.dtype == np.int64
-    assert prediction.labels.tolist() == [1, 0, 2, -1]
+    assert prediction.class_ids.dtype == np.int64
+    assert prediction.class_ids.tolist() == [1, 0, 2, -1]
     np.testing.assert_allclose(
         prediction.confidence, [entropy_confidence(Z[0]), 0, 1, 0], atol=1e-15
     )
@@ -214,7 +214,7 @@ def test_scores_within_the_resolution_count_as_zero_or_tied() -> None:
         [1, 1],
     ]
     prediction = predict(Z)
-    assert prediction.labels.tolist() == [-1, 1, 1, 1, 0, 1, 0, 1, 0]
+    assert prediction.class_ids.tolist() == [-1, 1, 1, 1, 0, 1, 0, 1, 0]
     assert prediction.distribution[:2].tolist() == [[0.5, 0.5], [0, 1]]
 
 
@@ -233,7 +233,7 @@ def test_predictions_are_always_in_range(n: int, n_classes: int, seed: int, scal
     assert (before == Z).all()
     assert ((prediction.confidence >= 0) & (prediction.confidence <= 1)).all()
     np.testing.assert_allclose(prediction.distribution.sum(axis=1), 1)
-    none = prediction.labels == -1
+    none = prediction.class_ids == -1
     assert (none == (Z <= RESOLUTION).all(axis=1)).all()
     assert (prediction.confidence[none] == 0).all()
     assert (prediction.distribution[none] == 1 / n_classes).all()
@@ -248,7 +248,7 @@ def test_errors_of_an_encoding_do_not_change_labels(seed: int) -> None:
     Z = rng.choice([0.0, 0.125, 0.25, 1.0, 1.0 + 2.0**-19, 1.0 + 2.0**-21, 1e9], (50, 4))
     noisy = Z * (1 + rng.uniform(-1, 1, Z.shape) * 2.0**-24)
     noisy += rng.uniform(-1, 1, Z.shape) * 2.0**-38
-    assert (predict(noisy).labels == predict(Z).labels).all()
+    assert (predict(noisy).class_ids == predict(Z).class_ids).all()
 
 
 @pytest.mark.parametrize("bad", [-1.0, -2 * RESOLUTION, np.nan, np.inf])
@@ -269,7 +269,7 @@ def test_a_component_without_labels_has_no_prediction() -> None:
     Y = np.zeros((4, 3))
     Y[0, 2] = 1
     (prediction,) = pooled([bits], [Y], k=1, alpha=ALPHA)
-    assert prediction.labels.tolist() == [2, 2, -1, -1]
+    assert prediction.class_ids.tolist() == [2, 2, -1, -1]
     assert prediction.confidence.tolist() == [1, 1, 0, 0]
     assert (prediction.distribution[2:] == 1 / 3).all()
 
@@ -277,28 +277,28 @@ def test_a_component_without_labels_has_no_prediction() -> None:
 def test_one_class() -> None:
     bits = np.ones((4, 8), dtype=np.uint8)
     (prediction,) = pooled([bits], [np.array([[1.0], [0], [0], [0]])], k=1, alpha=ALPHA)
-    assert prediction.labels.tolist() == [0] * 4
+    assert prediction.class_ids.tolist() == [0] * 4
     assert prediction.confidence.tolist() == [1] * 4
 
 
 def test_no_label_anywhere() -> None:
     (prediction,) = pooled([random_bits(5, 32, 0)], [np.zeros((5, 2))], k=2, alpha=ALPHA)
-    assert (prediction.labels == -1).all()
+    assert (prediction.class_ids == -1).all()
 
 
 def test_equal_points_share_the_majority_and_ties_take_the_lowest_class() -> None:
     bits = np.ones((6, 8), dtype=np.uint8)
     Y = np.zeros((6, 2))
     Y[[0, 1, 2], [1, 1, 0]] = 1
-    assert pooled([bits], [Y], k=2, alpha=0.99)[0].labels.tolist()[3:] == [1] * 3
+    assert pooled([bits], [Y], k=2, alpha=0.99)[0].class_ids.tolist()[3:] == [1] * 3
     Y[1] = 0
-    assert pooled([bits], [Y], k=2, alpha=0.99)[0].labels.tolist()[3:] == [0] * 3
+    assert pooled([bits], [Y], k=2, alpha=0.99)[0].class_ids.tolist()[3:] == [0] * 3
 
 
 def test_opposite_points_do_not_influence_each_other() -> None:
     bits = np.array([[0] * 8, [1] * 8], dtype=np.uint8)
     (prediction,) = pooled([bits], [np.eye(2)[[0, 0]] * [[1], [0]]], k=1, alpha=ALPHA)
-    assert prediction.labels.tolist() == [0, -1]
+    assert prediction.class_ids.tolist() == [0, -1]
 
 
 @settings(deadline=None, max_examples=30)
@@ -313,8 +313,8 @@ def test_order_of_clients_and_rows_only_permutes_the_result(seed: int, n_bits: i
     order = rng.permutation(60)
     parts = np.split(order, [7, 7, 30])
     results = pooled([bits[p] for p in parts], [Y[p] for p in parts], k=k, alpha=0.99)
-    assert [len(r.labels) for r in results] == [7, 0, 23, 30]
-    assert (np.concatenate([r.labels for r in results]) == reference.labels[order]).all()
+    assert [len(r.class_ids) for r in results] == [7, 0, 23, 30]
+    assert (np.concatenate([r.class_ids for r in results]) == reference.class_ids[order]).all()
     confidence = np.concatenate([r.confidence for r in results])
     np.testing.assert_allclose(confidence, reference.confidence[order], atol=1e-7)
 
@@ -339,12 +339,12 @@ def test_per_client_is_pooled_within_each_client() -> None:
     sizes = [0, 1, 2, 4, 40]  # empty, one labelled, one unlabelled, two points, the rest
     parts = [slice(a, b) for a, b in zip([0, *sizes[:-1]], sizes, strict=True)]
     results = per_client([bits[p] for p in parts], [Y[p] for p in parts], k=3, alpha=ALPHA)
-    assert len(results[0].labels) == 0
-    assert results[1].labels.tolist() == [y[0]]
-    assert results[2].labels.tolist() == [-1]
-    assert len(results[3].labels) == 2
+    assert len(results[0].class_ids) == 0
+    assert results[1].class_ids.tolist() == [y[0]]
+    assert results[2].class_ids.tolist() == [-1]
+    assert len(results[3].class_ids) == 2
     (alone,) = pooled([bits[4:]], [Y[4:]], k=3, alpha=ALPHA)
-    assert (results[4].labels == alone.labels).all()
+    assert (results[4].class_ids == alone.class_ids).all()
 
 
 @pytest.mark.parametrize("function", [pooled, per_client])

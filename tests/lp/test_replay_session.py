@@ -41,7 +41,7 @@ def test_a_session_whose_parties_are_killed_again_and_again(hamming, seed):
     assert engine.sent == reference.sent
     expected = sessions.expected_labels(DATA, params, tuple(DATA), tuple(DATA))
     for name, labels in expected.items():
-        assert engine.results()[name].labels.tolist() == labels.tolist()
+        assert engine.results()[name].class_ids.tolist() == labels.tolist()
     assert engine.results()[SERVER] == reference.results()[SERVER]
 
 
@@ -62,7 +62,7 @@ def test_who_is_given_up_during_the_row_sums_finds_its_labels_when_it_is_rebuilt
     engine.run()
     expected = sessions.expected_labels(DATA, sessions.SMALL, tuple(DATA), graph.contributors)
     for name, labels in expected.items():
-        assert engine.results()[name].labels.tolist() == labels.tolist()
+        assert engine.results()[name].class_ids.tolist() == labels.tolist()
 
 
 class Absent:

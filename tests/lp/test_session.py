@@ -73,7 +73,7 @@ from xclp_lp.labels import UNLABELLED, one_hot
 from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach
 from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import RELATIVE_RESOLUTION, RESOLUTION, pooled
-from xclp_lp.session import ClientData, Graph, client_role
+from xclp_lp.session import ClientData, Participation, client_role
 
 
 def dense_scores(
@@ -175,19 +175,19 @@ def federations(
 def assert_equals_pooled(data: Data, params: Parameters) -> None:
     outcome = run(federation(data, params)).raise_errors()
     rows = {name: int(in_graph(own).sum()) for name, own in data.items()}
-    assert outcome.results.pop(SERVER) == Graph(rows, tuple(data), ())
+    assert outcome.results.pop(SERVER) == Participation(rows, tuple(data), ())
     assert not outcome.unread
     expected = expected_labels(data, params, tuple(data), tuple(data))
     dense = dense_rows(data, params)
     for name, prediction in outcome.results.items():
-        assert prediction.labels.tolist() == expected[name].tolist()
+        assert prediction.class_ids.tolist() == expected[name].tolist()
         n = len(data[name].codes)
-        assert prediction.labels.dtype == np.int64
-        assert prediction.labels.shape == prediction.confidence.shape == (n,)
+        assert prediction.class_ids.dtype == np.int64
+        assert prediction.class_ids.shape == prediction.confidence.shape == (n,)
         assert prediction.distribution.shape == (n, len(params.classes))
         for scores, *row in zip(
             dense[name],
-            prediction.labels,
+            prediction.class_ids,
             prediction.confidence,
             prediction.distribution,
             strict=True,
@@ -243,7 +243,7 @@ def test_scores_through_the_ideal_twin_give_the_same_predictions(
     monkeypatch.setattr(session, "secure_row_sums_client", ideal_row_sums_client)
     monkeypatch.setattr(session, "secure_row_sums_server", ideal_row_sums_server)
     for name, prediction in predictions(make).items():
-        for field in ("labels", "confidence", "distribution"):
+        for field in ("class_ids", "confidence", "distribution"):
             assert np.array_equal(getattr(prediction, field), getattr(real[name], field))
 
 
@@ -264,10 +264,10 @@ def test_zero_rows_are_as_if_they_were_not_there() -> None:
         prediction = outcome.results[name]
         zero = ~in_graph(wider[name])
         assert int(zero.sum()) == len(zeros.get(name, []))
-        assert (prediction.labels[zero] == UNLABELLED).all()
+        assert (prediction.class_ids[zero] == UNLABELLED).all()
         assert (prediction.confidence[zero] == 0).all()
         assert (prediction.distribution[zero] == 1 / 3).all()
-        assert (prediction.labels[~zero] == without[name].labels).all()
+        assert (prediction.class_ids[~zero] == without[name].class_ids).all()
         assert (prediction.distribution[~zero] == without[name].distribution).all()
     # Nobody else can tell: the messages, and so the views, are the same.
     assert transcript_digest(make) == transcript_digest(federation(data, SMALL))
@@ -291,7 +291,7 @@ def test_permuting_clients_and_rows_only_permutes_the_results(
         own = data[name]
         shuffled[name] = ClientData(own.vectors[orders[name]], own.codes[orders[name]])
     for name, prediction in predictions(federation(shuffled, params)).items():
-        assert (prediction.labels == before[name].labels[orders[name]]).all()
+        assert (prediction.class_ids == before[name].class_ids[orders[name]]).all()
         assert np.allclose(prediction.distribution, before[name].distribution[orders[name]])
 
 
@@ -307,7 +307,7 @@ def test_without_a_fixed_seed_the_clients_agree_on_one() -> None:
             list(bits.values()), [one_hot(own.codes, 3) for own in data.values()], k=2, alpha=0.9
         )
         for name, prediction in zip(data, together, strict=True):
-            assert (outcome.results[name].labels == prediction.labels).all()
+            assert (outcome.results[name].class_ids == prediction.class_ids).all()
         seen.append(np.concatenate(list(bits.values())))
     assert 0.2 < (seen[0] != seen[1]).mean() < 0.8  # another secret, another projection
 
@@ -381,7 +381,7 @@ def test_identities_change_no_prediction_and_a_swapped_key_names_the_server() ->
     make = federation(data, SMALL, identities=identities)
     without = predictions(federation(data, SMALL))
     for name, prediction in predictions(make).items():
-        assert (prediction.labels == without[name].labels).all()
+        assert (prediction.class_ids == without[name].class_ids).all()
         assert (prediction.distribution == without[name].distribution).all()
 
     def swap(delivery: Delivery) -> bytes:

@@ -32,7 +32,7 @@ def test_scores_are_those_of_weighted_labels(seed: int) -> None:
     plain = expected(data, params, tuple(data), tuple(data))
     for client in data:
         found = outcome.results[client]
-        assert found.labels.tolist() == plain[client].labels.tolist()
+        assert found.class_ids.tolist() == plain[client].class_ids.tolist()
         assert found.distribution == pytest.approx(plain[client].distribution, abs=1e-6)
 
 
@@ -51,7 +51,7 @@ def test_a_class_without_labels_is_given_to_nobody() -> None:
         own.codes[own.codes == 1] = 2
     outcome = run(federation(data, BALANCED)).raise_errors()
     for client in data:
-        assert (outcome.results[client].labels != 1).all()
+        assert (outcome.results[client].class_ids != 1).all()
         assert outcome.results[client].distribution[:, 1] == pytest.approx(0)
 
 

@@ -31,7 +31,7 @@ from xclp_crypto.transport.simulate import Delivery, Faults, Outcome
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import Prediction
-from xclp_lp.session import STEPS, Departure, Graph
+from xclp_lp.session import STEPS, Departure, Participation
 
 CLIENTS = ("a", "b", "c", "d")
 DATA = blobs({"a": 4, "b": 5, "c": 3, "d": 4}, labelled=2, seed=1047)
@@ -82,7 +82,7 @@ def departure(client: str, sent: Sent, params: Parameters) -> Departure | None:
 
 
 def assert_same(found: Prediction, plain: Prediction) -> None:
-    assert found.labels.tolist() == plain.labels.tolist()
+    assert found.class_ids.tolist() == plain.class_ids.tolist()
     assert found.distribution == pytest.approx(plain.distribution, abs=1e-7)
     assert found.confidence == pytest.approx(plain.confidence, abs=1e-6)
 
@@ -116,7 +116,7 @@ def check_vanishing(params: Parameters, gone: str) -> None:
         assert outcome.vanished == (gone,)
         assert not outcome.errors, (after, outcome.errors)
         missed = departure(gone, sent, params)
-        graph: Graph = outcome.results[SERVER]
+        graph: Participation = outcome.results[SERVER]
         assert graph.departures == (() if missed is None else (missed,))
         in_time = UPLOADS[str(params.hamming)] in sent.get(gone, set())
         assert tuple(graph.sizes) == (CLIENTS if in_time else others)
@@ -152,7 +152,7 @@ def check_returning(params: Parameters, gone: str) -> None:
         outcome, _ = run_and_watch(make, away={gone: after})
         assert outcome.returned == (gone,), after
         assert {*outcome.errors} <= {gone}
-        graph: Graph = outcome.results[SERVER]
+        graph: Participation = outcome.results[SERVER]
         plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
         for client in others:
             assert_same(outcome.results[client], plain[client])
@@ -230,7 +230,7 @@ def test_two_that_vanish_in_different_steps(pair: tuple[str, str]) -> None:
             vanish = dict(zip(pair, (first, second), strict=True))
             outcome, sent = run_and_watch(make, vanish=vanish)
             assert not outcome.errors, (vanish, outcome.errors)
-            graph: Graph = outcome.results[SERVER]
+            graph: Participation = outcome.results[SERVER]
             missed = [departure(c, sent, params) for c in pair]
             assert set(graph.departures) == set(missed)
             assert [d.step for d in graph.departures] == sorted(
@@ -319,7 +319,7 @@ def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
             assert UPLOADS["masked"] not in sent.get("a", set())
         elif "Sealed[RowSumsUpload]" not in sent.get("a", set()):
             for name in ("b", "c"):
-                assert (outcome.results[name].labels == UNLABELLED).all()
+                assert (outcome.results[name].class_ids == UNLABELLED).all()
                 assert (outcome.results[name].confidence == 0).all()
     assert messages == {
         f"no client that is left has a labelled row, so nothing can spread; vanished: a in {step!r}"
@@ -336,7 +336,7 @@ def test_k_shrinks_when_dropouts_leave_fewer_rows() -> None:
         outcome, _ = run_and_watch(make, vanish={"a": after})
         check_outcome(outcome, data, params)
         if SERVER in outcome.results:
-            graph: Graph = outcome.results[SERVER]
+            graph: Participation = outcome.results[SERVER]
             sizes.add(tuple(graph.sizes))
             plain = expected(data, params, tuple(graph.sizes), graph.contributors)
             for name in ("b", "c"):

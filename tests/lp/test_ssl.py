@@ -770,7 +770,7 @@ def test_xclp_labels_are_those_of_propagation_over_all_features() -> None:
         found = PropagatedLabels(method, 3, choices)(model, clients, 4)
         assert [*found] == [2, 5, 7]
         for one, other in zip(found.values(), expected, strict=True):
-            assert (one.labels == other.labels).all()
+            assert (one.labels == other.class_ids).all()
             np.testing.assert_allclose(one.weights, other.confidence, atol=1e-6)
     with pytest.raises(ParameterError, match="no confidences"):
         PropagatedLabels("label-spreading", 3, choices)(model, clients, 0)

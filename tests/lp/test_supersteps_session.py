@@ -23,7 +23,7 @@ class Engine(superstep_runs.Engine):
         super().__init__(roles, seed, deferred, lossy)
 
     def labels(self):
-        return {name: result.labels.tolist() for name, result in self.results().items()}
+        return {name: result.class_ids.tolist() for name, result in self.results().items()}
 
 
 def labels(present, contributors):

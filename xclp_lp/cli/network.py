@@ -25,7 +25,7 @@ from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli.console import note, say
 from xclp_lp.cli.terminal import StepReporter
 from xclp_lp.files.network import load_client_file, load_server_file, names_of, parse_address
-from xclp_lp.session import Graph, client_role, server_role
+from xclp_lp.session import Participation, client_role, server_role
 from xclp_lp.summary import departure_lines, relabelled_lines
 from xclp_lp.wording import count, size
 
@@ -213,7 +213,7 @@ def serve(
     def listening(port: int) -> None:
         say(f"listening on {address[0]}:{port} for {', '.join(loaded.clients)}")
 
-    async def role(io: Any, rng: Any) -> Graph:
+    async def role(io: Any, rng: Any) -> Participation:
         return await server_role(io, loaded.params, loaded.clients, rng, loaded.identities)
 
     agreement = loaded.agreement()
@@ -227,7 +227,7 @@ def serve(
             progress,
         )
         with closing(durable):
-            graph: Graph = network.serve(
+            found: Participation = network.serve(
                 durable,
                 loaded.clients,
                 agreement,
@@ -236,9 +236,9 @@ def serve(
                 limits=loaded.limits,
                 listening=listening,
             )
-    note(*departure_lines(graph.departures))
+    note(*departure_lines(found.departures))
     say(
-        f"labels of {', '.join(graph.contributors)} were counted; "
+        f"labels of {', '.join(found.contributors)} were counted; "
         f"{size(durable.cost.sent_by(SERVER))} sent"
     )
     _forget(state)
@@ -298,7 +298,7 @@ def join(
     written = loaded.write(table, data, prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {loaded.output}")
     if not loaded.settings.reset_labelled:
-        note(*relabelled_lines([data.codes], [prediction.labels]))
+        note(*relabelled_lines([data.codes], [prediction.class_ids]))
     _forget(state)
 
 

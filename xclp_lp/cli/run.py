@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,14 +25,13 @@ from xclp_lp.cli.console import (
 )
 from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
 from xclp_lp.cli.terminal import StepReporter, cost_table, forecast_tables
-from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
 from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
-from xclp_lp.plan import Plan
-from xclp_lp.study.scores import scores_of
+from xclp_lp.plan import Plan, checked_drop
+from xclp_lp.study.scores import Scores, scores_of
 from xclp_lp.summary import departure_lines, plan_lines
 from xclp_lp.wording import count, duration, size
 
@@ -85,44 +84,31 @@ def run(
     dropouts = parsed_drop(drop)
     loaded = _loaded(federation, output)
     results.require_writable(loaded, "" if output is None else f"--output {output}: ")
-    estimator = loaded.estimator()
-    plans: list[Plan] = []
-    truths: list[list[list[Any]] | None] = []
-
-    def announce(plan: Plan) -> None:
-        plans.append(plan)
-        truths.append(loaded.truth(plan, dropouts))
-        note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
-        if estimator.random_state is None:
-            note(NO_RANDOM_STATE)
-
+    plan = _plan_of(loaded)
+    checked_drop(dropouts, plan.data)
+    truth = loaded.truth(plan, dropouts)
+    note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
+    if plan.seed is None:
+        note(NO_RANDOM_STATE)
     try:
         with StepReporter().showing() as progress:
-            estimator.fit(
-                [c.features for c in loaded.clients],
-                [c.labels for c in loaded.clients],
-                drop=dropouts,
-                progress=progress,
-                announce=announce,
-                row_names=[c.row_names for c in loaded.clients],
-            )
+            result = plan.run(progress=progress, drop=dropouts)
     except KeyboardInterrupt:
         complain("interrupted; nothing was written")
         raise
-    written = results.write_results(loaded, estimator)
-    console.print(cost_table(estimator.cost_))
-    note(*departure_lines(estimator.departures_))
-    note(*results.label_lines(loaded, estimator))
-    (truth,) = truths
+    written = results.write_results(loaded, result)
+    console.print(cost_table(result.cost))
+    note(*departure_lines(result.participation.departures))
+    note(*results.label_lines(loaded, result))
     if truth is not None:
-        _say_accuracy(estimator, plans[0], truth)
+        _say_accuracy(scores_of(result, truth))
     say(f"{count(len(written), 'file')} written to {loaded.output}")
-    note(*results.file_lines(loaded, estimator))
+    note(*results.file_lines(loaded, result))
 
     def report() -> Report:
         from xclp_lp.study.report import run_report
 
-        return run_report(estimator, plans[0], truth)
+        return run_report(result, truth)
 
     write_report(report, report_file, png)
 
@@ -133,8 +119,15 @@ def _loaded(federation: Path, output: str | None = None) -> FederationFile:
     return loaded if output is None else replace(loaded, output=Path(output))
 
 
-def _say_accuracy(fitted: CrossClientLabelPropagation, plan: Plan, truth: list[list[Any]]) -> None:
-    scores = scores_of(fitted, plan, truth)
+def _plan_of(loaded: FederationFile) -> Plan:
+    return loaded.estimator().plan(
+        [c.features for c in loaded.clients],
+        [c.labels for c in loaded.clients],
+        [c.row_names for c in loaded.clients],
+    )
+
+
+def _say_accuracy(scores: Scores) -> None:
     right, rows = round(scores.accuracy("xclp") * len(scores.truth)), len(scores.truth)
     note(f"{right:,} of {count(rows, 'unlabelled row')} came out right ({right / rows:.1%})")
 
@@ -195,14 +188,9 @@ def plan(
 def _planned(federation: Path) -> Plan:
     """Return the plan of a federation file, and say what was understood."""
     loaded = _loaded(federation)
-    estimator = loaded.estimator()
-    planned = estimator.plan(
-        [c.features for c in loaded.clients],
-        [c.labels for c in loaded.clients],
-        [c.row_names for c in loaded.clients],
-    )
+    planned = _plan_of(loaded)
     note(*plan_lines(planned))
-    if estimator.draws_groups:
+    if loaded.estimator().draws_groups:
         complain("each run draws other groups; set random_state to plan those that it will have")
     return planned
 

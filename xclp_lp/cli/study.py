@@ -33,9 +33,8 @@ from xclp_lp.cli.options import (
 )
 from xclp_lp.cli.terminal import StepReporter, cost_table, table_of
 from xclp_lp.parameters import Settings
-from xclp_lp.plan import Plan
 from xclp_lp.study.data import LOADERS, load
-from xclp_lp.study.demo import Comparison, compare, summary
+from xclp_lp.study.demo import Comparison, compare, plan_demo, summary
 from xclp_lp.study.experiments.config import read_experiment
 from xclp_lp.study.experiments.document import markdown, sections, with_tables
 from xclp_lp.study.experiments.run import Details, run_experiment
@@ -135,33 +134,27 @@ def _compared(parameters: dict[str, Any], settings: Settings) -> tuple[str, list
     if parameters["rows_per_client"] is not None:
         federation = federation.thinned(parameters["rows_per_client"])
     runs: list[Comparison] = []
-
-    def announce(plan: Plan) -> None:
-        if not runs:
-            console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
-            note(*plan_lines(plan))
-        if len(seeds) > 1:
-            console.print(f"seed {seeds[len(runs)]}")
-
     with StepReporter().showing() as progress:
         for seed in seeds:
-            runs.append(
-                compare(
-                    federation,
-                    **vars(settings),
-                    labelled=parameters["labelled"],
-                    seed=seed,
-                    drop=parameters["drop"],
-                    progress=progress,
-                    announce=announce,
-                )
+            plan = plan_demo(
+                federation,
+                **vars(settings),
+                labelled=parameters["labelled"],
+                seed=seed,
+                drop=parameters["drop"],
             )
+            if not runs:
+                console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
+                note(*plan_lines(plan))
+            if len(seeds) > 1:
+                console.print(f"seed {seed}")
+            runs.append(compare(federation, plan, drop=parameters["drop"], progress=progress))
     return federation.source, runs
 
 
 def _show(first: Comparison, result: dict[str, Any], hamming: str) -> None:
     """Print the accuracies over all seeds, and what the first run was and cost."""
-    stayed = " of clients that stayed" if first.departures else ""
+    stayed = " of clients that stayed" if first.participation.departures else ""
     table = table_of(
         f"Accuracy on the unlabelled rows{stayed}",
         *("method", "who sees what", "accuracy", "mean of classes"),
@@ -177,11 +170,11 @@ def _show(first: Comparison, result: dict[str, Any], hamming: str) -> None:
         by_row, by_class = result["accuracy"][method], result["balanced_accuracy"][method]
         table.add_row(*words, f"{by_row:.1%}", f"{by_class:.1%}")
     console.print(table)
-    note(*departure_lines(first.departures))
+    note(*departure_lines(first.participation.departures))
     console.print(
         f"{first.labelled:,} of {first.rows:,} rows were labelled. "
-        + f"{first.counted:,} labels were counted. " * bool(first.departures)
-        + f"Accuracies are over {first.predicted:,} rows. " * bool(first.departures)
+        + f"{first.counted:,} labels were counted. " * bool(first.participation.departures)
+        + f"Accuracies are over {first.predicted:,} rows. " * bool(first.participation.departures)
         + AGREEMENT[result["identical_labels"]]
     )
     console.print(cost_table(first.cost))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +15,14 @@ from xclp_crypto.errors import DataError, ParameterError, StorageError
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.whole_files import whole_files, why_not_writable
 from xclp_lp.files.clients import LoadedClient
-from xclp_lp.labels import UNLABELLED, codes_of, decode
 from xclp_lp.parameters import Settings
+from xclp_lp.plan import Result
 from xclp_lp.propagation import Prediction
 from xclp_lp.session import ClientData
-from xclp_lp.summary import neglected_lines, participation, relabelled_lines
+from xclp_lp.summary import neglected_lines, relabelled_lines
 from xclp_lp.wording import listing
 
-if TYPE_CHECKING:  # scikit-learn: a second, which a client on a machine of its own does not need
-    from xclp_lp.estimator import CrossClientLabelPropagation
+if TYPE_CHECKING:
     from xclp_lp.files.federation import FederationFile
 
 
@@ -70,7 +69,7 @@ def require_place(
         raise ParameterError(f"{option}results cannot be written to {folder}: {reason}")
 
 
-def write_results(federation: FederationFile, fitted: CrossClientLabelPropagation) -> list[Path]:
+def write_results(federation: FederationFile, result: Result) -> list[Path]:
     """Write one ``NAME.csv`` per client that stayed and ``cost.json``; all or nothing.
 
     For the columns see `write_table`.
@@ -88,15 +87,22 @@ def write_results(federation: FederationFile, fitted: CrossClientLabelPropagatio
     try:
         with whole_files(folder) as scratch:
             written = []
-            without = [gone.client for gone in fitted.departures_]
-            for j, client in enumerate(federation.clients):
+            plan, without = result.plan, result.without_result
+            for client in federation.clients:
                 if client.name in without:
                     continue
                 file = scratch / f"{client.name}.csv"
-                _write_predictions(file, client, fitted, j)
+                given, found = plan.data[client.name].codes, result.predictions[client.name]
+                write_table(file, client, plan.params.classes, given, found)
                 written.append(file)
             cost = scratch / "cost.json"
-            content = participation(fitted) | {"without_result": without} | fitted.cost_.to_dict()
+            groups = {name: list(own) for name, own in plan.groups.items()}
+            content = {
+                **({"groups": groups} if plan.grouped else {}),
+                **result.participation.to_dict(),
+                "without_result": list(without),
+                **result.cost.to_dict(),
+            }
             cost.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             written.append(cost)
         return [folder / file.name for file in written]
@@ -104,9 +110,9 @@ def write_results(federation: FederationFile, fitted: CrossClientLabelPropagatio
         raise DataError(f"results cannot be written to {folder}: {error}") from None
 
 
-def file_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) -> Iterator[str]:
+def file_lines(federation: FederationFile, result: Result) -> Iterator[str]:
     """Say which clients have no file of this run, and which tables are of an earlier one."""
-    without = [gone.client for gone in fitted.departures_]
+    without = result.without_result
     if without:
         yield f"no file written for {listing(without)}, without a result"
     read = {file.resolve() for client in federation.clients for file in client.files}
@@ -117,58 +123,40 @@ def file_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) 
         yield f"already in {federation.output}, and not of this run: {listing(old)}"
 
 
-def label_lines(federation: FederationFile, fitted: CrossClientLabelPropagation) -> Iterator[str]:
+def label_lines(federation: FederationFile, result: Result) -> Iterator[str]:
     """Say how many labelled rows got another label, or none, and which classes hardly came out."""
-    away = [gone.client for gone in fitted.departures_]
-    stayed = [j for j, client in enumerate(federation.clients) if client.name not in away]
-    classes = fitted.classes_.tolist()
-    given = [codes_of(federation.clients[j].labels, "", classes) for j in stayed]
-    got = [codes_of(fitted.transduction_[j], "", classes) for j in stayed]
+    plan, away = result.plan, result.without_result
+    stayed = [client.name for client in federation.clients if client.name not in away]
+    given = [plan.data[name].codes for name in stayed]
+    got = [result.predictions[name].class_ids for name in stayed]
     yield from relabelled_lines(given, got)
-    advice = "" if fitted.class_weight else '; class_weight = "balanced" may help'
-    yield from neglected_lines(classes, given, got, advice)
-
-
-def _write_predictions(
-    file: Path, client: LoadedClient, fitted: CrossClientLabelPropagation, j: int
-) -> None:
-    write_table(
-        file,
-        client,
-        codes_of(client.labels, client.name, fitted.classes_.tolist()),
-        fitted.classes_,
-        fitted.transduction_[j],
-        fitted.confidence_[j],
-        fitted.label_distributions_[j],
-    )
+    advice = "" if plan.params.class_weight else '; class_weight = "balanced" may help'
+    yield from neglected_lines(plan.params.classes, given, got, advice)
 
 
 def write_table(
     file: Path,
     client: LoadedClient,
-    codes: NDArray[np.int64],
-    classes: NDArray[Any],
-    labels: NDArray[Any],
-    confidence: NDArray[np.float64],
-    distributions: NDArray[np.float64],
+    classes: Sequence[Any],
+    given: NDArray[np.int64],
+    found: Prediction,
 ) -> None:
     """Write one client's predictions.
 
     Columns: id, under the name of the column that it was in if no other has that name; label and
     given label, empty where there is none; confidence; the probability of every class.
     """
-    columns = ["label", "given", "confidence", *(f"p({c})" for c in classes.tolist())]
+    texts = [*np.array(classes).tolist(), ""]  # UNLABELLED is the last one
+    columns = ["label", "given", "confidence", *(f"p({c})" for c in texts[:-1])]
     own = client.id_column
-    given = decode(codes, classes.tolist())
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out)
         writer.writerow(["id" if own is None or own in columns else own, *columns])
-        for row_id, *both, sure, row in zip(
-            client.ids, labels, given, confidence, distributions, strict=True
+        for row_id, label, before, sure, row in zip(
+            client.ids, found.class_ids, given, found.confidence, found.distribution, strict=True
         ):
-            missing = [y is None or (classes.dtype.kind == "i" and y == UNLABELLED) for y in both]
-            shown = ["" if none else y for none, y in zip(missing, both, strict=True)]
-            writer.writerow([row_id, *shown, f"{sure:.6f}", *(f"{p:.6f}" for p in row)])
+            numbers = (f"{p:.6f}" for p in (sure, *row))
+            writer.writerow([row_id, texts[label], texts[before], *numbers])
 
 
 def write_result(
@@ -194,19 +182,11 @@ def write_result(
     Raises:
         StorageError: they cannot be written.
     """
-    prediction = settings.shown(prediction, data.codes)
+    shown = settings.shown(prediction, data.codes)
     try:
         with whole_files(output) as scratch:
             table = scratch / f"{loaded.name}.csv"
-            write_table(
-                table,
-                loaded,
-                data.codes,
-                np.array(classes),
-                decode(prediction.labels, classes),
-                prediction.confidence,
-                prediction.distribution,
-            )
+            write_table(table, loaded, classes, data.codes, shown)
             costs = scratch / f"{loaded.name}-cost.json"
             costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
         return [output / table.name, output / costs.name]

@@ -126,8 +126,7 @@ class _Client:
         """Write the result."""
         prediction: Prediction = durable.result()
         if self._node.output is None:
-            found = labels.decode(prediction.labels, self._run.params.classes)
-            _logger.info("%s has %d labels", self._node.name, len(found))
+            _logger.info("%s has %d labels", self._node.name, len(prediction.class_ids))
             return
         for file in write_result(
             self._node.output,

@@ -24,7 +24,7 @@ from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, Relay
 from xclp_lp.flower.records import bytes_of, pack, unpack_answer
 from xclp_lp.flower.settings import RunSettings
-from xclp_lp.session import Graph, server_role
+from xclp_lp.session import Participation, server_role
 from xclp_lp.summary import departure_lines
 
 POLL_SECONDS: Final = 0.2
@@ -54,7 +54,7 @@ def run(
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Graph:
+) -> Participation:
     """Run a session with the nodes of a grid.
 
     Args:
@@ -67,7 +67,7 @@ def run(
         XclpError: the server's role failed.
     """
 
-    async def role(io: RoleIO, rng: Rng) -> Graph:
+    async def role(io: RoleIO, rng: Rng) -> Participation:
         return await server_role(io, settings.params, settings.clients, rng)
 
     durable = DurableRole(
@@ -100,8 +100,8 @@ def run(
         sleep(POLL_SECONDS)
     nodes.end()
     durable.close()
-    graph: Graph = durable.result()
-    for line in departure_lines(graph.departures):
+    found: Participation = durable.result()
+    for line in departure_lines(found.departures):
         _logger.warning("%s", line)
     _logger.info(
         "%d bytes to the nodes, %d from them; the server's own messages have %d",
@@ -109,8 +109,8 @@ def run(
         nodes.pulled,
         durable.cost.sent_by(SERVER),
     )
-    _logger.info("labels of %s were counted", ", ".join(graph.contributors))
-    return graph
+    _logger.info("labels of %s were counted", ", ".join(found.contributors))
+    return found
 
 
 class _Nodes:

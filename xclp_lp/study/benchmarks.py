@@ -343,7 +343,7 @@ def bench_propagation(
     for _ in range(repeat):
         for prefix, points in ways.items():
             way, Z = timed(partial(solved, points), seconds[f"{prefix}seconds"])
-            labels.append(predict(Z).labels)
+            labels.append(predict(Z).class_ids)
             result |= {f"{prefix}solver": way.solver, f"{prefix}residual": way.residual}
     result["peak_rss"] = peak_rss()
     if dense and H is not None and 32 * n**2 <= DENSE_SHARE * available_memory():
@@ -351,7 +351,7 @@ def bench_propagation(
             report("dense inverse", 0, n)
             work = partial(dense_scores, H, n_bits, k, alpha, Y)
             Z, inverse = timed(work, seconds["dense_seconds"])
-            labels.append(predict(Z).labels)
+            labels.append(predict(Z).class_ids)
             seconds["dense_inverse_seconds"].append(inverse)
     result["identical_labels"] = all((found == labels[0]).all() for found in labels)
     return given | result | _medians(seconds)

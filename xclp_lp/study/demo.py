@@ -14,16 +14,14 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_lp.estimator import CrossClientLabelPropagation
-from xclp_lp.labels import UNLABELLED, balanced_weights, decode, encode, one_hot
-from xclp_lp.lsh import projection_seed
-from xclp_lp.parameters import ClassWeight, Settings
+from xclp_lp.labels import UNLABELLED, weighted_one_hot
+from xclp_lp.parameters import Settings
 from xclp_lp.plan import Plan, checked_drop
 from xclp_lp.propagation import per_client, pooled
-from xclp_lp.session import Departure, hash_rows
+from xclp_lp.session import Participation, hash_rows
 from xclp_lp.study.data import Federation, label_mask
 from xclp_lp.study.scores import Scores
 from xclp_lp.study.views import RunRecord
-from xclp_lp.summary import participation
 
 METHODS = ("per_client", "xclp", "plain")
 """Each client alone; the secure run; label propagation over the pooled data, nothing encrypted."""
@@ -55,8 +53,7 @@ class Comparison:
         labelled: number of labelled rows of all clients.
         counted: number of labels that were counted in the secure run.
         predicted: number of rows that accuracies are over.
-        participation: whose labels were counted and who vanished, for a file.
-        departures: who vanished.
+        participation: whose labels were counted and who vanished.
         cost: cost of the secure run.
         scores: the labels of these rows by all three methods, ``per-client``, ``xclp`` and
             ``pooled``, for a report.
@@ -69,115 +66,94 @@ class Comparison:
     labelled: int
     counted: int
     predicted: int
-    participation: dict[str, Any]
-    departures: tuple[Departure, ...]
+    participation: Participation
     cost: Cost
     scores: Scores = field(compare=False, repr=False)
     record: RunRecord = field(compare=False, repr=False)
 
 
-def compare(
+def plan_demo(
     federation: Federation,
     *,
     labelled: float,
     seed: int,
     drop: Mapping[str, str] | None = None,
-    rng: Rng | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    announce: Callable[[Plan], None] | None = None,
     **settings: Any,
-) -> Comparison:
-    """Hide most labels, recover them in three ways, and compare.
+) -> Plan:
+    """Hide most labels, and plan the secure run that recovers them.
 
     Args:
         federation: the data with all true labels.
         labelled: fraction of each client's rows whose label is kept, in (0, 1]; test rows
             keep none.
         seed: ≥ 0, chooses the labelled rows and the projection, for all three ways alike.
-        drop: clients that vanish, and the step before which they do.
-        rng: source of keys and masks, the operating system's by default.
-        progress: called before each computation of the secure run.
-        announce: called when all is checked, before the secure run.
+        drop: clients that will vanish, and the step before which they do.
         settings: fields of `Settings`, for all three ways alike; but only in the secure run does
             each client randomise its labels, where `privacy` says so.
 
     Raises:
-        ParameterError: no row is left to predict, or as from `CrossClientLabelPropagation.fit`.
+        ParameterError: no row is left to predict, `drop` names no client or step, or as from
+            `CrossClientLabelPropagation.plan`.
     """
-    classes, names = federation.classes, federation.names
-    drop = checked_drop(drop, names)
+    dropouts = checked_drop(drop, federation.names)
     shown = label_mask(federation.labels, labelled, seed, federation.test)
-    stay = [j for j, name in enumerate(names) if name not in drop]
-    if not any((~shown[j]).any() for j in stay):
+    stay = [mask for mask, c in zip(shown, federation.names, strict=True) if c not in dropouts]
+    if all(mask.all() for mask in stay):
         raise ParameterError(
-            f"labelled must leave some row to predict, got {labelled} of "
-            f"{sum(len(shown[j]) for j in stay)} rows"
+            f"labelled must leave some row to predict, got {labelled} of {sum(map(len, stay))} rows"
         )
-    truth = [encode(y.tolist(), np.ones(len(y), dtype=bool), classes) for y in federation.labels]
-    codes = [np.where(mask, y, UNLABELLED) for mask, y in zip(shown, truth, strict=True)]
-
-    chosen = Settings(**settings)
-    estimator = CrossClientLabelPropagation(
-        **vars(chosen), classes=classes, random_state=seed, client_names=names
-    )
-    plans: list[Plan] = []
-
-    def checked(plan: Plan) -> None:
-        plans.append(plan)
-        if announce is not None:
-            announce(plan)
-
-    estimator.fit(
+    return CrossClientLabelPropagation(
+        **vars(Settings(**settings)),
+        classes=federation.classes,
+        random_state=seed,
+        client_names=federation.names,
+    ).plan(
         federation.features,
-        [decode(c, classes) for c in codes],
-        drop=drop,
-        rng=rng,
-        progress=progress,
-        announce=checked,
-    )
-    secure = [
-        encode(y.tolist(), np.array([v is not None and v != -1 for v in y.tolist()]), classes)
-        for y in estimator.transduction_
-    ]
-
-    plain_seed = projection_seed(seed) or b""
-    bits = [
-        hash_rows(plain_seed, v, chosen.n_bits, chosen.projection)[0] for v in federation.features
-    ]
-    onehot = [one_hot(c, len(classes)) for c in codes]
-    gone = [d.client for d in estimator.departures_ if not d.in_graph]
-    present = [j for j, name in enumerate(names) if name not in gone]
-    counted = [onehot[j] * (names[j] in estimator.contributors_) for j in present]
-    options: dict[str, Any] = {
-        name: getattr(chosen, name) for name in ("alpha", "gamma", "include_self", "ties")
-    }
-    together = pooled(
-        [bits[j] for j in present],
-        _weighted(counted, chosen.class_weight),
-        k=min(chosen.k, sum(len(bits[j]) for j in present) - 1),
-        **options,
-    )
-    plain = {j: chosen.shown(p, codes[j]).labels for j, p in zip(present, together, strict=True)}
-    alone = per_client(
-        bits, [_weighted([y], chosen.class_weight)[0] for y in onehot], k=chosen.k, **options
+        [np.ma.masked_array(y, ~m) for m, y in zip(shown, federation.labels, strict=True)],
     )
 
-    def hidden(values: Mapping[int, NDArray[Any]] | Sequence[NDArray[Any]]) -> NDArray[Any]:
+
+def compare(
+    federation: Federation,
+    plan: Plan,
+    *,
+    drop: Mapping[str, str] | None = None,
+    rng: Rng | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Comparison:
+    """Recover labels in three ways, and compare.
+
+    Args:
+        federation: the data with all true labels.
+        plan: of the secure run, from `plan_demo`.
+        drop: the clients of `plan_demo` that vanish.
+        rng: source of keys and masks, the operating system's by default.
+        progress: called before each computation of the secure run.
+
+    Raises:
+        XclpError: as from `Plan.run`.
+    """
+    names, truth = federation.names, federation.class_ids
+    shown = [own.codes != UNLABELLED for own in plan.data.values()]
+    result = plan.run(progress=progress, drop=drop, rng=rng)
+    stay = [j for j, name in enumerate(names) if name not in result.without_result]
+    secure = [found.class_ids for found in result.predictions.values()]
+    alone, plain = _references(plan, result.participation)
+
+    def hidden(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Return what all rows have whose label was hidden, of clients that stayed."""
         return np.concatenate([values[j][~shown[j]] for j in stay])
 
     scores = Scores(
         clients=names,
-        classes=tuple(map(str, classes)),
+        classes=tuple(map(str, federation.classes)),
         owner=hidden([np.full(len(y), j) for j, y in enumerate(truth)]),
         truth=hidden(truth),
-        predicted={
-            "per-client": hidden([p.labels for p in alone]),
-            "xclp": hidden(secure),
-            "pooled": hidden(plain),
-        },
-        confidence=hidden(estimator.confidence_),
-        probability=hidden([p.max(axis=1, initial=0.0) for p in estimator.label_distributions_]),
+        predicted={"per-client": hidden(alone), "xclp": hidden(secure), "pooled": hidden(plain)},
+        confidence=hidden([found.confidence for found in result.predictions.values()]),
+        probability=hidden(
+            [p.distribution.max(axis=1, initial=0.0) for p in result.predictions.values()]
+        ),
     )
 
     def accuracy(method: str) -> Accuracy:
@@ -185,37 +161,70 @@ def compare(
         each = [right[scores.truth == c].mean() for c in np.unique(scores.truth)]
         return Accuracy(float(right.mean()), float(np.mean(each)))
 
+    counted = result.participation.contributors
+    same = all(np.array_equal(secure[j], plain[j]) for j in stay)
     return Comparison(
         accuracy={
             "per_client": accuracy("per-client"),
             "xclp": accuracy("xclp"),
             "plain": accuracy("pooled"),
         },
-        identical=(
-            all(np.array_equal(secure[j], plain[j]) for j in stay)
-            if chosen.privacy is None
-            else None
-        ),
+        identical=same if plan.params.privacy is None else None,
         rows=sum(map(len, truth)),
         labelled=int(sum(mask.sum() for mask in shown)),
-        counted=int(sum(y.sum() for y in counted)),
+        counted=int(sum(m.sum() for m, name in zip(shown, names, strict=True) if name in counted)),
         predicted=len(scores.truth),
-        participation=participation(estimator),
-        departures=estimator.departures_,
-        cost=estimator.cost_,
+        participation=result.participation,
+        cost=result.cost,
         scores=scores,
-        record=RunRecord.of(plans[0], estimator),
+        record=RunRecord.of(result),
     )
 
 
-def _weighted(
-    onehot: Sequence[NDArray[np.float64]], class_weight: ClassWeight
-) -> list[NDArray[np.float64]]:
-    """Weigh labels by their classes over all of these matrices."""
-    if class_weight is None:
-        return list(onehot)
-    weights = balanced_weights(np.rint(sum(y.sum(axis=0) for y in onehot)).astype(np.int64))
-    return [y * weights for y in onehot]
+def _references(
+    plan: Plan, took_part: Participation
+) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
+    """Return what each client alone would find, and one party with the data of those in the graph.
+
+    Args:
+        plan: of the secure run.
+        took_part: whose points and labels the pooled data have.
+
+    Returns:
+        Per client, (n_j,) class indices; no labels of pooled data for a client without points.
+    """
+    params, n_classes = plan.params, len(plan.params.classes)
+    balanced = params.class_weight is not None
+    options = {name: getattr(params, name) for name in ("alpha", "gamma", "include_self", "ties")}
+    bits = {
+        name: hash_rows(plan.seed or b"", own.vectors, params.n_bits, params.projection)[0]
+        for name, own in plan.data.items()
+    }
+    codes = {name: own.codes for name, own in plan.data.items()}
+    alone = per_client(
+        list(bits.values()),
+        [weighted_one_hot([y], n_classes, balanced=balanced)[0] for y in codes.values()],
+        k=params.k,
+        **options,
+    )
+    present = list(took_part.sizes)
+    counted = [
+        codes[name] if name in took_part.contributors else np.full_like(codes[name], UNLABELLED)
+        for name in present
+    ]
+    together = pooled(
+        [bits[name] for name in present],
+        weighted_one_hot(counted, n_classes, balanced=balanced),
+        k=min(params.k, sum(len(bits[name]) for name in present) - 1),
+        **options,
+    )
+    plain = {
+        name: plan.settings.shown(found, codes[name]).class_ids
+        for name, found in zip(present, together, strict=True)
+    }
+    return [found.class_ids for found in alone], [
+        plain.get(name, np.full_like(own, UNLABELLED)) for name, own in codes.items()
+    ]
 
 
 def summary(runs: list[Comparison]) -> dict[str, Any]:
@@ -228,6 +237,6 @@ def summary(runs: list[Comparison]) -> dict[str, Any]:
         "accuracy": mean("overall"),
         "balanced_accuracy": mean("balanced"),
         "identical_labels": (None if runs[0].identical is None else all(r.identical for r in runs)),
-        **runs[0].participation,
+        **runs[0].participation.to_dict(),
         "cost": runs[0].cost.to_dict(),
     }

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import DataError
-from xclp_lp.labels import UNLABELLED, class_values, codes_of, encode, marked_values
-from xclp_lp.plan import Plan
+from xclp_lp.labels import UNLABELLED, class_values, encode, marked_values
+from xclp_lp.plan import Result
 from xclp_lp.wording import count
-
-if TYPE_CHECKING:  # scikit-learn: a second
-    from xclp_lp.estimator import CrossClientLabelPropagation
 
 BINS = 10
 """Bins of equal width into which confidences in [0, 1] are sorted."""
@@ -88,20 +84,17 @@ class Scores:
         return counts
 
 
-def scores_of(
-    fitted: CrossClientLabelPropagation, plan: Plan, truth: Sequence[ArrayLike]
-) -> Scores:
+def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
     """Compare the labels of a run with true ones, on rows that were unlabelled and have a result.
 
     Args:
-        fitted: the estimator.
-        plan: what it ran.
+        result: of the run.
         truth: per client, shape (n_j,), the true labels; −1, None or NaN where they are not known.
 
     Raises:
         DataError: `truth` is not of these clients, rows and classes, or of no such row.
     """
-    classes = fitted.classes_.tolist()
+    plan, classes = result.plan, result.plan.params.classes
     if len(truth) != len(plan.data):
         raise DataError(
             f"truth has labels of {count(len(truth), 'client')}, the run had {len(plan.data)}"
@@ -109,7 +102,6 @@ def scores_of(
     marked = [marked_values(y, name) for y, name in zip(truth, plan.data, strict=True)]
     if any(known.any() for _, known in marked):
         class_values(marked, classes, tuple(plan.data))  # refuses what is no class
-    away = {gone.client for gone in fitted.departures_}
     owner, true, given, confidence, probability = [], [], [], [], []
     for j, (name, own) in enumerate(plan.data.items()):
         values, known = marked[j]
@@ -118,12 +110,13 @@ def scores_of(
                 f"client {name!r}: truth has {count(len(values), 'label')} for "
                 f"{count(len(own.codes), 'row')}"
             )
-        rows = known & (own.codes == UNLABELLED) & (name not in away)
+        rows = known & (own.codes == UNLABELLED) & (name not in result.without_result)
         true.append(encode(values, known, classes)[rows])
-        given.append(codes_of(fitted.transduction_[j], name, classes)[rows])
+        found = result.predictions[name]
+        given.append(found.class_ids[rows])
         owner.append(np.full(int(rows.sum()), j))
-        confidence.append(fitted.confidence_[j][rows])
-        probability.append(fitted.label_distributions_[j][rows].max(axis=1, initial=0.0))
+        confidence.append(found.confidence[rows])
+        probability.append(found.distribution[rows].max(axis=1, initial=0.0))
     if not sum(map(len, true)):
         raise DataError("truth says nothing of any row that was unlabelled and has a result")
     return Scores(

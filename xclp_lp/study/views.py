@@ -9,9 +9,8 @@ from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.hamming.interface import Trust
 from xclp_crypto.transport.meter import Cost
-from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.parameters import Parameters
-from xclp_lp.plan import Plan
+from xclp_lp.plan import Result
 from xclp_lp.session import Departure
 
 SERVER_LEARNS = (
@@ -100,17 +99,18 @@ class RunRecord:
         return get_backend(self.params.hamming).trust
 
     @classmethod
-    def of(cls, plan: Plan, fitted: CrossClientLabelPropagation) -> RunRecord:
-        """Take it from an estimator that has run what `plan` says."""
+    def of(cls, result: Result) -> RunRecord:
+        """Take it from what came of a plan."""
+        plan = result.plan
         return cls(
             params=plan.params,
             rows=plan.sizes,
             labelled=plan.labelled,
             groups=plan.groups,
-            fixed_projection=fitted.random_state is not None,
-            contributors=fitted.contributors_,
-            departures=fitted.departures_,
-            cost=fitted.cost_,
+            fixed_projection=plan.seed is not None,
+            contributors=result.participation.contributors,
+            departures=result.participation.departures,
+            cost=result.cost,
         )
 
     @classmethod

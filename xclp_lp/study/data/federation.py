@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.labels import encode
 
 
 def require_between(name: str, value: float, low: float, high: float = np.inf) -> None:
@@ -49,6 +50,11 @@ class Federation:
     source: str
     licence: str
     test: tuple[NDArray[np.bool_], ...] | None = None
+
+    @property
+    def class_ids(self) -> list[NDArray[np.int64]]:
+        """Return per client, shape (n_j,), the index of each point's class."""
+        return [encode(y.tolist(), np.ones(len(y), dtype=bool), self.classes) for y in self.labels]
 
     def thinned(self, rows: int) -> Federation:
         """Return the same clients with at most `rows` rows each, spread evenly over their rows.

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.graph import cosine_graph
-from xclp_lp.labels import balanced_weights, one_hot
+from xclp_lp.labels import weighted_one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.parameters import Arguments
-from xclp_lp.plan import Plan
 from xclp_lp.propagation import Prediction, per_client, predict, propagate
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.fedavg import train
@@ -76,22 +75,22 @@ def run_xclp(task: Task, chosen: Arguments) -> Answer:
     estimator = CrossClientLabelPropagation(
         **chosen.keywords() | {"classes": range(task.n_classes)}, client_names=task.names
     )
-    plans: list[Plan] = []
-    estimator.fit(task.features, task.codes, announce=plans.append)
+    result = estimator.plan(task.features, task.codes).run()
+    predictions = result.predictions.values()
     return Answer(
-        [y.astype(np.int64) for y in estimator.transduction_],
-        estimator.confidence_,
-        [p.max(axis=1, initial=0.0) for p in estimator.label_distributions_],
-        RunRecord.of(plans[0], estimator),
+        [p.class_ids for p in predictions],
+        [p.confidence for p in predictions],
+        [p.distribution.max(axis=1, initial=0.0) for p in predictions],
+        RunRecord.of(result),
     )
 
 
 def run_per_client(task: Task, chosen: Arguments) -> Answer:
     """Propagate labels within each client alone, on the same hashes."""
-    seed = projection_seed(chosen.random_state) or b""
+    seed, balanced = projection_seed(chosen.random_state) or b"", chosen.class_weight is not None
     predictions = per_client(
         [hash_rows(seed, x, chosen.n_bits, chosen.projection)[0] for x in task.features],
-        [_weighted([y], chosen, task.n_classes)[0] for y in task.codes],
+        [weighted_one_hot([y], task.n_classes, balanced=balanced)[0] for y in task.codes],
         k=chosen.k,
         alpha=chosen.alpha,
         gamma=chosen.gamma,
@@ -107,15 +106,16 @@ def run_pooled(task: Task, chosen: Arguments) -> Answer:
     Exact cosines have no `ties` to speak of; no point is its own neighbour.
     """
     graph = cosine_graph(np.concatenate(task.features), chosen.k, gamma=chosen.gamma)
-    Y = np.concatenate(_weighted(task.codes, chosen, task.n_classes))
+    balanced = chosen.class_weight is not None
+    Y = np.concatenate(weighted_one_hot(task.codes, task.n_classes, balanced=balanced))
     whole = predict(propagate(graph, Y, chosen.alpha))
-    parts = (_by_client(v, task) for v in (whole.labels, whole.confidence, whole.distribution))
+    parts = (_by_client(v, task) for v in (whole.class_ids, whole.confidence, whole.distribution))
     return _shown([Prediction(*part) for part in zip(*parts, strict=True)], task, chosen)
 
 
 def _shown(predictions: Sequence[Prediction], task: Task, chosen: Arguments) -> Answer:
     shown = [chosen.shown(p, y) for p, y in zip(predictions, task.codes, strict=True)]
-    return Answer([p.labels for p in shown], confidence=[p.confidence for p in shown])
+    return Answer([p.class_ids for p in shown], confidence=[p.confidence for p in shown])
 
 
 def run_label_spreading(task: Task, chosen: Arguments) -> Answer:
@@ -155,17 +155,6 @@ def _run_fedavg(task: Task, chosen: Arguments, *, rectified: bool) -> Answer:
     seed = chosen.random_state or 0
     network = train(task.features, task.codes, task.n_classes, rectified=rectified, seed=seed)
     return Answer([network.predict(x) for x in task.features])
-
-
-def _weighted(
-    codes: Sequence[NDArray[np.int64]], chosen: Arguments, n_classes: int
-) -> list[NDArray[np.float64]]:
-    onehot = [one_hot(y, n_classes) for y in codes]
-    if chosen.class_weight is None:
-        return onehot
-    totals = np.sum([y.sum(axis=0) for y in onehot], axis=0)
-    weights = balanced_weights(np.rint(totals).astype(np.int64))
-    return [y * weights for y in onehot]
 
 
 def _by_client(rows: NDArray[Any], task: Task) -> list[NDArray[Any]]:

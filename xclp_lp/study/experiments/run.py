@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto import __version__
 from xclp_crypto.errors import ParameterError
-from xclp_lp.labels import UNLABELLED, encode
+from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments.config import METRICS, Experiment
@@ -119,15 +119,14 @@ def _run_trial(
 ) -> tuple[list[dict[str, Any]], Details]:
     classes = federation.classes
     truth, codes, features, scored = [], [], [], []
-    for x, y, kept, labelled, test in zip(
+    for x, own, kept, labelled, test in zip(
         federation.features,
-        federation.labels,
+        federation.class_ids,
         trial.kept,
         trial.labelled,
         trial.scored,
         strict=True,
     ):
-        own = encode(y.tolist(), np.ones(len(y), dtype=bool), classes)
         truth.append(own[kept])
         codes.append(np.where(labelled & ~test, own, UNLABELLED)[kept])
         features.append(x[kept])

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.protocols.setup import SERVER
-from xclp_lp.estimator import CrossClientLabelPropagation
-from xclp_lp.labels import UNLABELLED, codes_of
-from xclp_lp.plan import Plan
+from xclp_lp.labels import UNLABELLED
+from xclp_lp.plan import Result
 from xclp_lp.study.experiments.document import METHOD_NAMES, cell, grid
 from xclp_lp.study.experiments.forms import FORMS
 from xclp_lp.study.experiments.paper import PAPER
@@ -84,16 +83,11 @@ def demo_report(
     )
 
 
-def run_report(
-    fitted: CrossClientLabelPropagation,
-    plan: Plan,
-    truth: Sequence[ArrayLike] | None = None,
-) -> Report:
-    """Make the report of an estimator that has run.
+def run_report(result: Result, truth: Sequence[ArrayLike] | None = None) -> Report:
+    """Make the report of a run.
 
     Args:
-        fitted: the estimator.
-        plan: what it ran: `fitted.plan(Xs, ys)`, or what `fit` announced.
+        result: what `Plan.run` returned.
         truth: per client, shape (n_j,), the true labels, where they are known: of classes of the
             estimator; −1, None or NaN for rows where they are not. Rows that were labelled are not
             scored.
@@ -101,12 +95,12 @@ def run_report(
     Raises:
         DataError: `truth` is not of these clients, rows and classes.
     """
-    record = RunRecord.of(plan, fitted)
+    plan, record, predictions = result.plan, RunRecord.of(result), result.predictions
     text = list(plan_lines(plan))
     if truth is None:
-        unlabelled = [own.codes == UNLABELLED for own in plan.data.values()]
-        new = [c[rows] for c, rows in zip(fitted.confidence_, unlabelled, strict=True)]
-        sure = np.concatenate(new)
+        sure = np.concatenate(
+            [predictions[c].confidence[own.codes == UNLABELLED] for c, own in plan.data.items()]
+        )
         scored = [_confidence(calibration(sure, sure, sure > 1), known=False)]
         text.append(
             "The true labels are not known here, so this report cannot say how many labels are "
@@ -114,8 +108,8 @@ def run_report(
             "few more rows by hand, and compare."
         )
     else:
-        scored = _scored(scores_of(fitted, plan, truth), {"xclp": f"XCLP, {record.backend}"})
-    class_ids = [codes_of(y, "", fitted.classes_.tolist()) for y in fitted.transduction_]
+        scored = _scored(scores_of(result, truth), {"xclp": f"XCLP, {record.backend}"})
+    class_ids = [found.class_ids for found in predictions.values()]
     facts = {
         "clients": f"{len(record.rows):,}",
         "rows": f"{sum(map(len, class_ids)):,}",
@@ -128,7 +122,7 @@ def run_report(
         facts=facts | _cost_facts(record),
         warnings=[ONE_PROCESS],
         sections=[
-            _given(record, fitted.classes_.tolist(), class_ids),
+            _given(record, plan.params.classes, class_ids),
             *scored,
             *_run_sections(record),
         ],

@@ -108,7 +108,7 @@ class NetworkLabels(PseudoLabeller):
         found = {}
         for j, client in clients.items():
             prediction = predict(class_probabilities(model, client.inputs))
-            found[j] = PseudoLabels(prediction.labels, prediction.confidence)
+            found[j] = PseudoLabels(prediction.class_ids, prediction.confidence)
         model.load_state_dict(current)
         return found
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.whole_files import write_whole
-from xclp_lp.labels import UNLABELLED, encode
+from xclp_lp.labels import UNLABELLED
 from xclp_lp.study.data import load
 from xclp_lp.study.data.pictures import PICTURES
 from xclp_lp.study.experiments.forms import rows_to_score
@@ -69,9 +69,7 @@ def read_rows(study: Study, device: torch.device, seed: int) -> AllRows:
     federation = load(study.dataset, **study.data)
     test = np.concatenate(rows_to_score(federation, study.test_share, seed))
     features = np.concatenate(federation.features).astype(np.float32)
-    class_ids = np.concatenate(
-        [encode(y.tolist(), np.ones(len(y), bool), federation.classes) for y in federation.labels]
-    )
+    class_ids = np.concatenate(federation.class_ids)
     owners = np.repeat(np.arange(len(federation.names)), [len(y) for y in federation.labels])
     if study.dataset in PICTURES:
         inputs = torch.from_numpy(PICTURES[study.dataset].pixels(features))

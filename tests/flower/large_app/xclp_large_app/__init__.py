@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from xclp_crypto.wire import Message
-from xclp_lp.session import no_prediction
+from xclp_lp.propagation import Prediction
 
 SIZE = int(os.environ["XCLP_LARGE"])
 DIGEST = 32
@@ -48,7 +48,7 @@ async def client_role(io, data, params, invited, rng, projection_seed=None):
     else:
         blob = await io.recv(Blob, "a", n=SIZE)
         await io.send(("a", "server"), Blob(hashlib.sha256(blob.data).digest()))
-    return no_prediction(len(data.codes), len(params.classes))
+    return Prediction.none(len(data.codes), len(params.classes))
 
 
 async def server_role(io, params, invited, rng):
