@@ -6,9 +6,18 @@ import pickle
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
+from xclp_crypto.errors import DataError
+from xclp_lp.study.data import load
+
 RNG = np.random.default_rng(0)
+
+
+def refused(name: str, path: Path, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load(name, path=path)
 
 
 def tagged(n: int, d: int, first: int = 0) -> NDArray[np.uint8]:

@@ -103,15 +103,24 @@ def pages(reports: dict[str, Report]) -> dict[str, str]:
     return {kind: report.html() for kind, report in reports.items()}
 
 
-KINDS = ("demo", "run", "experiment", "largest", "training", "long training")
+@pytest.fixture(
+    params=("demo", "run", "experiment", "largest", "training", "long training"), scope="module"
+)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def page(pages: dict[str, str], kind: str) -> Page:
+    return Page(pages[kind])
 
 
 # One file that asks for nothing
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_in_a_page_can_ask_a_host_for_anything(pages: dict[str, str], kind: str) -> None:
-    page = Page(pages[kind])
+def test_nothing_in_a_page_can_ask_a_host_for_anything(
+    page: Page, pages: dict[str, str], kind: str
+) -> None:
     allowed = {
         *("html", "head", "meta", "link", "title", "style", "body", "header", "h1", "h2", "p"),
         *("dl", "div", "dt", "dd", "nav", "ul", "li", "a", "main", "section", "figure", "img"),
@@ -138,9 +147,8 @@ def test_nothing_in_a_page_can_ask_a_host_for_anything(pages: dict[str, str], ki
     assert not re.search(r"@import|url\(", pages[kind])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_nothing_in_a_picture_can_either(pages: dict[str, str], kind: str) -> None:
-    for svg in Page(pages[kind]).svgs:
+def test_nothing_in_a_picture_can_either(page: Page) -> None:
+    for svg in page.svgs:
         assert "<!" not in svg.replace("<!--", "")
         for element in ET.fromstring(svg).iter():  # noqa: S314  # our own drawing
             tag = element.tag.rpartition("}")[2]
@@ -156,7 +164,6 @@ def test_nothing_in_a_picture_can_either(pages: dict[str, str], kind: str) -> No
             assert tag != "style" or not re.search(r"@import|url", str(element.text))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_page_has_at_most_two_megabytes(pages: dict[str, str], kind: str) -> None:
     assert len(pages[kind].encode()) <= 2_000_000
 
@@ -164,9 +171,7 @@ def test_a_page_has_at_most_two_megabytes(pages: dict[str, str], kind: str) -> N
 # For everybody
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_page_can_be_read_without_seeing_it(pages: dict[str, str], kind: str) -> None:
-    page = Page(pages[kind])
+def test_a_page_can_be_read_without_seeing_it(page: Page) -> None:
     assert page.all("html") == [{"lang": "en"}]
     assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all(
         "meta"
@@ -181,7 +186,6 @@ def test_a_page_can_be_read_without_seeing_it(pages: dict[str, str], kind: str) 
     assert all("tabindex" in d for d in page.all("div") if "table" in str(d.get("class")))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 def test_every_picture_has_a_table_beside_it(reports: dict[str, Report], kind: str) -> None:
     with_pictures = [s for s in reports[kind].sections if s.pictures]
     assert len(with_pictures) >= 4
@@ -223,9 +227,8 @@ def test_colours_can_be_told_from_the_ground() -> None:
     assert len(set(markers)) == len(markers)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_colour_of_a_picture_has_one_for_the_dark(pages: dict[str, str], kind: str) -> None:
-    for svg in Page(pages[kind]).svgs:
+def test_every_colour_of_a_picture_has_one_for_the_dark(page: Page) -> None:
+    for svg in page.svgs:
         colours = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", svg.partition("</style>")[2]))
         assert colours <= set(DARK)
         assert svg.count("@media(prefers-color-scheme:dark)") == 1

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from published_files import FINE, TEN, cache, cifar_10, cifar_100, tagged
+from published_files import FINE, TEN, cache, cifar_10, cifar_100, refused, tagged
 
-from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.errors import ParameterError
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.data.femnist import CHARACTERS
 from xclp_lp.study.data.isic import LESIONS
@@ -23,11 +23,6 @@ from xclp_lp.study.data.isic import LESIONS
 
 def numbers(federation: Federation) -> list[int]:
     return [round(float(x)) for x in np.concatenate([f[:, 0] for f in federation.features]) * 255]
-
-
-def refused(name: str, path: Path, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        load(name, path=path)
 
 
 # FEMNIST

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.cli import main as cli
@@ -68,6 +68,36 @@ SMALL: dict[str, Any] = {
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    (tmp_path / "s.toml").write_text(TOML)
+    return tmp_path / "s.toml"
+
+
+def folders(tmp_path: Path, *names: str) -> list[Path]:
+    made = [tmp_path / name for name in names]
+    for folder in made:
+        folder.mkdir()
+    return made
+
+
+def stopped(study: Study, folder: Path, method: str, turn: int, resume: bool = False) -> None:
+    """Run a study until a method has done so many rounds."""
+
+    def report(seed: int, now: str, done: int, total: int) -> None:
+        if (now, done) == (method, turn):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(study, folder, resume=resume, report=report)
+
+
+def xclp_ssl(toml: Path, *options: str) -> Result:
+    return CliRunner().invoke(
+        cli.app, ["ssl", str(toml), "--out", str(toml.parent), *options], catch_exceptions=False
+    )
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -130,7 +160,7 @@ def test_all_methods_of_the_paper_are_there() -> None:
             {"partition": {"client": 3}},
             "unknown field 'client'.* did you mean 'clients'",
         ),
-        ({"partition": {"kind": "iit"}}, "partition is 'iit'"),
+        ({"partition": {"kind": "iit"}}, r"\[partition\]: kind must be .* got 'iit'"),
         (
             {"training": {"epoch": 3}},
             "unknown field 'epoch'.* did you mean 'epochs'",
@@ -204,9 +234,8 @@ def test_a_study_runs_and_repeats(tmp_path: Path) -> None:
     study = Study(**SMALL | {"methods": ("fedavg", "fedavg+xclp"), "seeds": (0, 1)})
     seen: list[tuple[int, str, int, int]] = []
     results = []
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        results.append(run_study(study, tmp_path / name, report=lambda *a: seen.append(a)))
+    for folder in folders(tmp_path, "one", "two"):
+        results.append(run_study(study, folder, report=lambda *a: seen.append(a)))
     assert len(seen) == 2 * 2 * 2 * 5
     assert files(tmp_path / "one") == files(tmp_path / "two")
     result = json.loads(json.dumps(results[0]))
@@ -252,23 +281,13 @@ def test_the_best_network_on_the_validation_rows_is_tested(
 @pytest.mark.parametrize("method", ["fedavg+xclp", "scaffold+network", "fedsem+", "fedmatch"])
 def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -> None:
     study = Study(**SMALL | {"methods": (method,), "augmentation": "noise"})
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    for folder in (whole, broken):
-        folder.mkdir()
+    whole, broken = folders(tmp_path, "whole", "broken")
     run_study(study, whole)
-    for stop in (3, 4):
-
-        def report(seed: int, method: str, done: int, total: int, stop: int = stop) -> None:
-            if done == stop:
-                raise KeyboardInterrupt
-
-        with pytest.raises(KeyboardInterrupt):
-            run_study(study, broken, resume=stop > 3, report=report)
-    seen: list[int] = []
-    run_study(
-        study, broken, resume=True, report=lambda seed, method, done, total: seen.append(done)
-    )
-    assert seen == [4]
+    stopped(study, broken, method, 3)
+    stopped(study, broken, method, 4, resume=True)
+    seen: list[tuple[Any, ...]] = []
+    run_study(study, broken, resume=True, report=lambda *a: seen.append(a))
+    assert seen == [(0, method, 4, 5)]
     assert files(broken) == files(whole)
     run_study(study, broken, resume=True, report=lambda *a: pytest.fail("nothing is left to do"))
 
@@ -290,15 +309,12 @@ run_study(read_study(Path(sys.argv[1]), {}), Path(sys.argv[2]), report=report)
 """
 
 
-def test_a_killed_process_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text(TOML)
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    for folder in (whole, killed):
-        folder.mkdir()
-    done = python(KILLED, tmp_path / "s.toml", killed)
+def test_a_killed_process_goes_on_from_its_checkpoint(tmp_path: Path, toml: Path) -> None:
+    whole, killed = folders(tmp_path, "whole", "killed")
+    done = python(KILLED, toml, killed)
     assert done.returncode == -9
     assert not (killed / "fedavg+xclp-0.json").exists()
-    study = read_study(tmp_path / "s.toml", {})
+    study = read_study(toml, {})
     run_study(study, whole)
     run_study(study, killed, resume=True)
     assert files(killed) == files(whole)
@@ -387,10 +403,8 @@ def python(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_command_line_runs_a_study(tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text(TOML)
-    options = ["ssl", str(tmp_path / "s.toml"), "--out", str(tmp_path), "--method", "fedavg"]
-    done = CliRunner().invoke(cli.app, options, catch_exceptions=False)
+def test_the_command_line_runs_a_study(tmp_path: Path, toml: Path) -> None:
+    done = xclp_ssl(toml, "--method", "fedavg")
     assert done.exit_code == 0
     assert "seed 0, fedavg: 3 rounds" in done.output
     assert "| FedAvg, labelled only |" in done.output
@@ -399,23 +413,19 @@ def test_the_command_line_runs_a_study(tmp_path: Path) -> None:
     assert result["software"]["torch"] == torch.__version__
     assert (tmp_path / "s" / "fedavg-0.csv").exists()
     with pytest.raises(ParameterError, match="has runs already"):
-        CliRunner().invoke(cli.app, options, catch_exceptions=False)
-    done = CliRunner().invoke(cli.app, [*options, "--resume"], catch_exceptions=False)
-    assert done.exit_code == 0
+        xclp_ssl(toml, "--method", "fedavg")
+    assert xclp_ssl(toml, "--method", "fedavg", "--resume").exit_code == 0
     assert read_result(tmp_path / "s.json") == result
 
 
 def test_an_interrupted_study_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    toml: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "s.toml").write_text(TOML)
-
     def interrupted(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("xclp_lp.study.ssl.run.run_study", interrupted)
-    options = ["ssl", str(tmp_path / "s.toml"), "--out", str(tmp_path)]
-    done = CliRunner().invoke(cli.app, options, catch_exceptions=False)
+    done = xclp_ssl(toml)
     assert done.exit_code == 130
     assert "with --resume it goes on" in done.output + capsys.readouterr().err
 
@@ -434,9 +444,8 @@ main()
 """
 
 
-def test_without_torch_only_this_command_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text(TOML)
-    done = python(WITHOUT_TORCH, "ssl", tmp_path / "s.toml", "--out", tmp_path)
+def test_without_torch_only_this_command_is_missing(tmp_path: Path, toml: Path) -> None:
+    done = python(WITHOUT_TORCH, "ssl", toml, "--out", tmp_path)
     assert done.returncode == 2, done.stderr
     assert "pip install 'xclp[ssl]'" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -453,27 +462,16 @@ def test_nothing_else_loads_torch() -> None:
     assert python(script).stdout.strip() == "False"
 
 
-def test_the_report_of_a_study_that_was_stopped_has_all_rounds(tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text(TOML)
-    study = read_study(tmp_path / "s.toml", {})
-    whole, folder = tmp_path / "whole", tmp_path / "s"
-    for one in (whole, folder):
-        one.mkdir()
+def test_the_report_of_a_study_that_was_stopped_has_all_rounds(tmp_path: Path, toml: Path) -> None:
+    study = read_study(toml, {})
+    whole, folder = folders(tmp_path, "whole", "s")
     run_study(study, whole)
-
-    def stop(seed: int, method: str, done: int, total: int) -> None:
-        if method == "fedavg+xclp" and done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run_study(study, folder, report=stop)
+    stopped(study, folder, "fedavg+xclp", 2)
     html, png = tmp_path / "r.html", tmp_path / "png"
-    options = ["ssl", str(tmp_path / "s.toml"), "--out", str(tmp_path), "--resume"]
     with pytest.raises(ParameterError, match=r"ends in \.html"):
-        CliRunner().invoke(cli.app, [*options, "--report", "r.txt"], catch_exceptions=False)
+        xclp_ssl(toml, "--resume", "--report", "r.txt")
     assert not (tmp_path / "s.json").exists()  # refused before anything is trained
-    options += ["--report", str(html), "--png", str(png)]
-    done = CliRunner().invoke(cli.app, options, catch_exceptions=False)
+    done = xclp_ssl(toml, "--resume", "--report", str(html), "--png", str(png))
     assert done.exit_code == 0
     assert f"written to {html}" in done.output.replace("\n", "")
     result = read_result(tmp_path / "s.json")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from msgspec import Meta
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.errors import DataError
+from xclp_lp.declared import FINITE, Declared
 from xclp_lp.labels import UNLABELLED
 
 
@@ -67,8 +70,12 @@ class PseudoLabels:
         return cls(np.full(n, UNLABELLED, dtype=np.int64), np.zeros(n))
 
 
+Count = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0, le=FINITE)]
+
+
 @dataclass(frozen=True)
-class Training:
+class Training(Declared):
     """Hyper-parameters; the defaults are those of the paper's appendix for CIFAR-10.
 
     Attributes:
@@ -88,31 +95,16 @@ class Training:
         ParameterError: a value is out of range.
     """
 
-    rounds: int = 1500
-    initial_rounds: int = 0
-    sampled: float = 0.05
-    epochs: int = 5
-    steps: int | None = None
-    batch: int = 50
-    rate: float = 0.1
-    full_rate: float | None = 0.3
-    weight_decay: float = 2e-4
-    horizon: int | None = None
-
-    def __post_init__(self) -> None:
-        least = {"initial_rounds": 0, "weight_decay": 0}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if value is None and "None" in str(f.type):
-                continue
-            whole = str(f.type).startswith("int")
-            number = isinstance(value, int if whole else int | float)
-            if not number or isinstance(value, bool) or not value >= least.get(f.name, 1e-12):
-                kind = "an integer" if whole else "a number"
-                bound = ">= 0" if f.name in least else "> 0"
-                raise ParameterError(f"{f.name} must be {kind} {bound}, got {value!r}")
-        if self.sampled > 1:
-            raise ParameterError(f"sampled must be a fraction in (0, 1], got {self.sampled}")
+    rounds: Count = 1500
+    initial_rounds: Annotated[int, Meta(ge=0)] = 0
+    sampled: Annotated[float, Meta(gt=0, le=1, title="a fraction in (0, 1]")] = 0.05
+    epochs: Count = 5
+    steps: Count | None = None
+    batch: Count = 50
+    rate: Positive = 0.1
+    full_rate: Positive | None = 0.3
+    weight_decay: Annotated[float, Meta(ge=0)] = 2e-4
+    horizon: Count | None = None
 
     def rate_at(self, turn: int, labels: int) -> float:
         """Return the learning rate of round `turn`, counted from 0, for a client's |B_L|."""

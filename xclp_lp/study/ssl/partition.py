@@ -6,27 +6,28 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.whole_files import write_whole
+from xclp_lp.declared import Declared
 from xclp_lp.study.data.partitions import deal
+from xclp_lp.study.ssl.client import Count
 from xclp_lp.study.ssl.seeds import derived, generator
-
-KINDS = ("iid", "classes", "natural")
-"""How training rows are dealt out: alike, by classes, or as the data set has them."""
 
 
 @dataclass(frozen=True)
-class Partition:
+class Partition(Declared):
     """The federated setup.
 
     Attributes:
-        kind: one of `KINDS`. ``iid``: all clients have all classes alike. ``classes``: each client
-            has some classes only, all of them alike. ``natural``: the data set's own clients.
+        kind: how rows are dealt out. ``iid``: all clients have all classes alike. ``classes``: each
+            client has some classes only, all of them alike. ``natural``: the data set's own
+            clients.
         clients: m; ignored where they are natural.
         labelled_clients: m_L, so many clients have labels; all by default.
         labels: n_L, labels in all, n_L/m_L for each of these clients.
@@ -40,26 +41,14 @@ class Partition:
         ParameterError: a value is out of range.
     """
 
-    kind: str = "iid"
-    clients: int = 100
-    labelled_clients: int | None = None
-    labels: int = 1000
-    classes_per_client: int = 2
+    kind: Literal["iid", "classes", "natural"] = "iid"
+    clients: Count = 100
+    labelled_clients: Count | None = None
+    labels: Count = 1000
+    classes_per_client: Count = 2
     unlabelled_iid: bool = False
-    rows: int | None = None
-    validation: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ParameterError(f"partition is {self.kind!r}; choose from {', '.join(KINDS)}")
-        for name in ("clients", "labelled_clients", "labels", "classes_per_client", "rows"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < 1):
-                raise ParameterError(f"{name} must be an integer of at least 1, got {value!r}")
-        if not 0 < self.validation < 1:
-            raise ParameterError(
-                f"validation must be strictly between 0 and 1, got {self.validation}"
-            )
+    rows: Count | None = None
+    validation: Annotated[float, Meta(gt=0, lt=1)] = 0.1
 
 
 @dataclass(frozen=True, eq=False)
