@@ -89,7 +89,9 @@ class Report:
             undefined=StrictUndefined,
             trim_blocks=True,
         )
-        pages.filters |= {"written": _written, "shown": shown, "base64": _base64}
+        pages.filters["written"] = lambda cell: cell if isinstance(cell, str) else f"{cell:,}"
+        pages.filters["shown"] = shown
+        pages.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
         return pages.get_template("page.html").render(report=self, version=__version__)
 
     def write(self, html: Path | None = None, png: Path | None = None) -> list[Path]:
@@ -150,11 +152,3 @@ def parameters_section(parameters: Mapping[str, Any]) -> Section:
     return Section(
         "Parameters", tables=[PageTable(caption, ("parameter", "value"), rows, words=True)]
     )
-
-
-def _written(cell: str | int) -> str:
-    return cell if isinstance(cell, str) else f"{cell:,}"
-
-
-def _base64(text: str) -> str:
-    return base64.b64encode(text.encode()).decode()

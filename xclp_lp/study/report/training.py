@@ -10,17 +10,8 @@ import numpy as np
 from xclp_lp.study.experiments.config import METRICS
 from xclp_lp.study.experiments.document import cell, ssl_name
 from xclp_lp.study.experiments.rounds import Course, History, Holdings, courses, some_rounds
-from xclp_lp.study.report import pictures
-from xclp_lp.study.report.page import (
-    MOST_CLIENTS,
-    PageTable,
-    Report,
-    Section,
-    first_of,
-    over_seeds,
-    parameters_section,
-    words_of,
-)  # fmt: skip
+from xclp_lp.study.report import page, pictures
+from xclp_lp.study.report.page import PageTable, Report, Section
 from xclp_lp.wording import count
 
 MOST_ROUNDS = 100
@@ -59,7 +50,7 @@ def training_report(
             f"{data['labels']:,} of {count(data['client_rows'], 'row')} labelled; "
             f"{count(len(data['classes']), 'class', 'classes')}; network {experiment['network']}; "
             f"{count(len(experiment['seeds']), 'seed')}.",
-            f"{words_of(metric)} in % on {count(data['test_rows'], 'test row')}:",
+            f"{page.words_of(metric)} in % on {count(data['test_rows'], 'test row')}:",
         ],
         facts={
             names[entry["method"]]: cell(result, entry[metric]["mean"], entry[metric]["std"])
@@ -90,7 +81,7 @@ def training_report(
                 names,
             ),
             _clients(holdings),
-            parameters_section(parameters),
+            page.parameters_section(parameters),
         ],
     )
 
@@ -126,7 +117,7 @@ def _methods(result: Mapping[str, Any], names: Mapping[str, str]) -> Section:
                 f"{np.mean([r['seconds'] for r in own]):,.0f}",
             )
         )
-    spread, deviation = over_seeds(len(result["experiment"]["seeds"]))
+    spread, deviation = page.over_seeds(len(result["experiment"]["seeds"]))
     about = (
         f"{spread} The network of each run that is best on the validation rows is tested, once; "
         "the accuracy at the end is that of its last network. Methods with labels from pooled "
@@ -138,8 +129,8 @@ def _methods(result: Mapping[str, Any], names: Mapping[str, str]) -> Section:
     )
     caption = f"Test rows, validation rows and pseudo-labels: right in %, {deviation}"
     reached = {m: [r[metric] for r in own] for m, own in runs.items()}
-    drawn = pictures.by_method(reached, names, words_of(metric))
-    return Section(words_of(metric), [about], [drawn], [PageTable(caption, head, rows)])
+    drawn = pictures.by_method(reached, names, page.words_of(metric))
+    return Section(page.words_of(metric), [about], [drawn], [PageTable(caption, head, rows)])
 
 
 def _course(
@@ -179,14 +170,15 @@ def _clients(holdings: Sequence[Holdings]) -> Section:
     first, listed, m = holdings[0], holdings[:MOST_SEEDS], len(holdings[0].labelled)
     head = [f"{what}, seed {own.seed}" for own in listed for what in ("labels", "rows")]
     numbers = [n for own in listed for n in (own.labelled, own.labelled + own.unlabelled)]
+    caption = "Labels and rows by client and seed"
     rows = [(j, *cells) for j, cells in enumerate(zip(*numbers, strict=True))]
     return Section(
         "Rows and labels by client",
         [
             f"Who has what depends on the seed. The picture is of seed {first.seed}.",
-            *first_of(MOST_SEEDS, len(holdings), "seeds"),
-            *first_of(MOST_CLIENTS, m, "clients"),
+            *page.first_of(MOST_SEEDS, len(holdings), "seeds"),
+            *page.first_of(page.MOST_CLIENTS, m, "clients"),
         ],
         [pictures.rows_by_client(first)],
-        [PageTable("Labels and rows by client and seed", ("client", *head), rows[:MOST_CLIENTS])],
+        [PageTable(caption, ("client", *head), rows[: page.MOST_CLIENTS])],
     )
