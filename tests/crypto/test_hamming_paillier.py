@@ -4,6 +4,20 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from contracts.hamming import (
+    BITS,
+    QUICK,
+    X_MASKED,
+    X,
+    costs_what_was_foretold,
+    every_corruption_is_blamed_on_an_end_of_its_link,
+    every_dropout_costs_only_the_rows_of_its_client,
+    exact,
+    in_hamming,
+    oracle,
+    random_bits,
+    result,
+)
 from gmpy2 import invert, mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +30,6 @@ from xclp_crypto.errors import (
     FaultyPeerOrServer,
     ParameterError,
     ProtocolError,
-    ReuseError,
-    TooFewParties,
 )
 from xclp_crypto.params import (
     INSECURE_TEST_128,
@@ -44,8 +56,6 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import (
     blamed,
-    every_corruption,
-    every_dropout,
     run,
     same_distribution,
     uniformity,
@@ -53,59 +63,18 @@ from xclp_crypto.testing import (
 )
 from xclp_crypto.transport.simulate import Faults
 
-LITERAL, PACKED = Paillier(INSECURE_TEST_128), PaillierPacked(INSECURE_TEST_128)
+LITERAL, PACKED = QUICK["paillier"], QUICK["paillier-packed"]
 BOTH = pytest.mark.parametrize("backend", [LITERAL, PACKED], ids=lambda b: b.name)
 
 
-def oracle(bits, clients=None):
-    stacked = np.concatenate([np.asarray(bits[c]) for c in (clients or bits)])
-    return (stacked[:, None, :] != stacked[None, :, :]).sum(axis=2)
-
-
-def result(backend, bits, seed=0):
-    return run(hamming(backend, bits, seed)).raise_errors().results[SERVER]
-
-
-def random_bits(sizes, n_bits, seed=0):
-    rng = np.random.default_rng([seed, n_bits, *sizes])
-    return {f"c{i}": rng.integers(0, 2, (n, n_bits)).astype(np.uint8) for i, n in enumerate(sizes)}
-
-
 # Exactness
-
-
-@BOTH
-@settings(max_examples=40)
-@given(
-    n_bits=st.sampled_from([1, 2, 3, 7, 8, 9, 17, 64, 65]),
-    sizes=st.lists(st.integers(0, 4), min_size=2, max_size=4),
-    density=st.sampled_from([0.0, 0.5, 0.5, 1.0]),
-    seed=st.integers(0, 1000),
-)
-def test_distances_are_exact(backend, n_bits, sizes, density, seed):
-    rng = np.random.default_rng(seed)
-    bits = {
-        f"c{i}": (rng.random((n, n_bits)) < density).astype(np.uint8) for i, n in enumerate(sizes)
-    }
-    got = result(backend, bits, seed)
-    assert got.matrix.dtype == np.uint16
-    assert got.sizes == {c: len(b) for c, b in bits.items()}
-    assert np.array_equal(got.matrix, oracle(bits))
 
 
 @pytest.mark.parametrize("n_bits", [1, 3, 8, 100])
 @pytest.mark.parametrize("rows", [17, 18, 19, 38, 39, 80, 128])
 def test_more_rows_than_slots(n_bits, rows):
     bits = random_bits([rows, 2, 40], n_bits)
-    assert np.array_equal(result(PACKED, bits).matrix, oracle(bits))
-
-
-@BOTH
-@pytest.mark.parametrize("n_bits", [1, 2, 3, 4, 7, 8, 9, 255, 256])
-def test_equal_and_opposite_vectors(backend, n_bits):
-    ones, zeros = np.ones((1, n_bits)), np.zeros((1, n_bits))
-    h = result(backend, {"a": ones, "b": ones, "c": zeros}).matrix
-    assert h.tolist() == [[0, 0, n_bits], [0, 0, n_bits], [n_bits, n_bits, 0]]
+    exact(PACKED, bits)
 
 
 @BOTH
@@ -113,32 +82,7 @@ def test_whole_groups_of_equal_and_opposite_vectors(backend):
     """Every slot at 0, every slot at L: nothing borrows, nothing overflows."""
     for n_bits in (1, 7, 8, 15, 16):
         bits = {"a": np.ones((45, n_bits)), "b": np.zeros((2, n_bits)), "c": np.ones((2, n_bits))}
-        assert np.array_equal(result(backend, bits).matrix, oracle(bits))
-
-
-@BOTH
-@settings(max_examples=10)
-@given(seed=st.integers(0, 1 << 32))
-def test_a_common_mask_leaves_distances_unchanged(backend, seed):
-    bits = random_bits([2, 3, 1], 9, seed)
-    mask = np.random.default_rng(seed).integers(0, 2, 9).astype(np.uint8)
-    masked = {c: b ^ mask for c, b in bits.items()}
-    assert np.array_equal(result(backend, bits).matrix, result(backend, masked).matrix)
-
-
-@BOTH
-def test_a_permutation_of_clients_only_permutes_the_result(backend):
-    bits = random_bits([2, 0, 3], 20)
-    order = ["c2", "c0", "c1"]
-    permuted = result(backend, {c: bits[c] for c in order})
-    assert np.array_equal(permuted.matrix, oracle(bits, order))
-
-
-@BOTH
-@pytest.mark.parametrize("sizes", [[0, 0], [0, 3], [3, 0, 0], [1, 1]])
-def test_clients_without_rows(backend, sizes):
-    bits = random_bits(sizes, 5)
-    assert np.array_equal(result(backend, bits).matrix, oracle(bits))
+        exact(backend, bits)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +92,7 @@ def test_clients_without_rows(backend, sizes):
 )
 def test_full_size_keys(backend):
     bits = random_bits([3, 2], 20)
-    assert np.array_equal(result(backend, bits).matrix, oracle(bits))
+    exact(backend, bits)
 
 
 def test_user_case_keys_are_3072_bits_unless_a_set_that_says_insecure_is_named():
@@ -209,22 +153,12 @@ def test_packing_is_undone(n_bits, rows, seed):
 # Cost
 
 
-@BOTH
-@pytest.mark.parametrize("sizes", [[2, 1], [1, 2, 3], [0, 2, 1], [2, 0, 0, 1], [50, 3, 2]])
+@pytest.mark.parametrize(
+    ("backend", "sizes"), [(LITERAL, [9, 3, 2]), (PACKED, [50, 3, 2])], ids=["literal", "packed"]
+)
 @pytest.mark.parametrize("n_bits", [1, 7, 8, 9])
 def test_metered_bytes_and_rounds_are_the_formula(backend, sizes, n_bits):
-    if backend is LITERAL and max(sizes) > 9:
-        sizes = [9, *sizes[1:]]
-    bits = random_bits(sizes, n_bits)
-    cost = run(hamming(backend, bits)).raise_errors().cost
-    metered = {}
-    for traffic, count in cost.bytes_sent.items():
-        if traffic.step == "hamming":
-            link = traffic.sender, traffic.receiver
-            metered[link] = metered.get(link, 0) + count
-    foretold = estimate(backend, {c: len(b) for c, b in bits.items()}, n_bits)
-    assert metered == foretold.bytes_per_link
-    assert cost.rounds_in("hamming") == foretold.rounds == 3
+    assert costs_what_was_foretold(backend, random_bits(sizes, n_bits)).rounds == 3
 
 
 def small_window(monkeypatch, groups, sizes, n_bits):
@@ -243,15 +177,9 @@ def test_owners_that_wait_for_answers_get_them_in_the_rounds_of_the_estimate(
         sizes = [35 * n for n in sizes]
     small_window(monkeypatch, window, sizes, 9)
     bits = random_bits(sizes, 9)
-    outcome = run(hamming(backend, bits)).raise_errors()
-    assert np.array_equal(outcome.results[SERVER].matrix, oracle(bits))
+    foretold = costs_what_was_foretold(backend, bits)
     sizes = {c: len(b) for c, b in bits.items()}
     assert backend.window(sizes, 9) == window
-    foretold, cost = estimate(backend, sizes, 9), outcome.cost
-    assert cost.rounds_in("hamming") == foretold.rounds
-    assert foretold.total_bytes == sum(
-        n for traffic, n in cost.bytes_sent.items() if traffic.step == "hamming"
-    )
     groups = max(backend.packing(sizes[owner], 9).groups for owner, _ in backend.pairs(sizes, 9))
     assert (foretold.rounds == 3) == (groups <= window)
 
@@ -354,25 +282,6 @@ def test_the_owner_is_whoever_makes_it_cheaper():
 
 
 @BOTH
-def test_lengths_out_of_range_are_refused(backend):
-    for n_bits in (0, 32769):
-        outcome = run(hamming(backend, {"a": np.zeros((1, n_bits)), "b": np.zeros((1, n_bits))}))
-        assert any(isinstance(e, ParameterError) for e in outcome.errors.values())
-        assert str(n_bits) in str(next(iter(outcome.errors.values())))
-
-
-@BOTH
-def test_a_second_run_in_one_session_is_refused(backend):
-    class Twice(type(backend)):
-        async def client(self, session, bits, rng):
-            await super().client(session, bits, rng)
-            await super().client(session, bits, rng)
-
-    errors = run(hamming(Twice(INSECURE_TEST_128), random_bits([1, 1], 4))).errors
-    assert {type(errors[c]) for c in ("c0", "c1")} == {ReuseError}
-
-
-@BOTH
 def test_a_client_with_other_key_sizes_is_named(backend):
     class Mixed(type(backend)):
         async def client(self, session, bits, rng):
@@ -386,44 +295,17 @@ def test_a_client_with_other_key_sizes_is_named(backend):
     assert blamed(errors["c1"]) >= {"c0"}
 
 
-BITS = random_bits([2, 1, 2], 5)
-GROUPS = random_bits([50, 1, 2], 5)
+@pytest.mark.parametrize("backend", [LITERAL, PACKED], ids=["literal", "packed"])
+def test_every_dropout_costs_only_its_rows_if_owners_wait_for_answers(monkeypatch, backend):
+    small_window(monkeypatch, 1, [len(b) for b in BITS.values()], 5)
+    every_dropout_costs_only_the_rows_of_its_client(backend)
 
 
-def right_or_typed(outcome, bits, context):
-    """The server has the exact submatrix of the clients it names, or a typed error."""
-    if SERVER in outcome.results:
-        got = outcome.results[SERVER]
-        assert len(got.sizes) >= 2, context
-        assert got.sizes == {c: len(bits[c]) for c in got.sizes}, context
-        assert np.array_equal(got.matrix, oracle(bits, list(got.sizes))), context
-    else:
-        assert SERVER in outcome.errors or SERVER in outcome.vanished, context
-    for error in outcome.errors.values():
-        assert isinstance(error, ProtocolError), context
-
-
-@pytest.mark.parametrize(
-    ("backend", "bits"),
-    [(LITERAL, BITS), (PACKED, BITS), (PACKED, GROUPS)],
-    ids=["literal", "packed", "several groups"],
-)
 @pytest.mark.parametrize("window", [1, 100])
-def test_every_dropout_costs_only_the_rows_of_the_client_that_leaves(
-    monkeypatch, backend, bits, window
-):
+def test_every_dropout_costs_only_its_rows_with_several_groups(monkeypatch, window):
+    bits = random_bits([50, 1, 2], 5)
     small_window(monkeypatch, window, [len(b) for b in bits.values()], 5)
-    for case in every_dropout(hamming(backend, bits)):
-        right_or_typed(case.outcome, bits, case)
-        if case.party != SERVER:
-            assert not case.outcome.errors, case
-            assert set(bits) - {case.party} <= set(case.outcome.results[SERVER].sizes), case
-
-
-@BOTH
-def test_two_clients_that_vanish_leave_too_few(backend):
-    outcome = run(hamming(backend, BITS), Faults(vanish={"c0": 3, "c2": 3}))
-    assert isinstance(outcome.errors[SERVER], TooFewParties)
+    every_dropout_costs_only_the_rows_of_its_client(PACKED, bits)
 
 
 @pytest.mark.parametrize(
@@ -437,14 +319,7 @@ def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(
 ):
     n_bits = next(iter(bits.values())).shape[1]
     small_window(monkeypatch, window, [len(b) for b in bits.values()], n_bits)
-    cases = 0
-    for case in every_corruption(hamming(backend, bits), which=lambda d: d.step == "hamming"):
-        cases += 1
-        ends = {case.delivery.sender, case.delivery.receiver}
-        right_or_typed(case.outcome, bits, case)
-        if case.tamper != "lost":
-            assert any(blamed(e) & ends for e in case.outcome.errors.values()), case
-    assert cases > 70
+    every_corruption_is_blamed_on_an_end_of_its_link(backend, bits, fewest=70, which=in_hamming)
 
 
 def reseal(kind, change):
@@ -526,10 +401,6 @@ def test_shares_that_give_no_distance_name_both_clients_and_too_large_ones_their
         assert raised.value.parties == (who,)
 
 
-def encoded(message):
-    return wire.body(message)
-
-
 @settings(max_examples=200)
 @given(st.data())
 def test_messages_decode_what_was_sent_or_raise_a_typed_error(data):
@@ -550,9 +421,9 @@ def test_messages_decode_what_was_sent_or_raise_a_typed_error(data):
             ]
         )
     )
-    body = encoded(message)
+    body = wire.body(message)
     assert len(body) == type(message).size(**dims)
-    assert encoded(wire.decode_body(type(message), body, **dims)) == body
+    assert wire.body(wire.decode_body(type(message), body, **dims)) == body
     place = data.draw(st.integers(0, len(body) - 1))
     altered = (
         body[:place] + bytes([body[place] ^ data.draw(st.integers(1, 255))]) + body[place + 1 :]
@@ -562,7 +433,7 @@ def test_messages_decode_what_was_sent_or_raise_a_typed_error(data):
     except DecodeError:
         pass
     else:
-        assert encoded(decoded) == altered
+        assert wire.body(decoded) == altered
     for wrong in (body[:-1], body + b"\0", b""):
         with pytest.raises(DecodeError):
             wire.decode_body(type(message), wrong, **dims)
@@ -579,14 +450,6 @@ def test_a_modulus_that_the_server_cannot_use_is_refused(modulus):
 
 
 # What the parties see
-
-
-MASK = np.array([1, 1, 0, 1, 0], np.uint8)
-X = {
-    "a": np.array([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], np.uint8),
-    "b": np.array([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0]], np.uint8),
-}
-X_MASKED = {c: b ^ MASK for c, b in X.items()}
 
 
 def digits(bits, runs, backend, client):

@@ -2,59 +2,46 @@
 
 import numpy as np
 import pytest
+from contracts.hamming import (
+    QUICK,
+    X,
+    costs_what_was_foretold,
+    every_corruption_is_blamed_on_an_end_of_its_link,
+    every_dropout_costs_only_the_rows_of_its_client,
+    exact,
+    federations,
+    in_hamming,
+    only_views_can_show_it,
+    random_bits,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_runs import hamming, with_session
 
-from xclp_crypto.errors import FaultyPeer, ProtocolError, ReuseError, TooFewParties
-from xclp_crypto.protocols.hamming import estimate
+from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.protocols.hamming import BACKENDS, estimate
 from xclp_crypto.protocols.hamming import shade_ext as module
-from xclp_crypto.protocols.hamming.interface import DistanceShares, send_shares
+from xclp_crypto.protocols.hamming.interface import send_shares
 from xclp_crypto.protocols.hamming.shade_ext import (
     Block,
-    ShadeExt,
     blocks,
     ends,
     lane_offsets,
     offer_block,
     take_block,
 )
-from xclp_crypto.protocols.ot import ideal_ot
 from xclp_crypto.protocols.ot.bits import HashPoints, RobustHash
 from xclp_crypto.protocols.ot.extension import OtColumns, OtCorrections, SenderPads
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import (
-    blamed,
-    every_corruption,
-    every_dropout,
     run,
     same_distribution,
     uniformity,
     views,
 )
-from xclp_crypto.transport.simulate import Faults
 
-FAST = ShadeExt(ideal_ot)
-REAL = ShadeExt()
-
-
-def oracle(bits, clients=None):
-    stacked = np.concatenate([np.asarray(bits[c]) for c in (clients or bits)])
-    return (stacked[:, None, :] != stacked[None, :, :]).sum(axis=2)
-
-
-def random_bits(sizes, n_bits, seed=0):
-    rng = np.random.default_rng([seed, n_bits, *sizes])
-    return {f"c{i}": rng.integers(0, 2, (n, n_bits)).astype(np.uint8) for i, n in enumerate(sizes)}
-
-
-def outcome(bits, backend=FAST, seed=0, **options):
-    return run(hamming(backend, bits, seed), **options)
-
-
-def matrix(bits, backend=FAST, seed=0):
-    return outcome(bits, backend, seed).raise_errors().results[SERVER].matrix
+FAST, REAL = QUICK["shade-ext"], BACKENDS["shade-ext"]
 
 
 def small_messages(monkeypatch, n_bytes):
@@ -64,60 +51,21 @@ def small_messages(monkeypatch, n_bytes):
 # Exact distances
 
 
-LENGTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 255, 1000]
-
-
-@st.composite
-def federations(draw, lengths=LENGTHS, max_rows=6, max_clients=4):
-    n_bits = draw(st.sampled_from(lengths))
-    sizes = draw(st.lists(st.integers(0, max_rows), min_size=2, max_size=max_clients))
-    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
-    density = draw(st.sampled_from([0.0, 0.5, 0.5, 1.0]))
-    return {
-        f"c{i}": (rng.random((n, n_bits)) < density).astype(np.uint8) for i, n in enumerate(sizes)
-    }
-
-
-@settings(max_examples=40, deadline=None)
-@given(bits=federations())
-def test_distances_are_exact(bits):
-    assert np.array_equal(matrix(bits), oracle(bits))
-
-
-@settings(max_examples=25, deadline=None)
-@given(bits=federations(LENGTHS[:10], 5, 3), n_bytes=st.integers(3, 100))
+@settings(max_examples=25)
+@given(
+    bits=federations([1, 2, 3, 7, 8, 9, 15, 16, 17, 63], max_rows=5, max_clients=3),
+    n_bytes=st.integers(3, 100),
+)
 def test_distances_do_not_depend_on_the_blocks(bits, n_bytes):
     with pytest.MonkeyPatch.context() as patch:
         small_messages(patch, n_bytes)
-        assert np.array_equal(matrix(bits), oracle(bits))
+        exact(FAST, bits)
 
 
 @pytest.mark.parametrize("sizes", [[0, 0], [0, 3], [3, 0, 0], [1, 1], [9, 17], [17, 9], [8, 16]])
 @pytest.mark.parametrize("n_bits", [1, 5, 64])
 def test_with_the_real_base_transfers(sizes, n_bits):
-    bits = random_bits(sizes, n_bits)
-    assert np.array_equal(matrix(bits, REAL), oracle(bits))
-
-
-@pytest.mark.parametrize("n_bits", [1, 2, 3, 4, 7, 8, 9, 4096, 32768])
-def test_equal_and_opposite_vectors(n_bits):
-    ones, zeros = np.ones((1, n_bits)), np.zeros((1, n_bits))
-    h = matrix({"a": ones, "b": ones, "c": zeros})
-    assert h.tolist() == [[0, 0, n_bits], [0, 0, n_bits], [n_bits, n_bits, 0]]
-
-
-@settings(max_examples=15, deadline=None)
-@given(bits=federations(max_clients=3), seed=st.integers(0, 1 << 32))
-def test_a_common_mask_leaves_distances_unchanged(bits, seed):
-    n_bits = next(iter(bits.values())).shape[1]
-    mask = np.random.default_rng(seed).integers(0, 2, n_bits).astype(np.uint8)
-    assert np.array_equal(matrix(bits), matrix({c: b ^ mask for c, b in bits.items()}))
-
-
-def test_a_permutation_of_clients_only_permutes_the_result():
-    bits = random_bits([2, 0, 3, 2], 20)
-    order = ["c3", "c2", "c0", "c1"]
-    assert np.array_equal(matrix({c: bits[c] for c in order}), oracle(bits, order))
+    exact(REAL, random_bits(sizes, n_bits))
 
 
 # Who receives, and in which blocks
@@ -128,7 +76,7 @@ def test_the_side_with_fewer_rows_receives_or_the_later_one():
     assert ends("a", "b", {"a": 3, "b": 2}) == ("a", "b")
     assert ends("a", "b", {"a": 2, "b": 2}) == ("a", "b")
     for sizes, sender in (([5, 2], "c0"), ([2, 5], "c1"), ([3, 3], "c0")):
-        cost = outcome(random_bits(sizes, 16)).raise_errors().cost
+        cost = run(hamming(FAST, random_bits(sizes, 16))).raise_errors().cost
         sent = {t.message: t.sender for t in cost.bytes_sent}
         assert sent["Sealed[OtCorrections]"] == sender
         assert sent["Sealed[OtColumns]"] != sender
@@ -166,8 +114,7 @@ def test_block_boundaries():
         with pytest.MonkeyPatch.context() as patch:
             small_messages(patch, n_bytes)
             assert len(blocks(5, 10, 64, 2)) == expected, n_bytes
-            bits = random_bits([5, 10], 64)
-            assert np.array_equal(matrix(bits), oracle(bits))
+            exact(FAST, random_bits([5, 10], 64))
 
 
 def test_a_block_is_a_rectangle():
@@ -183,16 +130,7 @@ def test_a_block_is_a_rectangle():
 @pytest.mark.parametrize("n_bytes", [30, 1 << 22])
 def test_metered_bytes_and_rounds_are_those_of_the_estimate(monkeypatch, sizes, n_bits, n_bytes):
     small_messages(monkeypatch, n_bytes)
-    bits = random_bits(sizes, n_bits)
-    cost = outcome(bits, REAL).raise_errors().cost
-    metered = {}
-    for traffic, count in cost.bytes_sent.items():
-        if traffic.step == "hamming":
-            link = traffic.sender, traffic.receiver
-            metered[link] = metered.get(link, 0) + count
-    foretold = estimate(REAL, {c: len(b) for c, b in bits.items()}, n_bits)
-    assert metered == foretold.bytes_per_link
-    assert cost.rounds - 2 == foretold.rounds  # two of the key exchange
+    costs_what_was_foretold(REAL, random_bits(sizes, n_bits))
 
 
 def test_the_estimate_at_the_sizes_of_the_paper():
@@ -215,53 +153,14 @@ def test_the_larger_side_pays_per_lane_not_per_transfer():
 # Faults
 
 
-BITS = random_bits([2, 1, 2], 5)
-
-
-def right_or_typed(got, context):
-    """The server has the exact submatrix of the clients it names, or a typed error."""
-    if SERVER in got.results:
-        distances = got.results[SERVER]
-        assert len(distances.sizes) >= 2, context
-        assert np.array_equal(distances.matrix, oracle(BITS, list(distances.sizes))), context
-    else:
-        assert SERVER in got.errors or SERVER in got.vanished, context
-    for error in got.errors.values():
-        assert isinstance(error, ProtocolError), context
-
-
-def test_every_dropout_gives_the_survivors_distances(monkeypatch):
+def test_every_dropout_gives_the_others_distances_in_several_blocks(monkeypatch):
     small_messages(monkeypatch, 3)  # three blocks for each pair
-    complete = 0
-    for case in every_dropout(hamming(FAST, BITS)):
-        right_or_typed(case.outcome, case)
-        if case.party != SERVER:
-            assert not case.outcome.errors, case
-            assert set(BITS) - {case.party} <= set(case.outcome.results[SERVER].sizes), case
-            complete += len(case.outcome.results[SERVER].sizes) == 3
-    assert complete <= 6  # a client that vanished after its last message
-
-
-def test_two_clients_that_vanish_leave_too_few():
-    error = outcome(BITS, faults=Faults(vanish={"c0": 12, "c2": 12})).errors[SERVER]
-    assert isinstance(error, TooFewParties)
+    every_dropout_costs_only_the_rows_of_its_client(FAST)
 
 
 def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(monkeypatch):
     small_messages(monkeypatch, 6)
-    cases = right = 0
-    for case in every_corruption(hamming(FAST, BITS), which=lambda d: d.step == "hamming"):
-        cases += 1
-        sides = {case.delivery.sender, case.delivery.receiver}
-        right_or_typed(case.outcome, case)
-        right += SERVER in case.outcome.results
-        for error in case.outcome.errors.values():
-            if blamed(error):
-                assert blamed(error) & sides, (case, error)
-        if case.tamper != "lost":
-            assert any(blamed(e) & sides for e in case.outcome.errors.values()), case
-    assert cases > 100
-    assert right > 0
+    every_corruption_is_blamed_on_an_end_of_its_link(FAST, which=in_hamming)
 
 
 def test_a_client_that_lies_about_its_sums_gives_no_distance():
@@ -279,18 +178,6 @@ def test_a_client_that_lies_about_its_sums_gives_no_distance():
     assert error.parties == ("a", "b")
 
 
-def test_a_second_run_in_one_session_is_refused():
-    async def client(session, rng):
-        for _ in range(2):
-            await FAST.client(session, np.ones((1, 4), np.uint8), rng)
-
-    async def server(session, rng):
-        return await FAST.server(session, 4)
-
-    errors = run(with_session("ab", client, server, numbers={"a": [1], "b": [1]})).errors
-    assert {type(errors[c]) for c in "ab"} == {ReuseError}
-
-
 def test_two_sessions_give_unrelated_messages():
     seen = []
     for seed in (1, 2):
@@ -302,31 +189,8 @@ def test_two_sessions_give_unrelated_messages():
 # What the parties see
 
 
-MASK = np.array([1, 1, 0, 1, 0], np.uint8)
-X = {
-    "a": np.array([[0, 0, 0, 0, 0], [1, 1, 1, 1, 1]], np.uint8),
-    "b": np.array([[1, 1, 1, 1, 1], [1, 0, 0, 0, 0]], np.uint8),
-}
-X_MASKED = {c: b ^ MASK for c, b in X.items()}
-
-
 def counts(values):
     return np.bincount(np.asarray(values).reshape(-1) & 7, minlength=8)
-
-
-def server_view(bits, seeds):
-    """Shares of each client modulo 8, and differences between its rows and columns."""
-    seen = {c: [] for c in bits}
-    for seed in seeds:
-        for frm, message in views(hamming(FAST, bits, seed))[SERVER]:
-            if isinstance(message, DistanceShares):
-                seen[frm].append(message.shares.astype(int))
-    shares = [np.array(s) for s in seen.values()]
-    return np.array(
-        [counts(s[:, i, j]) for s in shares for i in (0, 1) for j in (0, 1)]
-        + [counts(s[:, 0] - s[:, 1]) for s in shares]
-        + [counts(s[:, :, 0] - s[:, :, 1]) for s in shares]
-    )
 
 
 def p_values(one, other):
@@ -334,13 +198,6 @@ def p_values(one, other):
     uniform = min(uniformity(c) for c in np.concatenate([one, other])) * 2 * len(one)
     same = min(same_distribution(a, b) for a, b in zip(one, other, strict=True)) * len(one)
     return uniform, same
-
-
-def test_the_servers_view_is_uniform_and_the_same_for_inputs_with_the_same_distances():
-    assert np.array_equal(oracle(X), oracle(X_MASKED))
-    uniform, same = p_values(server_view(X, range(80)), server_view(X_MASKED, range(80, 160)))
-    assert uniform > 1e-3
-    assert same > 1e-3
 
 
 def no_pads(self, first, stop):
@@ -363,8 +220,7 @@ LANES = HashPoints.lanes
 @pytest.mark.parametrize("broken", [no_pads, one_pad_for_all_lanes], ids=lambda f: f.__name__)
 def test_the_same_test_fails_when_masks_are_missing_or_reused(monkeypatch, broken):
     monkeypatch.setattr(HashPoints, "lanes", broken)
-    assert np.array_equal(matrix(X), oracle(X))  # the result stays right
-    uniform, _ = p_values(server_view(X, range(40)), server_view(X_MASKED, range(40, 80)))
+    uniform, _ = only_views_can_show_it(FAST, runs=60)
     assert uniform < 1e-6
 
 
