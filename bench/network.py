@@ -14,40 +14,28 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
 import network_processes as processes
 
+from xclp_crypto.fields import Raw
 from xclp_crypto.params import Agreement
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority, tls_context
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import Message, sent
 
 LIMITS = {"join": 60.0, "grace": 30.0, "deadline": 600.0}
 
 
-@dataclass(frozen=True, repr=False)
 class Large(Message):
     """Any bytes."""
 
     TAG = 0xFF52
-    data: bytes
-
-    @staticmethod
-    def size(*, n: int) -> int:
-        return n
-
-    def write(self, out: Writer) -> None:
-        out.raw(self.data)
-
-    @classmethod
-    def read(cls, data: Reader, *, n: int) -> Large:
-        return cls(data.raw(n))
+    data: bytes = sent(Raw("n"))
 
 
 def session(rows: int) -> tuple[float, float]:

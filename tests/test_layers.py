@@ -17,6 +17,7 @@ LAYERS = [
     ["algebra.group"],
     ["primitives"],
     ["privacy"],
+    ["fields"],
     ["wire"],
     ["role"],
     ["protocols.setup", "protocols.ot"],

@@ -345,8 +345,10 @@ def secure_sum_bytes(
     agreement = Agreement(**graph_and_codec(graph, codec), shape=shape)
     links = sum_bytes(graph, math.prod(shape), codec.modulus)
     for client in graph.clients:
-        links[client, SERVER] += TAG_BYTES + Hello.size(agreement=agreement.size, numbers=0)
-        links[SERVER, client] += TAG_BYTES + Directory.size(invited=p, numbers=0)
+        links[client, SERVER] += TAG_BYTES + Hello.size(
+            agreement=agreement.size, numbers=0, signature=0
+        )
+        links[SERVER, client] += TAG_BYTES + Directory.size(invited=p, numbers=0, signature=0)
     return links
 
 

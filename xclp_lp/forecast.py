@@ -82,11 +82,13 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
     steps: dict[str, Links] = {step: defaultdict(int) for step in STEPS}
     setup, width = steps["setup"], block_columns(n)
     for client, own in rows.items():
-        hello = Hello.size(agreement=params.agreement().size, numbers=ANNOUNCED)
+        hello = Hello.size(agreement=params.agreement().size, numbers=ANNOUNCED, signature=0)
         setup[client, SERVER] = wire.TAG_BYTES + hello
         setup[client, SERVER] += sealed_size(Received.size(clients=p))
         setup[client, SERVER] += sealed_size(Confirm.size())
-        setup[SERVER, client] = wire.TAG_BYTES + Directory.size(invited=p, numbers=ANNOUNCED)
+        setup[SERVER, client] = wire.TAG_BYTES + Directory.size(
+            invited=p, numbers=ANNOUNCED, signature=0
+        )
         setup[SERVER, client] += sealed_size(Roster.size(clients=p))
         for peer in rows:
             if peer != client:

@@ -283,7 +283,7 @@ def paired(digits, others):
 def shares_of(view, sizes):
     """Return what the server got, by (client, peer): shares of 0 … 7."""
     found = {}
-    moduli = {f: m.modulus for f, m in view if isinstance(m, PaillierShares)}
+    moduli = {f: n for f, m in view if isinstance(m, PaillierShares) for n in m.moduli}
     for client, message in view:
         ranges = column_ranges(sizes, client)
         if isinstance(message, DistanceShares):

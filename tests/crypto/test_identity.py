@@ -12,6 +12,7 @@ import pytest
 from Crypto.PublicKey import ECC
 from Crypto.Signature import eddsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from forged import forge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_runs import agreed_secret, hamming, identities, setup, with_session
@@ -398,12 +399,8 @@ AGREED = 8 * (1 + len(PARTIES))  # the version, and who pins whom
 def edit(payload, **changes):
     """Change fields of a Directory or Hello by functions of their values."""
     if payload.startswith(Hello.TAG.to_bytes(2, "big")):
-        message = wire.decode(Hello, payload, agreement=AGREED, **DIMS)
-    else:
-        message = wire.decode(Directory, payload, invited=3, **DIMS)
-    return wire.encode(
-        replace(message, **{k: change(getattr(message, k)) for k, change in changes.items()})
-    )
+        return forge(payload, Hello, changes, agreement=AGREED, **DIMS)
+    return forge(payload, Directory, changes, invited=3, **DIMS)
 
 
 def on(which, change):
@@ -617,7 +614,7 @@ def cheating(entries_for, pins=None, forge=None):
                 keys,
                 np.zeros((3, numbers), np.uint32),
                 signatures,
-                b"",
+                bytes(signature),
             )
             if pins is not None:
                 statement = _signed_directory(directory, CLIENTS, agreement)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from protocol_runs import oblivious_transfer
 
 from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, ProtocolError, ReuseError
+from xclp_crypto.fields import packed_size
 from xclp_crypto.protocols.ot import (
     Choices,
     Extension,
@@ -52,7 +53,7 @@ from xclp_crypto.testing import (
     views,
 )
 from xclp_crypto.transport.simulate import Faults, Simulation
-from xclp_crypto.wire import body, decode_body, packed_size
+from xclp_crypto.wire import body, decode_body
 
 extended_ideal = partial(extended_ot, base=ideal_ot)
 checked_ideal = partial(extended_ot, base=ideal_ot, check_receiver=True)

@@ -5,7 +5,6 @@ import os
 import stat
 import struct
 import tracemalloc
-from dataclasses import dataclass
 
 import numpy as np
 import protocol_runs as runs
@@ -26,6 +25,7 @@ from xclp_crypto.errors import (
     Stalled,
     StorageError,
 )
+from xclp_crypto.fields import Uints
 from xclp_crypto.protocols.setup import SealedIO
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.role import recorded
@@ -441,23 +441,11 @@ def test_a_log_file_is_private_encrypted_and_read_back(tmp_path):
     log.close()
 
 
-@dataclass(frozen=True, repr=False)
 class Numbers(wire.Message):
     """Any number of integers."""
 
     TAG = 0xFF55
-    values: NDArray[np.uint64]
-
-    @staticmethod
-    def size(*, n):
-        return 8 * n
-
-    def write(self, out):
-        out.uints(self.values, 8)
-
-    @classmethod
-    def read(cls, data, *, n):
-        return cls(data.uints((n,), 8))
+    values: NDArray[np.uint64] = wire.sent(Uints("n", n_bytes=8))
 
 
 @pytest.mark.parametrize("sealed", [False, True])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from xclp_crypto.algebra.ring import add_into, residue_dtype, subtract_from, wire_bytes
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.wire import Reader, Writer
+from xclp_crypto.fields import Uints
 
 moduli = st.one_of(
     st.integers(1, 300),
@@ -97,11 +97,10 @@ def test_wire_bytes_is_the_smallest_width_that_the_wire_has_for_the_largest_resi
     fits = [k for k in (1, 2, 3, 4, 5, 8) if m - 1 < 256**k]
     assert n == fits[0]
     values = residues([0, m // 2, m - 1], m)
-    out = Writer()
-    out.uints(values, n)
-    data = b"".join(bytes(part) for part in out.parts)
-    assert len(data) == 3 * n
-    back = Reader(data).uints((3,), n)
+    kind = Uints(3, n_bytes=n)
+    data = b"".join(kind.encode(values, {}))
+    assert len(data) == 3 * n == kind.size({})
+    back = kind.read(memoryview(data), {})
     np.testing.assert_array_equal(back, values)
     assert back.dtype == residue_dtype(m)
 

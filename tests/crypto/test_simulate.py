@@ -2,7 +2,7 @@
 
 import json
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,32 +17,20 @@ from xclp_crypto.errors import (
     Stalled,
     TooFewParties,
 )
+from xclp_crypto.fields import Raw
 from xclp_crypto.testing import deliveries, every_corruption, every_dropout, run, transcript_digest
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Simulation
 
 
-@dataclass(frozen=True, repr=False)
 class Note(wire.Message):
     """n bytes."""
 
     TAG = 0xFE10
-    text: bytes
-
-    @staticmethod
-    def size(*, n):
-        return n
-
-    def write(self, out):
-        out.raw(self.text)
-
-    @classmethod
-    def read(cls, data, *, n):
-        return cls(data.raw(n))
+    text: bytes = wire.sent(Raw("n"))
 
 
-@dataclass(frozen=True, repr=False)
 class Other(Note):
     TAG = 0xFE11
 

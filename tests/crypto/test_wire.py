@@ -2,9 +2,12 @@
 
 import copy
 import importlib
+import inspect
+import math
 import pickle
 import pkgutil
-from dataclasses import dataclass, fields
+import re
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from xclp_crypto import wire
 from xclp_crypto.algebra.group import Scalar, multiply_base
 from xclp_crypto.algebra.ring import residue_dtype, wire_bytes
 from xclp_crypto.errors import DecodeError, ParameterError
+from xclp_crypto.fields import Floats, Modular, Packed, Uint, Uints, pack, packed_size, unpack
 from xclp_crypto.params import INSECURE_TEST_128
 from xclp_crypto.primitives import paillier
 from xclp_crypto.primitives.rlwe import parameters_for
@@ -67,10 +71,10 @@ def test_packing_is_dense_and_inverts(width):
     for count in COUNTS:
         top = np.full(count, (1 << width) - 1)
         for values in (rng.integers(0, 1 << width, count), top, np.zeros(count, int)):
-            packed = wire.pack(values, width)
-            assert len(packed) == wire.packed_size(count, width) == -(-count * width // 8)
+            packed = pack(values, width)
+            assert len(packed) == packed_size(count, width) == -(-count * width // 8)
             assert packed == bits_of(values, width)
-            back = wire.unpack(packed, count, width)
+            back = unpack(packed, count, width)
             assert back.dtype == np.uint16
             assert back.shape == (count,)
             assert np.array_equal(back, values)
@@ -83,7 +87,7 @@ def test_packing_inverts_for_any_values_in_any_shape_and_dtype(width, data):
     dtype = data.draw(st.sampled_from([np.uint16, np.int32, np.int64, np.uint64]))
     array = np.array(values, dtype=dtype)
     strided = np.repeat(array, 2)[::2].reshape(1, -1)
-    assert wire.pack(array, width) == wire.pack(strided, width) == bits_of(values, width)
+    assert pack(array, width) == pack(strided, width) == bits_of(values, width)
 
 
 @pytest.mark.parametrize("width", range(1, 17))
@@ -91,54 +95,100 @@ def test_padding_that_is_not_zero_is_refused(width):
     refused = 0
     for count in COUNTS:
         spare = -count * width % 8
-        packed = bytearray(wire.pack(np.zeros(count, int), width))
+        packed = bytearray(pack(np.zeros(count, int), width))
         for bit in range(8 - spare, 8) if spare else ():
             packed[-1] = 1 << bit
             with pytest.raises(DecodeError, match="padding"):
-                wire.unpack(bytes(packed), count, width)
+                unpack(bytes(packed), count, width)
             refused += 1
         with pytest.raises(DecodeError, match="bytes where"):
-            wire.unpack(bytes(len(packed) + 1), count, width)
+            unpack(bytes(len(packed) + 1), count, width)
     assert refused or width in (8, 16)
 
 
-def test_writing_residues_wider_than_16_bits_is_refused():
-    for width in (0, 17):
-        with pytest.raises(ParameterError, match=str(width)):
-            wire.Writer().residues(np.zeros(3, np.uint16), width)
+def encoded(kind, values, **dims):
+    return memoryview(b"".join(kind.encode(values, dims)))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_floats_that_are_not_finite_are_refused(value):
-    out = wire.Writer()
-    out.floats(np.array([1.0, value]))
-    with pytest.raises(DecodeError, match="NaN or infinity"):
-        wire.Reader(out.parts[0]).floats((2,))
+def test_floats_that_are_not_finite_are_refused_in_both_directions():
+    for n_bytes in (4, 8):
+        kind = Floats("n", n_bytes=n_bytes)
+        for value in (np.nan, np.inf, -np.inf):
+            values = np.array([1.0, value], dtype=f"<f{n_bytes}")
+            with pytest.raises(DecodeError, match="NaN or infinity"):
+                kind.read(memoryview(values.tobytes()), {"n": 2})
+            with pytest.raises(ParameterError, match="NaN or infinity"):
+                encoded(kind, values)
 
 
 def test_floats_and_integers_keep_their_exact_values():
     numbers = np.array([[-0.0, 1e-310], [np.pi, -1e308]])
-    out = wire.Writer()
-    out.floats(numbers)
-    assert wire.Reader(out.parts[0]).floats((2, 2)).tobytes() == numbers.tobytes()
-    for n_bytes in (1, 2, 4, 8):
+    kind = Floats(2, "n")
+    assert kind.read(encoded(kind, numbers), {"n": 2}).tobytes() == numbers.tobytes()
+    for n_bytes in (1, 2, 3, 4, 5, 8):
         top = np.array([0, 1, 256**n_bytes - 1], dtype=np.uint64)
-        out = wire.Writer()
-        out.uints(top, n_bytes)
-        back = wire.Reader(out.parts[0]).uints((3,), n_bytes)
+        kind = Uints("n", n_bytes=n_bytes)
+        back = kind.read(encoded(kind, top), {"n": 3})
         assert back.tolist() == top.tolist()
-        assert back.dtype == np.dtype(f"u{n_bytes}")
+        assert back.dtype == residue_dtype(256**n_bytes)
 
 
-def test_a_reader_refuses_to_read_past_the_end_or_to_stop_before_it():
-    reader = wire.Reader(b"abc")
-    assert reader.raw(2) == b"ab"
-    with pytest.raises(DecodeError, match="inside a field"):
-        reader.uint(2)
-    with pytest.raises(DecodeError, match="1 trailing"):
-        reader.finish()
-    assert reader.uint(1) == ord("c")
-    reader.finish()
+LIMITS = {
+    "packed": (Packed, lambda n: {"width": n % 16 + 1}, lambda n: 2 ** (n % 16 + 1)),
+    "uints": (
+        Uints,
+        lambda n: {"n_bytes": (1, 2, 3, 4, 5, 8)[n % 6]},
+        lambda n: 256 ** (1, 2, 3, 4, 5, 8)[n % 6],
+    ),
+    "modular": (Modular, lambda n: {}, lambda n: n),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+@settings(deadline=None)
+@given(n=st.integers(1, 1 << 64), dtype=st.sampled_from("bhilqBHILQ?"), data=st.data())
+def test_integers_are_written_if_and_only_if_they_are_read_as_the_same(name, n, dtype, data):
+    make, options, limit = LIMITS[name]
+    kind, bound = make("rows", **options(n)), limit(n)
+    low, high = (0, 1) if dtype == "?" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    edges = st.sampled_from([v for v in (-1, 0, 1, bound - 1, bound) if low <= v <= high])
+    numbers = data.draw(st.lists(edges | st.integers(low, min(high, bound)), max_size=9))
+    values = np.array(numbers, dtype=dtype)
+    dims = {"rows": len(values), "modulus": n}
+    if all(0 <= v < bound for v in numbers):
+        assert kind.read(encoded(kind, values, **dims), dims).tolist() == numbers
+    else:
+        with pytest.raises(ParameterError, match=f"not in 0 … {bound - 1}$"):
+            encoded(kind, values, **dims)
+
+
+@given(st.integers(-2, 1 << 17))
+def test_a_single_integer_is_written_if_and_only_if_it_is_read_as_the_same(value):
+    if 0 <= value < 1 << 16:
+        assert Uint(2).read(encoded(Uint(2), value), {}) == value
+    else:
+        with pytest.raises(ParameterError, match="2 bytes"):
+            encoded(Uint(2), value)
+
+
+def test_arrays_of_another_type_or_shape_are_not_written():
+    for kind in (Packed("n", 3, width=2), Uints("n", 3, n_bytes=1), Floats("n", 3)):
+        good = np.zeros((2, 3), np.float64 if isinstance(kind, Floats) else np.uint8)
+        assert len(encoded(kind, good, n=2)) == kind.size({"n": 2})
+        encoded(kind, good)  # where nothing says how many rows
+        for bad, why in (
+            (good.tolist(), "is list, not an array"),
+            (good[0], "has 1 dimensions, not 2"),
+            (good[:, :2], r"has shape \(2, 2\), not \(2, 3\)"),
+            (good[:1], r"has shape \(1, 3\), not \(2, 3\)"),
+            (good.astype(np.float32), "has dtype float32"),
+            (good.astype(object), "has dtype object"),
+        ):
+            with pytest.raises(ParameterError, match=why):
+                encoded(kind, bad, n=2)
+    for width in (0, 17):
+        with pytest.raises(ParameterError, match=f"residues of {width} bits"):
+            encoded(Packed("n", width=width), np.zeros(3, np.uint16))
 
 
 # Every message type: random sizes, and an instance of those sizes. A new type needs an entry.
@@ -333,7 +383,9 @@ def _paillier_ciphertexts(kind):
     def make(rng):
         count = int(rng.integers(0, 4))
         values = [pow(int(rng.integers(2, 1 << 60)), 3, PAILLIER.n**2) for _ in range(count)]
-        return {"count": count, "n": int(PAILLIER.n)}, kind([mpz(v) for v in values], PAILLIER.n)
+        return {"count": count, "n": int(PAILLIER.n)}, kind(
+            [mpz(v) for v in values], int(PAILLIER.n)
+        )
 
     return make
 
@@ -344,7 +396,7 @@ def _paillier_shares(rng):
     message = PaillierShares(
         rng.integers(0, 2, clients).astype(bool),
         rng.integers(0, 1 << width, rows * (rows - 1) // 2).astype(np.uint16),
-        PAILLIER.n if owns else None,
+        [PAILLIER.n] if owns else [],
         [mpz(int(rng.integers(0, 1 << 60))) for _ in range(residues)],
         width,
         128,
@@ -414,6 +466,43 @@ def _same(a, b):
     return type(a) is type(b) and a == b
 
 
+def symbols(dims):
+    """What the formulas in docstrings mean; written down independently of the package."""
+    found = dict(dims)
+    for symbol, names in {
+        "p": ("clients", "invited"),
+        "n_j": ("rows",),
+        "n_others": ("others",),
+        "n_k": ("count",),
+        "m": ("count",),
+        "n": ("n", "lanes"),
+        "k": ("neighbours",),
+        "c": ("columns",),
+        "L": ("n_bits", "count"),
+        "w": ("width",),
+    }.items():
+        found[symbol] = next((dims[name] for name in names if name in dims), None)
+    if "n_bits" in dims:
+        found["w"] = max(2, math.ceil(math.log2(dims["n_bits"] + 1)))
+        q = parameters_for(dims["n_bits"])
+        found |= {"log2q": q.limbs * q.limb_bits, "log2q_": 8 * q.switched_bytes}
+        found["N_"] = 4096 * math.ceil(dims["n_bits"] / 4096)
+    if "modulus" in dims:
+        found["b"] = next(n for n in (1, 2, 3, 4, 5, 8) if dims["modulus"] <= 256**n)
+    if "n" in dims:
+        found["bits"] = dims["n"].bit_length()
+    return found
+
+
+def documented_size(kind, dims):
+    """Evaluate the formula that the docstring of a message states."""
+    formula = re.search(r"Size: (.*?) bytes", " ".join(inspect.getdoc(kind).split()))[1]
+    for sign, python in (("⌈", "ceil("), ("⌉", ")"), ("·", "*"), ("−", "-"), ("n_j(", "n_j*(")):
+        formula = formula.replace(sign, python)
+    formula = formula.replace("log2 q", "log2q").replace("'", "_")
+    return eval(formula, {"ceil": math.ceil}, symbols(dims))  # noqa: S307 - of our docstrings
+
+
 @KINDS
 def test_size_formula_is_the_length_and_decoding_inverts_encoding(kind):
     rng = np.random.default_rng(kind.TAG)
@@ -421,13 +510,97 @@ def test_size_formula_is_the_length_and_decoding_inverts_encoding(kind):
         dims, message = EXAMPLES[kind](rng)
         body = wire.body(message)
         payload = wire.encode(message)
-        assert kind.size(**dims) == len(body)
+        assert kind.size(**dims) == len(body) == documented_size(kind, dims)
         assert payload == kind.TAG.to_bytes(2, "big") + body
         back = wire.decode(kind, payload, **dims)
         assert type(back) is kind
         for field in fields(kind):
             assert _same(getattr(message, field.name), getattr(back, field.name)), field.name
         assert kind.__name__ in wire.type_name(payload)
+
+
+def spoiled(value):
+    """Yield values that no reader returns where it returns this one."""
+    if isinstance(value, np.ndarray):
+        yield value.tolist()
+        yield value[None]
+        if value.size:
+            yield np.full(value.shape, -1)
+            yield np.full(value.shape, np.nan)
+            yield value.astype(object)
+    elif isinstance(value, bytes):
+        yield bytearray(value)
+    elif isinstance(value, tuple):
+        yield list(value)
+        yield from ((bad, *value[1:]) for one in value[:1] for bad in spoiled(one))
+    elif isinstance(value, list):
+        if value:
+            yield [mpz(-1), *value[1:]]
+            yield [mpz(1) << 4096, *value[1:]]
+    elif isinstance(value, int):
+        yield -1
+        yield 1 << 16
+
+
+@KINDS
+def test_what_no_reader_could_receive_is_not_written_and_the_error_names_the_field(kind):
+    rng = np.random.default_rng(kind.TAG)
+    for _ in range(9):
+        _, message = EXAMPLES[kind](rng)
+        for name, _ in kind._sent:
+            for bad in spoiled(getattr(message, name)):
+                with pytest.raises(ParameterError, match=rf"^{kind.__name__}\.{name} "):
+                    wire.encode(replace(message, **{name: bad}))
+
+
+def _half(message, name):
+    value = getattr(message, name)
+    return replace(message, **{name: value[: len(value) // 2]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        *((kind, "value") for kind in (IdealSecret, SeedShare, Confirm, SumSeen)),
+        *((Hello, name) for name in ("key",)),
+        *((Directory, name) for name in ("nonce", "server_key", "keys", "values", "signatures")),
+        *((IdealKeys, name) for name in ("session_id", "values", "secrets")),
+        *((SumShares, name) for name in ("mask_key", "key_share", "seed_share")),
+        *((SumReady, name) for name in ("mask_key", "terms")),
+        *((Roster, "clients"), (OtColumns, "columns"), (OtChallenge, "seed"), (OtProof, "hashes")),
+        *((RowSumsRound, "terms"), (RlweCiphertexts, "limbs")),
+    ],
+)
+def test_fields_of_another_length_are_not_written(kind, name):
+    for seed in range(99):
+        _, message = EXAMPLES[kind](np.random.default_rng(seed))
+        if len(getattr(message, name)):
+            break
+    with pytest.raises(ParameterError, match=rf"^{kind.__name__}\.\w+ has shape \("):
+        wire.encode(_half(message, name))
+
+
+def test_lengths_that_follow_from_each_other_are_checked():
+    _, shares = next(
+        example
+        for example in map(_distance_shares, map(np.random.default_rng, range(99)))
+        if example[0]["rows"] > 2
+    )
+    with pytest.raises(ParameterError, match=r"^DistanceShares\.local has shape"):
+        wire.encode(_half(shares, "local"))
+    masks = RlweMasks(np.zeros((2, 4096), np.uint32), 4097)
+    with pytest.raises(ParameterError, match=r"^RlweMasks\.values has shape \(2, 4096\), not"):
+        wire.encode(masks)
+    reveal = SumReveal((bytes(37), bytes(36)))
+    with pytest.raises(ParameterError, match=r"^SumReveal\.shares has shape \(36,\), not \(37,\)"):
+        wire.encode(reveal)
+
+
+def test_a_size_that_is_missing_is_named():
+    with pytest.raises(ParameterError, match="Hello needs the size 'signature'"):
+        Hello.size(agreement=0, numbers=0)
+    with pytest.raises(ParameterError, match="Sealed needs the size 'body'"):
+        wire.decode_body(Sealed, b"", bodies=3)
 
 
 @KINDS
@@ -483,10 +656,9 @@ def test_random_bytes_are_refused_or_are_the_encoding_of_what_they_decode_to(kin
     assert wire.encode(back) == payload
 
 
-@dataclass(frozen=True, repr=False)
-class AnyModulus(wire.ResidueFields, wire.Message):
+class AnyModulus(wire.Message):
     TAG = 0xFE02
-    values: np.ndarray
+    values: np.ndarray = wire.sent(Modular("rows", "columns"))
     modulus: int
 
 
@@ -527,10 +699,8 @@ def test_residues_of_any_modulus_take_whole_bytes_and_keep_value_dtype_and_shape
 def test_residues_that_are_not_below_the_modulus_are_refused(modulus, value):
     wide = np.zeros((2, 3), np.uint64)
     wide[1, 1] = value
-    out = wire.Writer()
-    out.uints(wide, wire_bytes(modulus))
-    payload = b"\xfe\x02" + b"".join(out.parts)
-    with pytest.raises(DecodeError, match=f"no residue modulo {modulus}$"):
+    payload = b"\xfe\x02" + encoded(Uints(2, 3, n_bytes=wire_bytes(modulus)), wide)
+    with pytest.raises(DecodeError, match=f"not a residue modulo {modulus}$"):
         wire.decode(AnyModulus, payload, rows=2, columns=3, modulus=modulus)
 
 
@@ -548,19 +718,6 @@ def test_two_messages_cannot_have_one_tag():
 
     assert wire._registry[Hello.TAG] is Hello
     assert -1 not in wire._registry
-
-
-def test_a_message_type_must_state_its_size_and_code():
-    @dataclass(frozen=True, repr=False)
-    class Unfinished(wire.Message):
-        TAG = 0xFE01
-
-    with pytest.raises(TypeError, match="size"):
-        Unfinished.size()
-    with pytest.raises(TypeError, match="fields"):
-        wire.encode(Unfinished())
-    with pytest.raises(TypeError, match="fields"):
-        Unfinished.read(wire.Reader(b""))
 
 
 def test_names_for_reports_never_raise():

@@ -14,6 +14,7 @@ from xclp_crypto.algebra.group import Point, Scalar, multiply_base
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.ring import residue_dtype
 from xclp_crypto.errors import EncodingOverflow
+from xclp_crypto.fields import pack, unpack
 from xclp_crypto.params import INSECURE_TEST_128, Agreement
 from xclp_crypto.primitives import paillier
 from xclp_crypto.primitives.fixed_point import FixedPoint
@@ -24,7 +25,6 @@ from xclp_crypto.primitives.sealed_box import SealedBox
 from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, share_secret
 from xclp_crypto.protocols.ot.bits import pack_planes, unpack_planes
 from xclp_crypto.rng import Rng, SeededRng
-from xclp_crypto.wire import pack, unpack
 
 LAB = label("fuzzing")
 

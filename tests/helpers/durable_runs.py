@@ -1,33 +1,21 @@
 """Parties that are killed and rebuilt from their logs, with messages handed over one by one."""
 
 from collections import deque
-from dataclasses import dataclass
 
+from xclp_crypto.fields import Raw
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
-from xclp_crypto.wire import Message
+from xclp_crypto.wire import Message, sent
 
 KEY = LogKey(bytes(range(32)))
 
 
-@dataclass(frozen=True, repr=False)
 class Blob(Message):
     """Any number of bytes, for tests of what carries them."""
 
     TAG = 0xFF51
-    data: bytes
-
-    @staticmethod
-    def size(*, n):
-        return n
-
-    def write(self, out):
-        out.raw(self.data)
-
-    @classmethod
-    def read(cls, data, *, n):
-        return cls(data.raw(n))
+    data: bytes = sent(Raw("n"))
 
 
 def durable(name, role, peers, log=b"", seed=0):

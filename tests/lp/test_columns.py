@@ -16,7 +16,8 @@ from scipy import sparse
 from session_runs import SMALL, blobs, client, expected_labels, federation
 
 from xclp_crypto import wire
-from xclp_crypto.errors import DecodeError, EncodingOverflow, FaultyPeer
+from xclp_crypto.errors import DecodeError, EncodingOverflow, FaultyPeer, ParameterError
+from xclp_crypto.fields import pack
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import encode_label_sums, label_sensitivity
 from xclp_crypto.protocols.setup import SERVER
@@ -25,7 +26,7 @@ from xclp_crypto.transport.simulate import Faults, Simulation
 from xclp_lp import influence as columns
 from xclp_lp.influence import Layout, PartialScores, batches, block_columns, cut_block, reaches
 from xclp_lp.labels import UNLABELLED, one_hot
-from xclp_lp.messages import Influence, Reach, group_width
+from xclp_lp.messages import Influence, Reach, Sensitivity, group_width
 from xclp_lp.session import ClientData
 
 
@@ -137,8 +138,12 @@ def test_sizes_and_strict_decoding() -> None:
         for wrong in (body + b"\0", body[:-1]):
             with pytest.raises(DecodeError):
                 wire.decode_body(type(message), wrong + b"\0" * (not body), **dims)
+    seven = np.full(5, 7, np.uint16)
     with pytest.raises(DecodeError, match="7 components with 5 labelled rows"):
-        wire.decode_body(Reach, wire.body(Reach(np.full(5, 7, np.uint16), 5)), rows=5, labelled=5)
+        wire.decode_body(Reach, pack(seven, 3), rows=5, labelled=5)
+    for impossible in (Reach(seven, 5), Influence(-np.ones(1, np.float32)), Sensitivity(0.0)):
+        with pytest.raises(ParameterError, match=f"^{type(impossible).__name__}: "):
+            wire.encode(impossible)
 
 
 def test_labels_do_not_change_what_fits() -> None:

@@ -339,8 +339,8 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
 
     for c, rows in sizes.items():
         # 14 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
-        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=112, numbers=3))
-        count(SERVER, c, wire.TAG_BYTES + Directory.size(invited=p, numbers=3))
+        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=112, numbers=3, signature=0))
+        count(SERVER, c, wire.TAG_BYTES + Directory.size(invited=p, numbers=3, signature=0))
         for peer in sizes:
             if peer != c:
                 count(c, peer, sealed_size(SeedShare.size()))
@@ -577,6 +577,14 @@ def test_an_impossible_influence_is_refused(
 ) -> None:
     values = np.ones(10, np.float32)
     values[7] = value
+    with pytest.raises(ParameterError, match=message):
+        wire.encode(Influence(values))
+    encoded = wire._encoded
+    monkeypatch.setattr(
+        wire,
+        "_encoded",
+        lambda m: [m.values.tobytes()] if isinstance(m, Influence) else encoded(m),
+    )
     with pytest.raises(DecodeError, match=message):
         wire.decode(Influence, wire.encode(Influence(values)), values=10)
 

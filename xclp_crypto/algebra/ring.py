@@ -21,7 +21,7 @@ MAX_MODULUS = 1 << 64
 Residues: TypeAlias = NDArray[np.unsignedinteger[Any]]
 
 _WIRE_BYTES = (1, 2, 3, 4, 5, 8)
-"""The widths that `wire.Writer.uints` writes."""
+"""The widths that `fields.Uints` writes."""
 
 
 def residue_dtype(modulus: int) -> np.dtype[np.unsignedinteger[Any]]:

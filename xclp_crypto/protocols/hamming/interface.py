@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, FaultyPeer, TooFewParties
+from xclp_crypto.fields import Bits, Packed
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.distance import upper_distances
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import Report, recorded
-from xclp_crypto.wire import Message, Reader, Writer, packed_size
+from xclp_crypto.wire import Message, sent
 
 _REPORTED = 1 << 22  # distances between two reports
 
@@ -87,7 +88,11 @@ class HammingBackend(ABC):
         """
 
 
-@dataclass(frozen=True, repr=False)
+def own_pairs(rows: int) -> int:
+    """Return the number of pairs of one client's rows."""
+    return rows * (rows - 1) // 2
+
+
 class DistanceShares(Message):
     """A client's own distances, and its shares of the distances to every other client's rows.
 
@@ -99,37 +104,10 @@ class DistanceShares(Message):
     """
 
     TAG = 0x0201
-    complete: NDArray[np.bool_]
-    local: NDArray[np.uint16]
-    shares: NDArray[np.uint16]
+    complete: NDArray[np.bool_] = sent(Bits("clients"))
+    local: NDArray[np.uint16] = sent(Packed(own_pairs, width="width"))
+    shares: NDArray[np.uint16] = sent(Packed("rows", "others", width="width"))
     width: int
-
-    @staticmethod
-    def size(*, clients: int, rows: int, others: int, width: int) -> int:
-        """Return ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + ⌈n_j·n_others·w/8⌉."""
-        return (
-            (clients + 7) // 8
-            + packed_size(rows * (rows - 1) // 2, width)
-            + packed_size(rows * others, width)
-        )
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(self.complete)
-        out.residues(self.local, self.width)
-        out.residues(self.shares, self.width)
-
-    @classmethod
-    def read(
-        cls, data: Reader, *, clients: int, rows: int, others: int, width: int
-    ) -> DistanceShares:
-        """See `Message.read`."""
-        return cls(
-            complete=data.bits(clients),
-            local=data.residues((rows * (rows - 1) // 2,), width),
-            shares=data.residues((rows, others), width),
-            width=width,
-        )
 
 
 class Upload(Protocol):

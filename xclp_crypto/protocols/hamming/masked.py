@@ -28,7 +28,6 @@ otherwise, and for R·Yᵀ and Y·Yᵀ (below L·t²/4 ≤ 2^45 for every L ≤ 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +36,7 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.products import exact_product
+from xclp_crypto.fields import Packed
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
@@ -49,7 +49,7 @@ from xclp_crypto.protocols.hamming.interface import (
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import Report
-from xclp_crypto.wire import Message, Reader, Writer, packed_size
+from xclp_crypto.wire import Message, sent
 
 Float = NDArray[np.float32] | NDArray[np.float64]
 
@@ -62,27 +62,12 @@ def masked_width(n_bits: int) -> int:
     return max(residue_width(n_bits) - 1, 1)
 
 
-@dataclass(frozen=True, repr=False)
 class MaskedRows(Message):
     """Y_j = X_j + R_j modulo t/2. Size: ⌈n_j·L·(w−1)/8⌉ bytes."""
 
     TAG = 0x0220
-    rows: NDArray[np.uint16]
+    rows: NDArray[np.uint16] = sent(Packed("rows", "n_bits", width=masked_width))
     n_bits: int
-
-    @staticmethod
-    def size(*, rows: int, n_bits: int) -> int:
-        """Return ⌈n_j·L·(w−1)/8⌉."""
-        return packed_size(rows * n_bits, masked_width(n_bits))
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.residues(self.rows, masked_width(self.n_bits))
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, n_bits: int) -> MaskedRows:
-        """See `Message.read`."""
-        return cls(data.residues((rows, n_bits), masked_width(n_bits)), n_bits)
 
 
 def row_mask(key: bytes, lab: bytes, client: str, rows: int, n_bits: int) -> NDArray[np.uint16]:

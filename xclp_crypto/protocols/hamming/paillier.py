@@ -51,7 +51,8 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DecodeError, FaultyPeer
+from xclp_crypto.errors import FaultyPeer, ParameterError
+from xclp_crypto.fields import Bits, Buffer, Dims, Kind, Packed, length_of
 from xclp_crypto.params import (
     MIN_CLIENTS,
     PAILLIER_3072,
@@ -74,11 +75,12 @@ from xclp_crypto.protocols.hamming.interface import (
     HammingBackend,
     assemble,
     own_distances,
+    own_pairs,
 )
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.wire import Message, Reader, Writer, packed_size
+from xclp_crypto.wire import Message, sent
 
 ENCRYPTION_WORK = 140
 """Cost of one encryption by the owner, in multiplications modulo n²; measured at 3072 bits."""
@@ -92,132 +94,116 @@ the others is more. All parties derive from it who waits for whom, so it is part
 _BY_BITS = {s.modulus_bits: s for s in PAILLIER_PARAMETERS.values()}
 
 
-@dataclass(frozen=True, repr=False)
+class _Key(Kind[PublicKey]):
+    """A public key, see `PublicKey.encode`."""
+
+    def size(self, dims: Dims) -> int:
+        """See `Kind.size`."""
+        return PublicKey.size(dims["bits"])
+
+    def write(self, value: PublicKey, dims: Dims) -> list[Buffer]:
+        """See `Kind.write`."""
+        return [value.encode()]
+
+    def read(self, data: memoryview, dims: Dims) -> PublicKey:
+        """See `Kind.read`."""
+        return PublicKey.decode(bytes(data), _BY_BITS[dims["bits"]])
+
+
+class _Integers(Kind[list[Mpz]]):
+    """Big-endian integers of as many bits as the public size ``bits`` says."""
+
+    def measure(self, value: list[Mpz]) -> tuple[int, ...]:
+        """See `Kind.measure`."""
+        return (len(value),)
+
+    def n_bytes(self, dims: Dims) -> int:
+        """Return the bytes of each."""
+        return dims["bits"] // 8
+
+    def size(self, dims: Dims) -> int:
+        """See `Kind.size`."""
+        return length_of(self.lengths[0], dims) * self.n_bytes(dims)
+
+    def write(self, value: list[Mpz], dims: Dims) -> list[Buffer]:
+        """See `Kind.write`."""
+        n_bytes = self.n_bytes(dims)
+        if value and not 0 <= min(value) <= max(value) < 1 << 8 * n_bytes:
+            raise ParameterError(f"has an integer that is not one of {n_bytes} bytes")
+        return [to_bytes(value, n_bytes)]
+
+    def read(self, data: memoryview, dims: Dims) -> list[Mpz]:
+        """See `Kind.read`."""
+        return from_bytes(bytes(data), self.n_bytes(dims))
+
+
+class _Ciphertexts(_Integers):
+    """Reduced units modulo n², of twice as many bits as the public size ``n`` has."""
+
+    def n_bytes(self, dims: Dims) -> int:
+        """Return the bytes of each."""
+        return dims["n"].bit_length() // 4
+
+    def write(self, value: list[Mpz], dims: Dims) -> list[Buffer]:
+        """See `Kind.write`; units by construction, which is not checked again."""
+        if value and not 0 < min(value) <= max(value) < dims["n"] ** 2:
+            raise ParameterError("has a ciphertext that is not in the range of this key")
+        return super().write(value, dims)
+
+    def read(self, data: memoryview, dims: Dims) -> list[Mpz]:
+        """See `Kind.read`."""
+        values = super().read(data, dims)
+        require_ciphertexts(values, mpz(dims["n"]))
+        return values
+
+
 class PaillierKey(Message):
     """The owner's public key, see `PublicKey.encode`. Size: 6 + 2·bits/8 bytes."""
 
     TAG = 0x0250
-    key: PublicKey
-
-    @staticmethod
-    def size(*, bits: int) -> int:
-        """Return 6 + 2·bits/8."""
-        return PublicKey.size(bits)
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.key.encode())
-
-    @classmethod
-    def read(cls, data: Reader, *, bits: int) -> PaillierKey:
-        """See `Message.read`."""
-        return cls(PublicKey.decode(data.raw(PublicKey.size(bits)), _BY_BITS[bits]))
+    key: PublicKey = sent(_Key())
 
 
-class _Ciphertexts:
-    """Fields and encoding that two messages share."""
-
-    values: list[Mpz]
-    n: Mpz
-
-    @staticmethod
-    def size(*, count: int, n: int) -> int:
-        """Return count·2·bits/8, where n has `bits` bits."""
-        return count * (n.bit_length() // 4)
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(to_bytes(self.values, self.n.bit_length() // 4))
-
-    @staticmethod
-    def ciphertexts(data: Reader, count: int, n: int) -> list[Mpz]:
-        """Read and check `count` ciphertexts."""
-        width = n.bit_length() // 4
-        values = from_bytes(data.raw(count * width), width)
-        require_ciphertexts(values, mpz(n))
-        return values
-
-
-@dataclass(frozen=True, repr=False)
-class PaillierRows(_Ciphertexts, Message):
+class PaillierRows(Message):
     """A group of the owner's rows, one ciphertext per bit. Size: L·2·bits/8 bytes."""
 
     TAG = 0x0251
-    values: list[Mpz]
-    n: Mpz
-
-    @classmethod
-    def read(cls, data: Reader, *, count: int, n: int) -> PaillierRows:
-        """See `Message.read`."""
-        return cls(cls.ciphertexts(data, count, n), mpz(n))
+    values: list[Mpz] = sent(_Ciphertexts("count"))
+    n: int
 
 
-@dataclass(frozen=True, repr=False)
-class PaillierAnswers(_Ciphertexts, Message):
+class PaillierAnswers(Message):
     """Masked distances of a group, one ciphertext per row of k. Size: n_k·2·bits/8 bytes."""
 
     TAG = 0x0252
-    values: list[Mpz]
-    n: Mpz
-
-    @classmethod
-    def read(cls, data: Reader, *, count: int, n: int) -> PaillierAnswers:
-        """See `Message.read`."""
-        return cls(cls.ciphertexts(data, count, n), mpz(n))
+    values: list[Mpz] = sent(_Ciphertexts("count"))
+    n: int
 
 
-@dataclass(frozen=True, repr=False)
 class PaillierShares(Message):
     """A client's own distances, and its residues modulo n for the pairs with all other clients.
 
-    `complete` and `local` are as in `DistanceShares`. `modulus` is the client's own n, where it
+    `complete` and `local` are as in `DistanceShares`. `moduli` has the client's own n, if it
     owns pairs. `residues` holds, for each other client in order, T (where this client owns the
     pair) or R: row by row of the evaluator, one for every group of the owner.
 
-    Size: ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + bits/8·(residues + 1 if it owns pairs) bytes.
+    Size: ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + bits/8·(residues + owns) bytes, owns is 1 if it owns
+    pairs, else 0.
     """
 
     TAG = 0x0253
-    complete: NDArray[np.bool_]
-    local: NDArray[np.uint16]
-    modulus: Mpz | None
-    residues: list[Mpz]
+    complete: NDArray[np.bool_] = sent(Bits("clients"))
+    local: NDArray[np.uint16] = sent(Packed(own_pairs, width="width"))
+    moduli: list[Mpz] = sent(_Integers("owns"))
+    residues: list[Mpz] = sent(_Integers("residues"))
     width: int
     bits: int
 
-    @staticmethod
-    def size(*, clients: int, rows: int, owns: int, residues: int, width: int, bits: int) -> int:
-        """Return ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + bits/8·(residues + owns)."""
-        local = packed_size(rows * (rows - 1) // 2, width)
-        return (clients + 7) // 8 + local + bits // 8 * (residues + owns)
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(self.complete)
-        out.residues(self.local, self.width)
-        own = [] if self.modulus is None else [self.modulus]
-        out.raw(to_bytes(own + self.residues, self.bits // 8))
-
-    @classmethod
-    def read(
-        cls,
-        data: Reader,
-        *,
-        clients: int,
-        rows: int,
-        owns: int,
-        residues: int,
-        width: int,
-        bits: int,
-    ) -> PaillierShares:
-        """See `Message.read`."""
-        complete = data.bits(clients)
-        local = data.residues((rows * (rows - 1) // 2,), width)
-        numbers = from_bytes(data.raw(bits // 8 * (residues + owns)), bits // 8)
-        modulus = numbers.pop(0) if owns else None
-        if modulus is not None and (modulus.bit_length() != bits or modulus % 2 == 0):
-            raise DecodeError(f"a modulus is odd and has {bits} bits")
-        return cls(complete, local, modulus, numbers, width, bits)
+    def check(self) -> str | None:
+        """See `Message.check`."""
+        if all(n.bit_length() == self.bits and n % 2 for n in self.moduli):
+            return None
+        return f"a modulus is odd and has {self.bits} bits"
 
 
 Residues: TypeAlias = dict[str, list[list[Mpz]]]
@@ -431,11 +417,10 @@ class Paillier(HammingBackend):
         without = {p for p, place in places.items() if place.start == place.stop}
         complete = np.array([c == io.name or c in residues or c in without for c in sizes])
         local = await own_distances(session, bits)
-        modulus = None if key is None else key.public.n
         shares = PaillierShares(
             complete,
             local,
-            modulus,
+            [] if key is None else [key.public.n],
             stacked,
             residue_width(n_bits),
             self.parameters.modulus_bits,
@@ -521,7 +506,7 @@ class Paillier(HammingBackend):
                 uploads[a].residues[self._places(a, sizes, pairs)[b]]
                 for a, b in ((owner, evaluator), (evaluator, owner))
             )
-            modulus = uploads[owner].modulus
+            (modulus,) = uploads[owner].moduli
             packing = self.packing(sizes[owner], n_bits)
             distances = combine(opened, masks, modulus, packing, n_bits, owner, evaluator)
             return distances if evaluator == low else distances.T

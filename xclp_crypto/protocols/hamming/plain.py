@@ -10,39 +10,23 @@ The server learns every bit vector.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.fields import Packed
 from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.protocols.hamming.distance import distances_between
 from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.wire import Message, Reader, Writer, packed_size
+from xclp_crypto.wire import Message, sent
 
 
-@dataclass(frozen=True, repr=False)
 class PlainBits(Message):
     """Bit vectors in the clear. Size: ⌈n_j·L/8⌉ bytes."""
 
     TAG = 0x0210
-    bits: NDArray[np.uint8]
-
-    @staticmethod
-    def size(*, rows: int, n_bits: int) -> int:
-        """Return ⌈n_j·L/8⌉."""
-        return packed_size(rows * n_bits, 1)
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.residues(self.bits, 1)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, n_bits: int) -> PlainBits:
-        """See `Message.read`."""
-        return cls(data.residues((rows, n_bits), 1).astype(np.uint8))
+    bits: NDArray[np.uint8] = sent(Packed("rows", "n_bits", width=1, dtype=np.uint8))
 
 
 def _stacked_distances(bits: list[NDArray[np.uint8]]) -> NDArray[np.uint16]:

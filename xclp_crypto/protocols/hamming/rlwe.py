@@ -25,11 +25,11 @@ too. See `xclp_crypto.primitives.rlwe` for the scheme, its bounds and its exactn
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.fields import Many, Uints
 from xclp_crypto.params import MIN_CLIENTS, RlweParameters, residue_width
 from xclp_crypto.primitives import rlwe
 from xclp_crypto.protocols.hamming.interface import (
@@ -40,87 +40,54 @@ from xclp_crypto.protocols.hamming.interface import (
 )
 from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import Message, sent
 
 BLOCK_ROWS = 128
 """Rows per message; part of the wire format."""
 
 
-@dataclass(frozen=True, repr=False)
+def _coefficients(n_bits: int) -> int:
+    """Return N', how many coefficients the polynomials of one vector have."""
+    p = rlwe.parameters_for(n_bits)
+    return p.chunks(n_bits) * p.degree
+
+
+def _switched_bytes(n_bits: int) -> int:
+    return rlwe.parameters_for(n_bits).switched_bytes
+
+
 class RlweCiphertexts(Message):
     """A block of encrypted rows, limb by limb. Size: rows·(L + N')·(log2 q)/8 bytes."""
 
     TAG = 0x0230
-    limbs: tuple[NDArray[np.int64], ...]
+    limbs: tuple[NDArray[np.int64], ...] = sent(
+        Many(
+            Uints(
+                "rows",
+                lambda n_bits: n_bits + _coefficients(n_bits),
+                n_bytes=lambda n_bits: rlwe.parameters_for(n_bits).limb_bits // 8,
+                dtype=np.int64,
+            ),
+            lambda n_bits: rlwe.parameters_for(n_bits).limbs,
+        )
+    )
     n_bits: int
 
-    @staticmethod
-    def size(*, rows: int, n_bits: int) -> int:
-        """Return rows·(L + N')·(log2 q)/8."""
-        p = rlwe.parameters_for(n_bits)
-        return rows * (n_bits + p.chunks(n_bits) * p.degree) * p.coefficient_bytes
 
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        for limb in self.limbs:
-            out.uints(limb, rlwe.parameters_for(self.n_bits).limb_bits // 8)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, n_bits: int) -> RlweCiphertexts:
-        """See `Message.read`; every limb is in range by its length."""
-        p = rlwe.parameters_for(n_bits)
-        shape = (rows, n_bits + p.chunks(n_bits) * p.degree)
-        limbs = (data.uints(shape, p.limb_bits // 8) for _ in range(p.limbs))
-        return cls(tuple(limb.astype(np.int64, copy=False) for limb in limbs), n_bits)
-
-
-@dataclass(frozen=True, repr=False)
 class RlweMasks(Message):
     """c1 of a block of the evaluator's rows. Size: rows·N'·(log2 q')/8 bytes."""
 
     TAG = 0x0231
-    values: NDArray[np.uint32]
+    values: NDArray[np.uint32] = sent(Uints("rows", _coefficients, n_bytes=_switched_bytes))
     n_bits: int
 
-    @staticmethod
-    def size(*, rows: int, n_bits: int) -> int:
-        """Return rows·N'·(log2 q')/8."""
-        p = rlwe.parameters_for(n_bits)
-        return rows * p.chunks(n_bits) * p.degree * p.switched_bytes
 
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.values, rlwe.parameters_for(self.n_bits).switched_bytes)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, n_bits: int) -> RlweMasks:
-        """See `Message.read`."""
-        p = rlwe.parameters_for(n_bits)
-        return cls(data.uints((rows, p.chunks(n_bits) * p.degree), p.switched_bytes), n_bits)
-
-
-@dataclass(frozen=True, repr=False)
 class RlweAnswers(Message):
     """c2 for a block of the owner's rows. Size: rows·evaluated·(log2 q')/8 bytes."""
 
     TAG = 0x0232
-    values: NDArray[np.uint32]
+    values: NDArray[np.uint32] = sent(Uints("rows", "evaluated", n_bytes=_switched_bytes))
     n_bits: int
-
-    @staticmethod
-    def size(*, rows: int, evaluated: int, n_bits: int) -> int:
-        """Return rows·evaluated·(log2 q')/8."""
-        return rows * evaluated * rlwe.parameters_for(n_bits).switched_bytes
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.values, rlwe.parameters_for(self.n_bits).switched_bytes)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int, evaluated: int, n_bits: int) -> RlweAnswers:
-        """See `Message.read`."""
-        p = rlwe.parameters_for(n_bits)
-        return cls(data.uints((rows, evaluated), p.switched_bytes), n_bits)
 
 
 def owner_first(one: str, other: str, sizes: Mapping[str, int]) -> tuple[str, str]:

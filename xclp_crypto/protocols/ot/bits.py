@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DecodeError
+from xclp_crypto.fields import pack, packed_size, unpack
 from xclp_crypto.secret import Secret
-from xclp_crypto.wire import pack, packed_size, unpack
 
 WORD: Final = np.dtype("<u8")
 LANE: Final = np.dtype("<u2")
@@ -204,7 +204,7 @@ def pack_planes(values: NDArray[np.uint16], width: int) -> bytes:
 
     The residues are cut into 16 equal planes. The first w planes keep their 16-bit containers, and
     the other 16−w planes fill the 16−w spare bits of those. The up to 15 residues that are left
-    over are packed as `wire.pack` does.
+    over are packed as `fields.pack` does.
 
     Args:
         values: (count,) uint16; only the low w bits count.
@@ -223,7 +223,7 @@ def pack_planes(values: NDArray[np.uint16], width: int) -> bytes:
     return out.astype(LANE, copy=False).tobytes() + pack(tail, width)
 
 
-def unpack_planes(data: bytes, count: int, width: int) -> NDArray[np.uint16]:
+def unpack_planes(data: bytes | memoryview, count: int, width: int) -> NDArray[np.uint16]:
     """Invert `pack_planes`; raises `DecodeError` for another length or padding bits not zero."""
     if len(data) != packed_size(count, width):
         raise DecodeError(f"{len(data)} bytes where {packed_size(count, width)} are expected")

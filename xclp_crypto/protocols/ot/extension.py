@@ -54,6 +54,7 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import KEY_BYTES, Keystream, derive_key
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
+from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of
 from xclp_crypto.params import CHALLENGE_BYTES, KAPPA
 from xclp_crypto.protocols.ot.bits import (
     BLOCK_BYTES,
@@ -79,7 +80,7 @@ from xclp_crypto.protocols.ot.naor_pinkas import OtOffers, naor_pinkas
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.secret import Secret
-from xclp_crypto.wire import Message, Reader, Writer, packed_size
+from xclp_crypto.wire import Message, sent
 
 WORD_BITS: Final = 64
 CHUNK_WORDS: Final = 512
@@ -91,73 +92,41 @@ def batch_rows(count: int, checked: bool) -> int:
     return KAPPA * (-(-count // KAPPA) + 1) if checked else count
 
 
-@dataclass(frozen=True, repr=False)
 class OtColumns(Message):
     """u_i of every column, (128, ⌈rows/8⌉). Size: 128·⌈rows/8⌉ bytes."""
 
     TAG = 0x0304
-    columns: NDArray[np.uint8]
-
-    @staticmethod
-    def size(*, rows: int) -> int:
-        """Return 128·⌈rows/8⌉."""
-        return KAPPA * ((rows + 7) // 8)
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.columns, 1)
-
-    @classmethod
-    def read(cls, data: Reader, *, rows: int) -> OtColumns:
-        """See `Message.read`."""
-        return cls(data.uints((KAPPA, (rows + 7) // 8), 1))
+    columns: NDArray[np.uint8] = sent(Uints(KAPPA, lambda rows: (rows + 7) // 8, n_bytes=1))
 
 
-@dataclass(frozen=True, repr=False)
 class OtChallenge(Message):
     """Seed of the universal hash. Size: 16 bytes."""
 
     TAG = 0x0305
-    seed: bytes
-
-    @staticmethod
-    def size() -> int:
-        """Return 16."""
-        return CHALLENGE_BYTES
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.seed)
-
-    @classmethod
-    def read(cls, data: Reader) -> OtChallenge:
-        """See `Message.read`."""
-        return cls(data.raw(CHALLENGE_BYTES))
+    seed: bytes = sent(Raw(CHALLENGE_BYTES))
 
 
-@dataclass(frozen=True, repr=False)
 class OtProof(Message):
     """Hashes of the choices and of the 128 columns, (129, 16). Size: 2064 bytes."""
 
     TAG = 0x0306
-    hashes: NDArray[np.uint8]
-
-    @staticmethod
-    def size() -> int:
-        """Return 129·16."""
-        return (1 + KAPPA) * BLOCK_BYTES
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.hashes, 1)
-
-    @classmethod
-    def read(cls, data: Reader) -> OtProof:
-        """See `Message.read`."""
-        return cls(data.uints((1 + KAPPA, BLOCK_BYTES), 1))
+    hashes: NDArray[np.uint8] = sent(Uints(1 + KAPPA, BLOCK_BYTES, n_bytes=1))
 
 
-@dataclass(frozen=True, repr=False)
+class _Planes(Packed):
+    """Residues modulo 2^width in the order of `bits.pack_planes`, reduced while they are packed."""
+
+    def write(self, value: NDArray[np.uint16], dims: Dims) -> list[Buffer]:
+        """See `Kind.write`."""
+        if value.dtype != LANE:
+            raise ParameterError(f"has dtype {value.dtype}, not {LANE}")
+        return [pack_planes(value, length_of(self.width, dims))]
+
+    def read(self, data: memoryview, dims: Dims) -> NDArray[np.uint16]:
+        """See `Kind.read`."""
+        return unpack_planes(data, self.shape(dims)[0], length_of(self.width, dims))
+
+
 class OtCorrections(Message):
     """m_0 + Δ − H(q ⊕ s) of every transfer, modulo 2^w, in the order of `bits.lane_groups`.
 
@@ -165,23 +134,8 @@ class OtCorrections(Message):
     """
 
     TAG = 0x0307
-    residues: NDArray[np.uint16]
+    residues: NDArray[np.uint16] = sent(_Planes(lambda count, lanes: count * lanes, width="width"))
     width: int
-
-    @staticmethod
-    def size(*, count: int, lanes: int, width: int) -> int:
-        """Return ⌈m·n·w/8⌉."""
-        return packed_size(count * lanes, width)
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(pack_planes(self.residues, self.width))
-
-    @classmethod
-    def read(cls, data: Reader, *, count: int, lanes: int, width: int) -> OtCorrections:
-        """See `Message.read`."""
-        packed = data.raw(packed_size(count * lanes, width))
-        return cls(unpack_planes(packed, count * lanes, width), width)
 
 
 class BaseTransfers(Secret):

@@ -10,37 +10,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.fields import Uints
 from xclp_crypto.protocols.ot.interface import Choices, check_choices, check_messages
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import Message, sent
 
 
-@dataclass(frozen=True, repr=False)
 class IdealMessages(Message):
     """Both messages of every transfer in the clear. Size: 2·m·length bytes."""
 
     TAG = 0x0310
-    pairs: NDArray[np.uint8]
-
-    @staticmethod
-    def size(*, count: int, length: int) -> int:
-        """Return 2·m·length."""
-        return 2 * count * length
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.pairs, 1)
-
-    @classmethod
-    def read(cls, data: Reader, *, count: int, length: int) -> IdealMessages:
-        """See `Message.read`."""
-        return cls(data.uints((count, 2, length), 1))
+    pairs: NDArray[np.uint8] = sent(Uints("count", 2, "length", n_bytes=1))
 
 
 async def ideal_ot(

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.fields import MAX_PACKED_WIDTH
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.wire import MAX_PACKED_WIDTH
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,76 +37,48 @@ from xclp_crypto.algebra.group import (
 )
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DecodeError, FaultyPeer
+from xclp_crypto.fields import Buffer, Dims, Kind, Many, Uints
 from xclp_crypto.protocols.ot.interface import Choices, check_choices, check_messages
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import Message, sent
 
 
-@dataclass(frozen=True, repr=False)
+class _Element(Kind[Point]):
+    """A group element: 32 bytes."""
+
+    def size(self, dims: Dims) -> int:
+        """See `Kind.size`."""
+        return POINT_BYTES
+
+    def write(self, value: Point, dims: Dims) -> list[Buffer]:
+        """See `Kind.write`."""
+        return [value.encode()]
+
+    def read(self, data: memoryview, dims: Dims) -> Point:
+        """See `Kind.read`."""
+        return Point.decode(bytes(data))
+
+
 class OtSetup(Message):
     """g^r, one for a batch. Size: 32 bytes."""
 
     TAG = 0x0301
-    point: Point
-
-    @staticmethod
-    def size() -> int:
-        """Return 32."""
-        return POINT_BYTES
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.point.encode())
-
-    @classmethod
-    def read(cls, data: Reader) -> OtSetup:
-        """See `Message.read`."""
-        return cls(Point.decode(data.raw(POINT_BYTES)))
+    point: Point = sent(_Element())
 
 
-@dataclass(frozen=True, repr=False)
 class OtChoices(Message):
     """PK_0 of every transfer. Size: 32·m bytes."""
 
     TAG = 0x0302
-    points: tuple[Point, ...]
-
-    @staticmethod
-    def size(*, count: int) -> int:
-        """Return 32·m."""
-        return POINT_BYTES * count
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(b"".join(p.encode() for p in self.points))
-
-    @classmethod
-    def read(cls, data: Reader, *, count: int) -> OtChoices:
-        """See `Message.read`."""
-        return cls(tuple(Point.decode(data.raw(POINT_BYTES)) for _ in range(count)))
+    points: tuple[Point, ...] = sent(Many(_Element(), "count"))
 
 
-@dataclass(frozen=True, repr=False)
 class OtOffers(Message):
     """Both encrypted messages of every transfer, (m, 2, length). Size: 2·m·length bytes."""
 
     TAG = 0x0303
-    offers: NDArray[np.uint8]
-
-    @staticmethod
-    def size(*, count: int, length: int) -> int:
-        """Return 2·m·length."""
-        return 2 * count * length
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uints(self.offers, 1)
-
-    @classmethod
-    def read(cls, data: Reader, *, count: int, length: int) -> OtOffers:
-        """See `Message.read`."""
-        return cls(data.uints((count, 2, length), 1))
+    offers: NDArray[np.uint8] = sent(Uints("count", 2, "length", n_bytes=1))
 
 
 def _pad(lab: bytes, index: int, choice: int, point: Point, length: int) -> bytes:

@@ -49,6 +49,7 @@ from xclp_crypto.errors import (
     ReuseError,
     TooFewParties,
 )
+from xclp_crypto.fields import Bits, Many, Raw
 from xclp_crypto.params import SEED_BYTES, Agreement
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
 from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, share_secret
@@ -57,38 +58,20 @@ from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.secret import Secret
-from xclp_crypto.wire import ClientSetFields, Message, Reader, SeedFields, Writer
+from xclp_crypto.wire import Message, sent
 
 NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
 
-@dataclass(frozen=True, repr=False)
 class SumShares(Message):
     """A client's mask key and one neighbour's shares of its secrets. Size: 32 + 2·37 bytes."""
 
     TAG = 0x0421
-    mask_key: bytes
-    key_share: bytes
-    seed_share: bytes
-
-    @staticmethod
-    def size() -> int:
-        """Return 32 + 2·37."""
-        return KEY_BYTES + 2 * SHARE_BYTES
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.mask_key)
-        out.raw(self.key_share)
-        out.raw(self.seed_share)
-
-    @classmethod
-    def read(cls, data: Reader) -> SumShares:
-        """See `Message.read`."""
-        return cls(data.raw(KEY_BYTES), data.raw(SHARE_BYTES), data.raw(SHARE_BYTES))
+    mask_key: bytes = sent(Raw(KEY_BYTES))
+    key_share: bytes = sent(Raw(SHARE_BYTES))
+    seed_share: bytes = sent(Raw(SHARE_BYTES))
 
 
-@dataclass(frozen=True, repr=False)
 class SumReady(Message):
     """A client's mask key, the terms of its sum, and which neighbours' shares it holds.
 
@@ -96,71 +79,37 @@ class SumReady(Message):
     """
 
     TAG = 0x0422
-    mask_key: bytes
-    terms: bytes
-    have: NDArray[np.bool_]
-
-    @staticmethod
-    def size(*, neighbours: int) -> int:
-        """Return 32 + 56 + ⌈k/8⌉."""
-        return KEY_BYTES + TERMS_BYTES + (neighbours + 7) // 8
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.mask_key)
-        out.raw(self.terms)
-        out.bits(self.have)
-
-    @classmethod
-    def read(cls, data: Reader, *, neighbours: int) -> SumReady:
-        """See `Message.read`."""
-        return cls(data.raw(KEY_BYTES), data.raw(TERMS_BYTES), data.bits(neighbours))
+    mask_key: bytes = sent(Raw(KEY_BYTES))
+    terms: bytes = sent(Raw(TERMS_BYTES))
+    have: NDArray[np.bool_] = sent(Bits("neighbours"))
 
 
-@dataclass(frozen=True, repr=False)
-class SumClients(ClientSetFields, Message):
+class SumClients(Message):
     """Who takes part: all hold each other's shares. Size: ⌈p/8⌉ bytes."""
 
     TAG = 0x0423
-    clients: NDArray[np.bool_]
+    clients: NDArray[np.bool_] = sent(Bits("clients"))
 
 
-@dataclass(frozen=True, repr=False)
-class SumSurvivors(ClientSetFields, Message):
+class SumSurvivors(Message):
     """Whose values the sum has. Size: ⌈p/8⌉ bytes."""
 
     TAG = 0x0424
-    clients: NDArray[np.bool_]
+    clients: NDArray[np.bool_] = sent(Bits("clients"))
 
 
-@dataclass(frozen=True, repr=False)
-class SumSeen(SeedFields, Message):
+class SumSeen(Message):
     """Digest of who takes part and survives, as the server told the sender. Size: 32 bytes."""
 
     TAG = 0x0425
-    value: bytes
+    value: bytes = sent(Raw(SEED_BYTES))
 
 
-@dataclass(frozen=True, repr=False)
 class SumReveal(Message):
     """One share of each client in the neighbourhood that takes part. Size: 37·count bytes."""
 
     TAG = 0x0426
-    shares: tuple[bytes, ...]
-
-    @staticmethod
-    def size(*, count: int) -> int:
-        """Return 37·count."""
-        return SHARE_BYTES * count
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(b"".join(self.shares))
-
-    @classmethod
-    def read(cls, data: Reader, *, count: int) -> SumReveal:
-        """See `Message.read`."""
-        return cls(tuple(data.raw(SHARE_BYTES) for _ in range(count)))
+    shares: tuple[bytes, ...] = sent(Many(Raw(SHARE_BYTES), "count"))
 
 
 @dataclass(frozen=True)

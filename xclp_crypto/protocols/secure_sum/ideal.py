@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.ring import Residues, residue_dtype
+from xclp_crypto.fields import Bits, Modular
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
@@ -26,45 +26,24 @@ from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, check_rows
 from xclp_crypto.protocols.secure_sum.secure_sum import SecureSum
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.wire import Message, Reader, ResidueFields, Writer
+from xclp_crypto.wire import Message, sent
 
 
-@dataclass(frozen=True, repr=False)
-class IdealSumUpload(ResidueFields, Message):
+class IdealSumUpload(Message):
     """One client's encoded contribution in the clear. Size: b·rows·columns bytes."""
 
     TAG = 0x0410
-    values: Residues
+    values: Residues = sent(Modular("rows", "columns"))
     modulus: int
 
 
-@dataclass(frozen=True, repr=False)
 class IdealBlock(Message):
     """Whose values are summed, and the sum of one client's rows. Size: ⌈p/8⌉ + b·n_j·c bytes."""
 
     TAG = 0x0411
-    contributors: NDArray[np.bool_]
-    values: Residues
+    contributors: NDArray[np.bool_] = sent(Bits("clients"))
+    values: Residues = sent(Modular("rows", "columns"))
     modulus: int
-
-    @staticmethod
-    def size(*, clients: int, rows: int, columns: int, modulus: int) -> int:
-        """Return ⌈p/8⌉ + b·n_j·c."""
-        return (clients + 7) // 8 + ring.wire_bytes(modulus) * rows * columns
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(self.contributors)
-        IdealSumUpload(self.values, self.modulus).write(out)
-
-    @classmethod
-    def read(
-        cls, data: Reader, *, clients: int, rows: int, columns: int, modulus: int
-    ) -> IdealBlock:
-        """See `Message.read`."""
-        contributors = data.bits(clients)
-        inner = IdealSumUpload.read(data, rows=rows, columns=columns, modulus=modulus)
-        return cls(contributors, inner.values, modulus)
 
 
 async def ideal_sum_client(

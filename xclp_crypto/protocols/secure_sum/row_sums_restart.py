@@ -28,7 +28,6 @@ late client's values. The self masks of mode ``recover`` close that.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +37,7 @@ from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import Excluded, FaultyPeer
+from xclp_crypto.fields import Bits, One, Raw
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
@@ -53,10 +53,9 @@ from xclp_crypto.protocols.secure_sum.rows import (
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import Message, sent
 
 
-@dataclass(frozen=True, repr=False)
 class RowSumsRound(Message):
     """Which clients take part in an attempt, or took part in the one that is done; and the terms.
 
@@ -64,25 +63,9 @@ class RowSumsRound(Message):
     """
 
     TAG = 0x0401
-    done: bool
-    terms: bytes
-    clients: NDArray[np.bool_]
-
-    @staticmethod
-    def size(*, clients: int) -> int:
-        """Return 1 + 56 + ⌈p/8⌉."""
-        return 1 + TERMS_BYTES + (clients + 7) // 8
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(np.array([self.done]))
-        out.raw(self.terms)
-        out.bits(self.clients)
-
-    @classmethod
-    def read(cls, data: Reader, *, clients: int) -> RowSumsRound:
-        """See `Message.read`."""
-        return cls(bool(data.bits(1)[0]), data.raw(TERMS_BYTES), data.bits(clients))
+    done: bool = sent(One(Bits(1)))
+    terms: bytes = sent(Raw(TERMS_BYTES))
+    clients: NDArray[np.bool_] = sent(Bits("clients"))
 
 
 def pair_masks(

@@ -13,7 +13,8 @@ from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.wire import Message, ResidueFields
+from xclp_crypto.fields import Modular
+from xclp_crypto.wire import Message, sent
 
 Rows = Mapping[str, NDArray[np.intp]]
 """By client, the indices of its rows, disjoint."""
@@ -32,21 +33,19 @@ class RowSums:
     contributors: tuple[str, ...]
 
 
-@dataclass(frozen=True, repr=False)
-class RowSumsUpload(ResidueFields, Message):
+class RowSumsUpload(Message):
     """Masked values for the rows of all others. Size: b·rows·c bytes, b those of a residue."""
 
     TAG = 0x0402
-    values: Residues
+    values: Residues = sent(Modular("rows", "columns"))
     modulus: int
 
 
-@dataclass(frozen=True, repr=False)
-class RowSumsBlock(ResidueFields, Message):
+class RowSumsBlock(Message):
     """The masked sum over the others for the receiver's rows. Size: b·rows·c bytes."""
 
     TAG = 0x0403
-    values: Residues
+    values: Residues = sent(Modular("rows", "columns"))
     modulus: int
 
 

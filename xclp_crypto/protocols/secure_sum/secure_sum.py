@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import Excluded, ParameterError
+from xclp_crypto.fields import Modular
 from xclp_crypto.params import MAX_UPLOAD_BYTES
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import double_masks
@@ -40,17 +41,16 @@ from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.wire import Message, ResidueFields
+from xclp_crypto.wire import Message, sent
 
 PURPOSE = "sum"
 
 
-@dataclass(frozen=True, repr=False)
-class SumUpload(ResidueFields, Message):
-    """A client's masked values. Size: b·count bytes, b those of a residue."""
+class SumUpload(Message):
+    """A client's masked values. Size: b·rows·c bytes, b those of a residue."""
 
     TAG = 0x0427
-    values: Residues
+    values: Residues = sent(Modular("rows", "columns"))
     modulus: int
 
 

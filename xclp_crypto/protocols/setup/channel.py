@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 from xclp_crypto import wire
@@ -25,9 +24,10 @@ from xclp_crypto.errors import (
     Stalled,
     TooFewParties,
 )
+from xclp_crypto.fields import Raw, Uint
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox, channel_pair
 from xclp_crypto.role import Dim, RoleIO, dims_for, name_of
-from xclp_crypto.wire import TAG_BYTES, M, Message, Reader, Writer
+from xclp_crypto.wire import TAG_BYTES, M, Message, sent
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +41,6 @@ def sealed_size(body: int) -> int:
     return TAG_BYTES + Sealed.size(body=body)
 
 
-@dataclass(frozen=True, repr=False)
 class Sealed(Message):
     """An encrypted message of a type that is named in the clear.
 
@@ -49,23 +48,8 @@ class Sealed(Message):
     """
 
     TAG = 0x0001
-    inner_tag: int
-    box: bytes
-
-    @staticmethod
-    def size(*, body: int) -> int:
-        """Return 2 + body + 16."""
-        return TAG_BYTES + body + OVERHEAD
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.uint(self.inner_tag, TAG_BYTES)
-        out.raw(self.box)
-
-    @classmethod
-    def read(cls, data: Reader, *, body: int) -> Sealed:
-        """See `Message.read`."""
-        return cls(data.uint(TAG_BYTES), data.raw(body + OVERHEAD))
+    inner_tag: int = sent(Uint(TAG_BYTES))
+    box: bytes = sent(Raw(lambda body: body + OVERHEAD))
 
 
 class SealedIO(RoleIO):

@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,39 +20,23 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import Excluded
+from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES, Agreement
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.wire import Message, Reader, SeedFields, Writer
+from xclp_crypto.wire import Message, sent
 
 
-@dataclass(frozen=True, repr=False)
 class IdealHello(Message):
     """Digests of what must be agreed, and public numbers. Size: agreement + 4·numbers bytes."""
 
     TAG = 0x0121
-    agreement: bytes
-    values: NDArray[np.uint32]
-
-    @staticmethod
-    def size(*, agreement: int, numbers: int) -> int:
-        """Return agreement + 4·numbers."""
-        return agreement + 4 * numbers
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.agreement)
-        out.uints(self.values, 4)
-
-    @classmethod
-    def read(cls, data: Reader, *, agreement: int, numbers: int) -> IdealHello:
-        """See `Message.read`."""
-        return cls(data.raw(agreement), data.uints((numbers,), 4))
+    agreement: bytes = sent(Raw("agreement"))
+    values: NDArray[np.uint32] = sent(Uints("numbers", n_bytes=4))
 
 
-@dataclass(frozen=True, repr=False)
 class IdealKeys(Message):
     """A session as one client is to know it, with a secret for each invited client and the server.
 
@@ -61,40 +44,17 @@ class IdealKeys(Message):
     """
 
     TAG = 0x0122
-    session_id: bytes
-    present: NDArray[np.bool_]
-    values: NDArray[np.uint32]
-    secrets: tuple[bytes, ...]
-
-    @staticmethod
-    def size(*, invited: int, numbers: int) -> int:
-        """Return 32 + ⌈p/8⌉ + 4·p·numbers + 32·(p + 1)."""
-        return SEED_BYTES * (invited + 2) + (invited + 7) // 8 + 4 * invited * numbers
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.session_id)
-        out.bits(self.present)
-        out.uints(self.values, 4)
-        out.raw(b"".join(self.secrets))
-
-    @classmethod
-    def read(cls, data: Reader, *, invited: int, numbers: int) -> IdealKeys:
-        """See `Message.read`."""
-        return cls(
-            session_id=data.raw(SEED_BYTES),
-            present=data.bits(invited),
-            values=data.uints((invited, numbers), 4),
-            secrets=tuple(data.raw(SEED_BYTES) for _ in range(invited + 1)),
-        )
+    session_id: bytes = sent(Raw(SEED_BYTES))
+    present: NDArray[np.bool_] = sent(Bits("invited"))
+    values: NDArray[np.uint32] = sent(Uints("invited", "numbers", n_bytes=4))
+    secrets: tuple[bytes, ...] = sent(Many(Raw(SEED_BYTES), lambda invited: invited + 1))
 
 
-@dataclass(frozen=True, repr=False)
-class IdealSecret(SeedFields, Message):
+class IdealSecret(Message):
     """The common secret, from the server. Size: 32 bytes."""
 
     TAG = 0x0123
-    value: bytes
+    value: bytes = sent(Raw(SEED_BYTES))
 
 
 def _pair_secret(master: bytes, one: str, other: str) -> bytes:

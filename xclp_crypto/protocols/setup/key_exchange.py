@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 from xclp_crypto import wire
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import Excluded, FaultyPeer, FaultyPeerOrServer, ParameterError
+from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
 from xclp_crypto.primitives.identity import SIGNATURE_BYTES
 from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
@@ -49,10 +50,9 @@ from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.wire import Message, Reader, Writer
+from xclp_crypto.wire import Message, sent
 
 
-@dataclass(frozen=True, repr=False)
 class Hello(Message):
     """A client's ephemeral key, digests of what must be agreed, and its public numbers.
 
@@ -61,35 +61,12 @@ class Hello(Message):
     """
 
     TAG = 0x0101
-    key: bytes
-    agreement: bytes
-    values: NDArray[np.uint32]
-    signature: bytes
-
-    @staticmethod
-    def size(*, agreement: int, numbers: int, signature: int = 0) -> int:
-        """Return 32 + agreement + 4·numbers + signature."""
-        return KEY_BYTES + agreement + 4 * numbers + signature
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.key)
-        out.raw(self.agreement)
-        out.uints(self.values, 4)
-        out.raw(self.signature)
-
-    @classmethod
-    def read(cls, data: Reader, *, agreement: int, numbers: int, signature: int = 0) -> Hello:
-        """See `Message.read`."""
-        return cls(
-            key=data.raw(KEY_BYTES),
-            agreement=data.raw(agreement),
-            values=data.uints((numbers,), 4),
-            signature=data.raw(signature),
-        )
+    key: bytes = sent(Raw(KEY_BYTES))
+    agreement: bytes = sent(Raw("agreement"))
+    values: NDArray[np.uint32] = sent(Uints("numbers", n_bytes=4))
+    signature: bytes = sent(Raw("signature"))
 
 
-@dataclass(frozen=True, repr=False)
 class Directory(Message):
     """The server's nonce and key, and who takes part with which key and numbers.
 
@@ -98,42 +75,13 @@ class Directory(Message):
     """
 
     TAG = 0x0102
-    nonce: bytes
-    server_key: bytes
-    present: NDArray[np.bool_]
-    keys: tuple[bytes, ...]
-    values: NDArray[np.uint32]
-    signatures: tuple[bytes, ...]
-    signature: bytes
-
-    @staticmethod
-    def size(*, invited: int, numbers: int, signature: int = 0) -> int:
-        """Return 16 + 32 + ⌈p/8⌉ + p·(32 + 4·numbers) + (p + 1)·signature."""
-        entry = KEY_BYTES + 4 * numbers + signature
-        return NONCE_BYTES + KEY_BYTES + (invited + 7) // 8 + invited * entry + signature
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.raw(self.nonce)
-        out.raw(self.server_key)
-        out.bits(self.present)
-        out.raw(b"".join(self.keys))
-        out.uints(self.values, 4)
-        out.raw(b"".join(self.signatures))
-        out.raw(self.signature)
-
-    @classmethod
-    def read(cls, data: Reader, *, invited: int, numbers: int, signature: int = 0) -> Directory:
-        """See `Message.read`."""
-        return cls(
-            nonce=data.raw(NONCE_BYTES),
-            server_key=data.raw(KEY_BYTES),
-            present=data.bits(invited),
-            keys=tuple(data.raw(KEY_BYTES) for _ in range(invited)),
-            values=data.uints((invited, numbers), 4),
-            signatures=tuple(data.raw(signature) for _ in range(invited)),
-            signature=data.raw(signature),
-        )
+    nonce: bytes = sent(Raw(NONCE_BYTES))
+    server_key: bytes = sent(Raw(KEY_BYTES))
+    present: NDArray[np.bool_] = sent(Bits("invited"))
+    keys: tuple[bytes, ...] = sent(Many(Raw(KEY_BYTES), "invited"))
+    values: NDArray[np.uint32] = sent(Uints("invited", "numbers", n_bytes=4))
+    signatures: tuple[bytes, ...] = sent(Many(Raw("signature"), "invited"))
+    signature: bytes = sent(Raw("signature"))
 
 
 def _signed_hello(client: str, hello: Hello, invited: Sequence[str]) -> bytes:
@@ -144,7 +92,7 @@ def _signed_hello(client: str, hello: Hello, invited: Sequence[str]) -> bytes:
 
 def _signed_directory(directory: Directory, invited: Sequence[str], agreement: Agreement) -> bytes:
     """Return what the server signs: everything but its signature."""
-    unsigned = wire.body(replace(directory, signature=b""))
+    unsigned = wire.body(directory)[:-SIGNATURE_BYTES]
     return label(
         "signed directory", unsigned, agreement.encode(), directory.values.shape[1], *invited
     )
@@ -354,7 +302,7 @@ async def key_exchange_server(
         keys=tuple(entry.key for entry in entries),
         values=np.array([entry.values for entry in entries]).reshape(len(invited), numbers),
         signatures=tuple(entry.signature for entry in entries),
-        signature=b"",
+        signature=bytes(signature_bytes),
     )
     if identities is not None:
         signature = identities.own.sign(_signed_directory(directory, invited, agreement))

@@ -17,7 +17,6 @@ count only if every remaining client holds them.
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,72 +24,40 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import Excluded, FaultyPeer, TooFewParties
+from xclp_crypto.fields import Bits, Raw
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES
 from xclp_crypto.protocols.setup.channel import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.wire import Message, Reader, SeedFields, Writer
+from xclp_crypto.wire import Message, sent
 
 
-@dataclass(frozen=True, repr=False)
-class SeedShare(SeedFields, Message):
+class SeedShare(Message):
     """One client's contribution to the common secret. Size: 32 bytes."""
 
     TAG = 0x0111
-    value: bytes
+    value: bytes = sent(Raw(SEED_BYTES))
 
 
-@dataclass(frozen=True, repr=False)
 class Received(Message):
     """Whose contributions a client holds, its own included. Size: ⌈p/8⌉ bytes."""
 
     TAG = 0x0112
-    have: NDArray[np.bool_]
-
-    @staticmethod
-    def size(*, clients: int) -> int:
-        """Return ⌈p/8⌉."""
-        return (clients + 7) // 8
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(self.have)
-
-    @classmethod
-    def read(cls, data: Reader, *, clients: int) -> Received:
-        """See `Message.read`."""
-        return cls(data.bits(clients))
+    have: NDArray[np.bool_] = sent(Bits("clients"))
 
 
-@dataclass(frozen=True, repr=False)
 class Roster(Message):
     """Whose contributions count, and who goes on. Size: 2·⌈p/8⌉ bytes."""
 
     TAG = 0x0113
-    contributors: NDArray[np.bool_]
-    clients: NDArray[np.bool_]
-
-    @staticmethod
-    def size(*, clients: int) -> int:
-        """Return 2·⌈p/8⌉."""
-        return 2 * ((clients + 7) // 8)
-
-    def write(self, out: Writer) -> None:
-        """See `Message.write`."""
-        out.bits(self.contributors)
-        out.bits(self.clients)
-
-    @classmethod
-    def read(cls, data: Reader, *, clients: int) -> Roster:
-        """See `Message.read`."""
-        return cls(data.bits(clients), data.bits(clients))
+    contributors: NDArray[np.bool_] = sent(Bits("clients"))
+    clients: NDArray[np.bool_] = sent(Bits("clients"))
 
 
-@dataclass(frozen=True, repr=False)
-class Confirm(SeedFields, Message):
+class Confirm(Message):
     """A one-way image of the secret that a client arrived at. Size: 32 bytes."""
 
     TAG = 0x0114
-    value: bytes
+    value: bytes = sent(Raw(SEED_BYTES))
 
 
 async def seed_agreement_client(session: Session, rng: Rng) -> None:

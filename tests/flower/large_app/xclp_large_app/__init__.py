@@ -7,36 +7,24 @@ import atexit
 import hashlib
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
-from xclp_crypto.wire import Message
+from xclp_crypto.fields import Raw
+from xclp_crypto.wire import Message, sent
 from xclp_lp.propagation import Prediction
 
 SIZE = int(os.environ["XCLP_LARGE"])
 DIGEST = 32
 
 
-@dataclass(frozen=True, repr=False)
 class Blob(Message):
     """Any number of bytes."""
 
     TAG = 0xFF51
-    data: bytes
-
-    @staticmethod
-    def size(*, n):
-        return n
-
-    def write(self, out):
-        out.raw(self.data)
-
-    @classmethod
-    def read(cls, data, *, n):
-        return cls(data.raw(n))
+    data: bytes = sent(Raw("n"))
 
 
 async def client_role(io, data, params, invited, rng, projection_seed=None):
