@@ -75,8 +75,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         confidence_: list of (n_j,) float64 in [0, 1]: 1 minus the normalised entropy.
         label_distributions_: list of (n_j, C) float64, rows sum to 1.
         contributors_: names of the clients whose labels are counted.
-        departures_: clients that vanished, when, and what that means for whom; see
-            `xclp_lp.session.Departure`. Without `drop` there are none.
+        dropouts_: clients that dropped out, when, and what that means for whom; see
+            `xclp_lp.session.Dropout`. Without `drop` there are none.
         cost_: measured bytes, rounds and seconds; of groups, their sums, and the most rounds.
         groups_: clients by group, empty without `groups`.
         client_names_: names used.
@@ -149,7 +149,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         Args:
             Xs: one (n_j, d) array per client; n_j may be 0.
             ys: one (n_j,) array of labels per client, or None.
-            drop: clients that vanish, and before which step.
+            drop: clients that drop out, and before which step.
             rng: source of keys and masks.
             progress: called before each computation.
             row_names: names of rows, for errors.
@@ -168,7 +168,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.confidence_ = [p.confidence for p in predictions]
         self.label_distributions_ = [p.distribution for p in predictions]
         self.contributors_ = result.participation.contributors
-        self.departures_ = result.participation.departures
+        self.dropouts_ = result.participation.dropouts
         self.cost_ = result.cost
         self.groups_ = dict(plan.groups) if plan.grouped else {}
         self.client_names_ = tuple(plan.data)

@@ -76,7 +76,7 @@ FEW_CLIENTS, FEW_ROWS = 50, 10_000
 def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
     """Return the bytes of all messages by step and (from, to), sealing included.
 
-    Exact if nobody vanishes and the graph is connected; otherwise fewer values of S travel.
+    Exact if nobody drops out and the graph is connected; otherwise fewer values of S travel.
     """
     rows, p, n = shape.rows, len(shape.rows), shape.n
     steps: dict[str, Links] = {step: defaultdict(int) for step in STEPS}

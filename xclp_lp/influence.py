@@ -143,7 +143,7 @@ class PartialScores:
 
     Args:
         layout: of the client.
-        codes: (l_j,) classes of its labelled rows, in 0 … C − 1.
+        class_ids: (l_j,) classes of its labelled rows, in 0 … C − 1.
         n_classes: C.
         codec: with it, sums are those of columns rounded before they are added up, exact and
             independent of the labels in every rounding; see `encode_label_sums`.
@@ -155,7 +155,7 @@ class PartialScores:
     def __init__(
         self,
         layout: Layout,
-        codes: NDArray[np.int64],
+        class_ids: NDArray[np.int64],
         n_classes: int,
         codec: FixedPoint | None = None,
     ) -> None:
@@ -163,7 +163,7 @@ class PartialScores:
         self._layout, self._n_classes, self._codec = layout, n_classes, codec
         # Only of the classes that this client has: with hundreds of classes, few labels and all
         # clients in one process the others would be most of the memory.
-        self._classes, self._codes = np.unique(codes, return_inverse=True)
+        self._classes, self._class_ids = np.unique(class_ids, return_inverse=True)
         shape = layout.rows, len(self._classes)
         self._sums = np.zeros(shape, np.float64 if codec is None else codec.dtype)
         self._largest = np.zeros(layout.rows)
@@ -174,7 +174,7 @@ class PartialScores:
         Raises:
             DataError, EncodingOverflow: a value does not fit the codec, whatever the labels.
         """
-        codes = self._codes[self._layout.columns(block)]
+        class_ids = self._class_ids[self._layout.columns(block)]
         at = 0
         for run, rows in self._layout.runs(block):
             shape = run.stop - run.start, len(rows)
@@ -182,12 +182,12 @@ class PartialScores:
             columns = values[at : at + size].reshape(shape).T.astype(np.float64)
             at += size
             if self._codec is None:
-                self._sums[rows] += columns @ np.eye(len(self._classes))[codes[run]]
+                self._sums[rows] += columns @ np.eye(len(self._classes))[class_ids[run]]
                 continue
             self.sensitivity = max(self.sensitivity, label_sensitivity(columns, self._codec))
             self._largest[rows] += columns.sum(axis=1)
             self._sums[rows] += encode_label_sums(
-                columns, codes[run], len(self._classes), self._codec
+                columns, class_ids[run], len(self._classes), self._codec
             )
 
     def check(self, codec: FixedPoint, client: str) -> None:

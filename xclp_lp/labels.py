@@ -214,28 +214,28 @@ def encode(
     )
 
 
-def decode(codes: NDArray[np.int64], classes: Sequence[Any]) -> NDArray[Any]:
+def decode(class_ids: NDArray[np.int64], classes: Sequence[Any]) -> NDArray[Any]:
     """Return labels in the type of the classes; rows without one are −1 (integers) or None.
 
     Class indices become an integer, string, boolean or float array where every row has a label;
     otherwise integers keep their type with −1 and other types become an object array.
     """
     known = np.array(classes)
-    missing = codes == UNLABELLED
+    missing = class_ids == UNLABELLED
     if known.dtype.kind == "i" and UNLABELLED not in classes:
-        return np.where(missing, UNLABELLED, known[np.where(missing, 0, codes)])
+        return np.where(missing, UNLABELLED, known[np.where(missing, 0, class_ids)])
     if not missing.any():
-        return known[codes]
-    result = np.array([None] * len(codes), dtype=object)
-    result[~missing] = known[codes[~missing]].tolist()
+        return known[class_ids]
+    result = np.array([None] * len(class_ids), dtype=object)
+    result[~missing] = known[class_ids[~missing]].tolist()
     return result
 
 
-def one_hot(codes: NDArray[np.int64], n_classes: int) -> NDArray[np.float64]:
+def one_hot(class_ids: NDArray[np.int64], n_classes: int) -> NDArray[np.float64]:
     """Return the zero-or-one-hot matrix Y of the paper, (n_j, C)."""
-    y = np.zeros((len(codes), n_classes))
-    rows = np.flatnonzero(codes != UNLABELLED)
-    y[rows, codes[rows]] = 1.0
+    y = np.zeros((len(class_ids), n_classes))
+    rows = np.flatnonzero(class_ids != UNLABELLED)
+    y[rows, class_ids[rows]] = 1.0
     return y
 
 
@@ -251,16 +251,16 @@ def balanced_weights(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def weighted_one_hot(
-    codes: Sequence[NDArray[np.int64]], n_classes: int, *, balanced: bool
+    class_ids: Sequence[NDArray[np.int64]], n_classes: int, *, balanced: bool
 ) -> list[NDArray[np.float64]]:
     """Return the matrices Y of several clients, if asked with the weights of all their labels.
 
     Args:
-        codes: per client, (n_j,) class indices; −1 for rows without a label.
+        class_ids: per client, (n_j,) class indices; −1 for rows without a label.
         n_classes: C.
         balanced: whether each label weighs what `balanced_weights` says.
     """
-    matrices = [one_hot(own, n_classes) for own in codes]
+    matrices = [one_hot(own, n_classes) for own in class_ids]
     if not balanced:
         return matrices
     totals = np.rint(sum(y.sum(axis=0) for y in matrices)).astype(np.int64)

@@ -240,16 +240,16 @@ class Settings(Agreed):
         agreed = {f.name: getattr(self, f.name) for f in fields(Agreed)}
         return Parameters(classes=tuple(classes), **agreed)
 
-    def shown(self, prediction: Prediction, codes: NDArray[np.int64]) -> Prediction:
+    def shown(self, prediction: Prediction, class_ids: NDArray[np.int64]) -> Prediction:
         """Return what a client makes of its result.
 
         Args:
             prediction: of its n_j rows.
-            codes: (n_j,) class indices of its own labels.
+            class_ids: (n_j,) class indices of its own labels.
         """
         if self.relative_confidence:
             prediction = relative_confidence(prediction)
-        return reset_labelled(prediction, codes) if self.reset_labelled else prediction
+        return reset_labelled(prediction, class_ids) if self.reset_labelled else prediction
 
 
 @dataclass(frozen=True)

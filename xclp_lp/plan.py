@@ -72,7 +72,7 @@ class Plan(Secret):
     def labelled(self) -> dict[str, int]:
         """Return how many of these rows are labelled."""
         return {
-            c: int((own.codes[~zero_rows(own.vectors)] != labels.UNLABELLED).sum())
+            c: int((own.class_ids[~zero_rows(own.vectors)] != labels.UNLABELLED).sum())
             for c, own in self.data.items()
         }
 
@@ -83,13 +83,11 @@ class Plan(Secret):
 
     def shapes(self) -> list[Shape]:
         """Return the public sizes of every group."""
-        found = []
-        for clients in self.groups.values():
-            codes = {c: self.data[c].codes[~zero_rows(self.data[c].vectors)] for c in clients}
-            rows = {c: len(own) for c, own in codes.items()}
-            labelled = {c: int((own != labels.UNLABELLED).sum()) for c, own in codes.items()}
-            found.append(Shape(rows, labelled, self.features))
-        return found
+        sizes, labelled = self.sizes, self.labelled
+        return [
+            Shape({c: sizes[c] for c in own}, {c: labelled[c] for c in own}, self.features)
+            for own in self.groups.values()
+        ]
 
     def forecast(self) -> Forecast:
         """Predict what the run will cost."""
@@ -106,7 +104,7 @@ class Plan(Secret):
 
         Args:
             progress: called before each computation.
-            drop: clients that vanish: a mapping from names to the step before which they do, one
+            drop: clients that drop out: a mapping from names to the step before which they do, one
                 of `xclp_lp.session.STEPS`. It shows what a run is worth without them; they get no
                 labels.
             rng: source of keys and masks; the operating system's unless a test passes
@@ -115,12 +113,12 @@ class Plan(Secret):
         Raises:
             EncodingOverflow: the fixed-point sums, with their noise, do not fit the ring.
             ParameterError: `drop` names no client or step.
-            TooFewParties: so many clients vanish that fewer than the threshold are left.
-            ProtocolError: clients vanish before the sums, and nobody left has a labelled row.
+            TooFewParties: so many clients drop out that fewer than the threshold are left.
+            ProtocolError: clients drop out before the sums, and nobody left has a labelled row.
 
         With groups, an error has a note that names the group, and ends the run of all.
         """
-        vanish = checked_drop(drop, self.data)
+        dropouts = checked_drop(drop, self.data)
         warn_if_two(min(map(len, self.groups.values())))
         source = rng_or_system(rng)
         outcomes = []
@@ -129,7 +127,7 @@ class Plan(Secret):
             told = _in_group(group, progress) if self.grouped and progress else progress
             try:
                 outcome = Simulation(
-                    faults=Faults(vanish={c: s for c, s in vanish.items() if c in members}),
+                    faults=Faults(vanish={c: s for c, s in dropouts.items() if c in members}),
                     progress=told,
                 ).run(self._roles(members, own))
                 _raise_cause(outcome)
@@ -163,7 +161,7 @@ class Plan(Secret):
         return roles
 
     def _warn_of_few(self, members: tuple[str, ...], found: Participation) -> None:
-        """Warn where clients that vanished leave two in the sums, or none with a label."""
+        """Warn where clients that dropped out leave two in the sums, or none with a label."""
         if len(members) > MIN_CLIENTS == len(found.contributors):
             warnings.warn(
                 f"only {' and '.join(found.contributors)} are in the sums, so each learns the "
@@ -175,7 +173,7 @@ class Plan(Secret):
         if not any(self.labelled[c] for c in found.contributors):
             warnings.warn(
                 f"no client in the sums ({', '.join(found.contributors)}) has a labelled row, so "
-                "no row gets a label: those with labels vanished before their upload in 'row sums'",
+                "no row gets a label: those with labels left before their upload in 'row sums'",
                 UserWarning,
                 stacklevel=4,  # whoever called fit
             )
@@ -188,15 +186,15 @@ class Plan(Secret):
         return Result(
             self,
             {
-                name: self.settings.shown(found[name], own.codes)
+                name: self.settings.shown(found[name], own.class_ids)
                 if name in found
-                else Prediction.none(len(own.codes), len(self.params.classes))
+                else Prediction.none(len(own.class_ids), len(self.params.classes))
                 for name, own in self.data.items()
             },
             Participation(
                 {c: n for part in parts for c, n in part.sizes.items()},
                 tuple(c for c in self.data if c in counted),
-                tuple(gone for part in parts for gone in part.departures),
+                tuple(gone for part in parts for gone in part.dropouts),
             ),
             Cost.total(outcome.cost for outcome in outcomes),
         )
@@ -209,8 +207,8 @@ class Result(Secret):
     Attributes:
         plan: what was run.
         predictions: by client, of all its rows and as it shows them; no labels for a client that
-            vanished.
-        participation: whose labels are counted and who vanished, over all groups.
+            dropped out.
+        participation: whose labels are counted and who dropped out, over all groups.
         cost: measured bytes, rounds and seconds; of groups, their sums, and the most rounds.
     """
 
@@ -221,8 +219,8 @@ class Result(Secret):
 
     @property
     def without_result(self) -> tuple[str, ...]:
-        """Return the clients that vanished, and so have no labels."""
-        return tuple(gone.client for gone in self.participation.departures)
+        """Return the clients that dropped out, and so have no labels."""
+        return tuple(gone.client for gone in self.participation.dropouts)
 
     def labels(self, client: str) -> NDArray[Any]:
         """Return a client's labels, (n_j,): −1 (integers) or None where no label reaches a row."""
@@ -316,7 +314,7 @@ def checked_drop(drop: Mapping[str, str] | None, clients: Iterable[str]) -> dict
             )
         if step not in STEPS:
             raise ParameterError(
-                f"{name!r} can vanish before {', '.join(STEPS)}, not {step!r}"
+                f"{name!r} can drop out before {', '.join(STEPS)}, not {step!r}"
                 f"{did_you_mean(str(step), STEPS)}"
             )
     return dict(drop)

@@ -19,9 +19,9 @@ label and no score. *Client j learns* the scores of its own rows, and the column
 labelled rows, which tell how strongly each point of the federation is tied to them. Public to all:
 numbers of rows and of labelled rows by client, d, L, C and the parameters.
 
-*A client that vanishes* before H is complete counts as never having been there. Later, its points
+*A client that drops out* before H is complete counts as never having been there. Later, its points
 stay in the graph; its labels count if the row sums have its upload, and not otherwise, as if it had
-none. It finds its own result whenever it comes back within the session. See `Departure`.
+none. It finds its own result whenever it comes back within the session. See `Dropout`.
 
 With `class_weight` the clients, not the server, learn how many labels each class has in all: every
 client's matrix in the row sums has one more row for each owner, its numbers of labels by class. So
@@ -101,13 +101,13 @@ from xclp_lp.solvers import Propagator
 
 
 @dataclass(frozen=True)
-class Departure:
+class Dropout:
     """A client that did not stay to the end.
 
     Attributes:
         client: its name.
         step: the step in which it was missed: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
-            ``labels``. Who vanishes in ``propagation``, where clients send nothing, is missed in
+            ``labels``. Who drops out in ``propagation``, where clients send nothing, is missed in
             ``row sums``.
         contributed: whether its labels are in the sums.
     """
@@ -153,11 +153,11 @@ class ClientData(Secret):
 
     Attributes:
         vectors: (n_j, d) finite feature vectors.
-        codes: (n_j,) class indices, −1 for unlabelled rows.
+        class_ids: (n_j,) class indices, −1 for unlabelled rows.
     """
 
     vectors: NDArray[np.floating[Any]]
-    codes: NDArray[np.int64]
+    class_ids: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -167,18 +167,18 @@ class Participation:
     Attributes:
         sizes: rows by client in the graph.
         contributors: clients whose labels entered the sums.
-        departures: clients that did not stay to the end, in the order in which they were missed.
+        dropouts: clients that did not stay to the end, in the order in which they were missed.
     """
 
     sizes: dict[str, int]
     contributors: tuple[str, ...]
-    departures: tuple[Departure, ...]
+    dropouts: tuple[Dropout, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return for a file whose labels were counted, and who vanished, when, with what effect."""
+        """Return for a file whose labels were counted, who dropped out, when, with what effect."""
         return {
             "contributors": list(self.contributors),
-            "departures": [asdict(gone) | {"effect": gone.effect} for gone in self.departures],
+            "dropouts": [asdict(gone) | {"effect": gone.effect} for gone in self.dropouts],
         }
 
 
@@ -192,20 +192,20 @@ def rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDAr
 
 
 def contribution(
-    params: Parameters, scores: PartialScores, codes: NDArray[np.int64], clients: int
+    params: Parameters, scores: PartialScores, class_ids: NDArray[np.int64], clients: int
 ) -> NDArray[np.float64]:
     """Return what a client adds to the row sums: S_L·Y_L, and its numbers of labels if needed.
 
     Args:
         params: the agreement.
         scores: S_L·Y_L.
-        codes: (l_j,) classes of the labelled rows.
+        class_ids: (l_j,) classes of the labelled rows.
         clients: number of clients in the graph.
     """
     own = scores.scores()
     if params.class_weight is None:
         return own
-    totals = np.bincount(codes, minlength=len(params.classes)).astype(np.float64)
+    totals = np.bincount(class_ids, minlength=len(params.classes)).astype(np.float64)
     return np.concatenate([own, np.tile(totals, (clients, 1))])
 
 
@@ -272,17 +272,17 @@ async def client_role(
     params.require_accountant()
     params.require_resolution(len(invited))
     kept = ~zero_rows(data.vectors)
-    vectors, codes = data.vectors[kept], data.codes[kept]
-    labelled = codes != UNLABELLED
+    vectors, class_ids = data.vectors[kept], data.class_ids[kept]
+    labelled = class_ids != UNLABELLED
     n_classes = len(params.classes)
     if isinstance(params.privacy, RandomizedResponse):
-        codes[labelled] = params.privacy.randomize(codes[labelled], n_classes, rng)
+        class_ids[labelled] = params.privacy.randomize(class_ids[labelled], n_classes, rng)
     with io.step("setup"):
         session = await key_exchange_client(
             io,
             invited,
             params.agreement(),
-            [len(codes), int(labelled.sum()), vectors.shape[1]],
+            [len(class_ids), int(labelled.sum()), vectors.shape[1]],
             rng,
             identities,
         )
@@ -308,14 +308,16 @@ async def client_role(
         if len(sizes) < max(params.threshold or 0, params.fewest_clients):
             raise FaultyPeer(SERVER, f"goes on with {len(sizes)} clients, below the threshold")
         n, clients = sum(sizes.values()), len(sizes)
-        codes = codes[labelled]
+        class_ids = class_ids[labelled]
         codec = label_codec(params, clients)
         own = column_ranges(sizes)[io.name].start + np.flatnonzero(labelled)
         groups = np.zeros(n, dtype=np.uint16)
         if len(own):
             groups = (await io.recv(Reach, SERVER, rows=n, labelled=len(own))).groups
         layout = Layout(groups, own)
-        scores = PartialScores(layout, codes, n_classes, None if params.noise is None else codec)
+        scores = PartialScores(
+            layout, class_ids, n_classes, None if params.noise is None else codec
+        )
         for block in range(layout.blocks):
             # Not bound to a name, so that it goes before the next one comes.
             await io.compute(
@@ -332,7 +334,7 @@ async def client_role(
             )
         row_sums = secure_row_sums_client(
             session,
-            partial(contribution, params, scores, codes, clients),
+            partial(contribution, params, scores, class_ids, clients),
             rows_of_sums(params, sizes),
             codec,
             params.mask_graph(tuple(sizes)),
@@ -371,7 +373,7 @@ async def server_role(
         ParameterError: k is not smaller than the number of rows; too few fraction bits;
             dp-accounting is needed and not installed.
         ProtocolError: no client that is left has a labelled row.
-        DataError: no client has a labelled row, and none vanished.
+        DataError: no client has a labelled row, and none dropped out.
         EncodingOverflow: the sums with their noise do not fit the ring.
     """
     params.require_accountant()
@@ -422,8 +424,8 @@ async def server_role(
         note("row sums", record.lost, ())
     with io.step("labels"):
         note("labels", present, await io.gather(Labelled, tuple(present), 0))
-    departures = tuple(Departure(c, s, c in record.survivors) for c, s in missed.items())
-    return Participation(present, record.survivors, departures)
+    dropouts = tuple(Dropout(c, s, c in record.survivors) for c, s in missed.items())
+    return Participation(present, record.survivors, dropouts)
 
 
 async def _send_columns(
@@ -512,7 +514,7 @@ def _require_labels(labelled: Sequence[int] | NDArray[np.bool_], missed: Mapping
 
     Raises:
         DataError: all clients are there, and none has one.
-        ProtocolError: clients vanished; names them and the step.
+        ProtocolError: clients dropped out; names them and the step.
     """
     if any(labelled):
         return
@@ -520,7 +522,7 @@ def _require_labels(labelled: Sequence[int] | NDArray[np.bool_], missed: Mapping
         raise DataError("no client has a label, so nothing can spread")
     gone = ", ".join(f"{client} in {step!r}" for client, step in missed.items())
     raise ProtocolError(
-        f"no client that is left has a labelled row, so nothing can spread; vanished: {gone}"
+        f"no client that is left has a labelled row, so nothing can spread; dropped out: {gone}"
     )
 
 

@@ -13,7 +13,7 @@ from xclp_crypto.protocols.hamming import HammingBackend, costs, get_backend
 from xclp_lp.forecast import FAST, computing_seconds
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.plan import Plan
-from xclp_lp.session import Departure
+from xclp_lp.session import Dropout
 from xclp_lp.wording import count, duration, listing, size
 
 SHORT, LONG = 1.0, 600.0
@@ -59,7 +59,7 @@ def plan_lines(
         whose = "" if len(owners) == len(data) else f" of {listing(owners)}"
         yield f"features{whose}: {listing(names)}"
     yield f"{count(len(classes), 'class', 'classes')}: {listing(classes, 10)}"
-    labelled = {c: int((own.codes != UNLABELLED).sum()) for c, own in data.items()}
+    labelled = {c: int((own.class_ids != UNLABELLED).sum()) for c, own in data.items()}
     without = [client for client, number in labelled.items() if not number]
     line = f"{sum(labelled.values()):,} of {count(rows, 'row')} labelled"
     yield line + f"; clients without labels: {listing(without, 5)}" * bool(without)
@@ -78,7 +78,7 @@ def plan_lines(
             f"noise of {count(asked.noise_contributors, 'client')} is unknown to whoever looks"
         )
     if params.threshold is not None:
-        yield f"goes on without clients that vanish, down to {params.threshold:,}"
+        yield f"goes on without clients that drop out, down to {params.threshold:,}"
     groups = plan.shapes()
     if len(groups) > 1:
         sizes = [len(own) for own in plan.groups.values()]
@@ -94,10 +94,10 @@ def plan_lines(
     yield estimate_line(plan.params.hamming, largest.rows, plan.params.n_bits)
 
 
-def departure_lines(departures: Sequence[Departure]) -> Iterator[str]:
-    """Say who vanished, when, and what that means."""
-    for gone in departures:
-        yield f"{gone.client} vanished before the end of the step {gone.step!r}: {gone.effect}."
+def dropout_lines(dropouts: Sequence[Dropout]) -> Iterator[str]:
+    """Say who dropped out, when, and what that means."""
+    for gone in dropouts:
+        yield f"{gone.client} dropped out before the end of the step {gone.step!r}: {gone.effect}."
 
 
 def relabelled_lines(

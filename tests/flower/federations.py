@@ -72,7 +72,7 @@ def test_one_node_is_killed_in_the_hamming_step_and_one_restarted_in_the_row_sum
         rest = federation.clients[:3]
         require_labels(federation, rest, **SETTINGS)
         said = federation.output("run")
-        assert "hospital-3 vanished before the end of the step 'hamming'" in said
+        assert "hospital-3 dropped out before the end of the step 'hamming'" in said
 
 
 def test_logs_may_be_in_the_context(tmp_path):

@@ -247,7 +247,7 @@ def largest() -> Report:
         groups={"all": names},
         fixed_projection=False,
         contributors=names,
-        departures=(),
+        dropouts=(),
         cost=cost,
     )
     report = demo_report(scores, record, source="made up", parameters={"dataset": "made up"})

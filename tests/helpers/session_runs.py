@@ -100,7 +100,7 @@ def expected(
     seed: bytes = SEED,
 ) -> dict[str, Prediction]:
     """Plain propagation over the rows of `present` with the labels of `contributors`."""
-    codes = {c: data[c].codes[in_graph(data[c])] for c in present}
+    codes = {c: data[c].class_ids[in_graph(data[c])] for c in present}
     n_classes = len(params.classes)
     onehot = {
         c: one_hot(codes[c], n_classes)
@@ -149,10 +149,10 @@ def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
     if graph is not None:
         assert {*found} <= {*graph.sizes}
         assert {*graph.contributors} <= {*graph.sizes}
-        assert {d.client: d.contributed for d in graph.departures} == {
-            d.client: d.client in graph.contributors for d in graph.departures
+        assert {d.client: d.contributed for d in graph.dropouts} == {
+            d.client: d.client in graph.contributors for d in graph.dropouts
         }
-        assert {*data} - {*graph.contributors} <= {d.client for d in graph.departures}
+        assert {*data} - {*graph.contributors} <= {d.client for d in graph.dropouts}
         possible = [(tuple(graph.sizes), graph.contributors)]
     elif found:
         possible = [(p, a) for p in subsets(tuple(data)) for a in subsets(p) if {*found} <= {*p}]

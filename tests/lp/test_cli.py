@@ -181,10 +181,10 @@ def test_the_demonstration(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "out.json").read_text())
     assert set(result) == {
         *("accuracy", "balanced_accuracy", "identical_labels"),
-        *("contributors", "departures", "cost", "parameters"),
+        *("contributors", "dropouts", "cost", "parameters"),
     }
     assert len(result["contributors"]) == 10
-    assert result["departures"] == []
+    assert result["dropouts"] == []
     accuracy = result["accuracy"]
     assert set(accuracy) == {"per_client", "xclp", "plain"}
     assert accuracy["xclp"] == accuracy["plain"] > accuracy["per_client"] + 0.1
@@ -429,22 +429,22 @@ def test_clients_of_the_demonstration_vanish(
     lines = out.splitlines()
     assert "labels weigh 1/(labels of their class), totals that the server does not learn" in lines
     assert (
-        "client-02 vanished before the end of the step 'hamming': to the others it is as if it had "
-        "never taken part: its points are not in the graph. It gets no labels."
+        "client-02 dropped out before the end of the step 'hamming': to the others it is as if it "
+        "had never taken part: its points are not in the graph. It gets no labels."
     ) in lines
     assert (
-        "client-04 vanished before the end of the step 'labels': its labels are counted, so "
+        "client-04 dropped out before the end of the step 'labels': its labels are counted, so "
         "nothing changes for the others. It gets its own labels if it comes back within the "
         "session."
     ) in lines
     assert "Secure and plain labels are identical." in " ".join(out.split())
     result = json.loads((tmp_path / "out.json").read_text())
     assert result["contributors"] == ["client-01", "client-03", "client-04"]
-    assert [(d["client"], d["step"], d["contributed"]) for d in result["departures"]] == [
+    assert [(d["client"], d["step"], d["contributed"]) for d in result["dropouts"]] == [
         ("client-02", "hamming", False),
         ("client-04", "labels", True),
     ]
-    assert all(d["effect"] in out for d in result["departures"])
+    assert all(d["effect"] in out for d in result["dropouts"])
     assert "Accuracy on the unlabelled rows of clients that stayed" in out
     rows = [json.loads(line) for line in re.findall(r"(\d+) (?:labels were|rows\.)", out)]
     labelled = int(re.findall(r"(\d+) of \d+ rows were labelled", out)[0])
@@ -467,7 +467,7 @@ def test_a_client_of_a_federation_vanishes(
     assert code == 0
     assert one_line(err).startswith("warning: only north and south are in the sums, so each learns")
     assert (
-        "east vanished before the end of the step 'row sums': its points are in the graph, its "
+        "east dropped out before the end of the step 'row sums': its points are in the graph, its "
         "labels are not counted, for anybody: as if it had none. It gets its own labels if it "
         "comes back within the session."
     ) in out.splitlines()
@@ -475,8 +475,8 @@ def test_a_client_of_a_federation_vanishes(
     assert "and not of this run: 'east.csv', 'west.csv'" in " ".join(out.split())
     content = json.loads((results / "cost.json").read_text())
     assert content["contributors"] == ["north", "south"]
-    (departure,) = content["departures"]
-    assert departure["client"] == "east"
+    (dropout,) = content["dropouts"]
+    assert dropout["client"] == "east"
     assert content["without_result"] == ["east"]
     assert (results / "east.csv").read_text() == "of an earlier run"
     assert {p.name for p in results.iterdir()} == {
@@ -875,15 +875,15 @@ def test_when_writing_fails_there_are_no_results(
         (["--imbalance", "nan"], ["imbalance", "nan"]),
         (["--drop", "client-01"], ["--drop must be CLIENT:STEP", "'client-01'"]),
         (["--drop", "nobody:hamming"], ["cannot drop 'nobody'", "client-01"]),
-        (["--drop", "client-01:lunch"], ["'client-01' can vanish before setup", "'lunch'"]),
+        (["--drop", "client-01:lunch"], ["'client-01' can drop out before setup", "'lunch'"]),
         (["--drop", "client-01:row:sums"], ["not 'row:sums'; did you mean 'row sums'"]),
         (["--drop", "Client-01:hamming"], ["cannot drop 'Client-01'", "did you mean 'client-01'"]),
         (["--threshold", "1"], ["threshold must be at least 2, got 1"]),
         (["--epsilon", "0"], ["epsilon must be in (0, 700]", "0"]),
-        (["--drop", "client-01:"], ["'client-01' can vanish before setup", "not ''"]),
+        (["--drop", "client-01:"], ["'client-01' can drop out before setup", "not ''"]),
         (
             ["--drop", "client-01:setup", "--drop", "client-01:labels"],
-            ["--drop client-01:labels", "vanishes only once"],
+            ["--drop client-01:labels", "drops out only once"],
         ),
     ],
 )

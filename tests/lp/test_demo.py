@@ -103,7 +103,7 @@ def test_secure_and_plain_labels_are_identical(
     assert result.accuracy["xclp"] == result.accuracy["plain"]
     assert 0 < result.accuracy["xclp"].overall <= 1
     assert 0 <= result.accuracy["per_client"].overall <= 1
-    assert result.participation.to_dict() == {"contributors": list("abc"), "departures": []}
+    assert result.participation.to_dict() == {"contributors": list("abc"), "dropouts": []}
     assert result.rows == 35
     assert result.labelled == 2 + 2 + 3
     assert result.cost.total_bytes > 0
@@ -181,13 +181,13 @@ def test_labels_are_identical_when_a_client_vanishes(step: str, class_weight: An
     settings = SETTINGS | {"class_weight": class_weight}
     result = compared(data, **settings, drop={"b": step})
     assert result.identical
-    (gone,) = result.participation.departures
+    (gone,) = result.participation.dropouts
     assert gone.client == "b"
     assert gone.in_graph is (step not in STEPS[:3])
     assert gone.contributed is (step == "labels")
     assert result.participation.to_dict() == {
         "contributors": ["a", "b", "c"] if gone.contributed else ["a", "c"],
-        "departures": [
+        "dropouts": [
             {
                 "client": "b",
                 "step": gone.step,
@@ -224,7 +224,7 @@ def test_a_comparison_with_the_wrong_points_or_labels_would_be_noticed() -> None
 def test_a_vanishing_client_of_the_demonstration_must_exist() -> None:
     with pytest.raises(ParameterError, match="cannot drop 'z': the clients are a, b, c"):
         compared(blobs(), **SETTINGS, drop={"z": "hamming"})
-    with pytest.raises(ParameterError, match=r"'a' can vanish before setup, .* not 'lunch'"):
+    with pytest.raises(ParameterError, match=r"'a' can drop out before setup, .* not 'lunch'"):
         compared(blobs(), **SETTINGS, drop={"a": "lunch"})
 
 
@@ -265,7 +265,7 @@ def test_the_summary_is_the_mean_over_runs() -> None:
     assert json.loads(json.dumps(result)) == result
     assert list(result) == [
         *("accuracy", "balanced_accuracy", "identical_labels"),
-        *("contributors", "departures", "cost"),
+        *("contributors", "dropouts", "cost"),
     ]
     for which, name in (("overall", "accuracy"), ("balanced", "balanced_accuracy")):
         assert result[name] == {

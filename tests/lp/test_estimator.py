@@ -250,14 +250,16 @@ def drop(data: Any = DROPPED, gone: Any = None, **settings: Any) -> CrossClientL
         | {"hamming": "plain", "client_names": list(data), "classes": [0, 1, 2]}
         | settings
     )
-    return xclp.fit([x.vectors for x in data.values()], [x.codes for x in data.values()], drop=gone)
+    return xclp.fit(
+        [x.vectors for x in data.values()], [x.class_ids for x in data.values()], drop=gone
+    )
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("step", STEPS)
 def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: Any) -> None:
     xclp = drop(gone={"b": step}, class_weight=class_weight)
-    (gone,) = xclp.departures_
+    (gone,) = xclp.dropouts_
     assert gone.client == "b"
     assert xclp.contributors_ == (("a", "b", "c", "d") if gone.contributed else ("a", "c", "d"))
     params = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, class_weight=class_weight)
@@ -277,16 +279,16 @@ def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: 
 
 def test_nobody_vanishes_unless_asked_for() -> None:
     xclp = drop()
-    assert xclp.departures_ == ()
+    assert xclp.dropouts_ == ()
     assert xclp.contributors_ == ("a", "b", "c", "d")
-    assert drop(gone={}).departures_ == ()
+    assert drop(gone={}).dropouts_ == ()
 
 
 def test_several_vanish_down_to_the_threshold() -> None:
     gone = {"a": "hamming", "d": "row sums"}
     with pytest.warns(PrivacyWarning, match=r"only b and c are in the sums, .* larger threshold"):
         xclp = drop(gone=gone)
-    assert [(d.client, d.step) for d in xclp.departures_] == list(gone.items())
+    assert [(d.client, d.step) for d in xclp.dropouts_] == list(gone.items())
     assert xclp.contributors_ == ("b", "c")
     with pytest.raises(TooFewParties, match="2 of the parties answered and 3 are needed"):
         drop(gone=gone, threshold=3)
@@ -295,7 +297,7 @@ def test_several_vanish_down_to_the_threshold() -> None:
 
 
 ONE_LABELLED = DROPPED | {
-    c: replace(DROPPED[c], codes=np.full_like(DROPPED[c].codes, -1)) for c in "acd"
+    c: replace(DROPPED[c], class_ids=np.full_like(DROPPED[c].class_ids, -1)) for c in "acd"
 }
 
 
@@ -304,7 +306,8 @@ def test_without_the_only_client_with_labels_nothing_can_spread(step: str) -> No
     with pytest.raises(ProtocolError) as caught:
         drop(ONE_LABELLED, gone={"b": step})
     assert str(caught.value) == (
-        f"no client that is left has a labelled row, so nothing can spread; vanished: b in {step!r}"
+        f"no client that is left has a labelled row, so nothing can spread; dropped "
+        f"out: b in {step!r}"
     )
 
 
@@ -329,8 +332,8 @@ def test_labels_that_are_counted_are_not_warned_of() -> None:
         ({"a": "row_sums"}, "not 'row_sums'; did you mean 'row sums'"),
         ({"a": "hamming "}, "not 'hamming '; did you mean 'hamming'"),
         ({"z": "hamming"}, "cannot drop 'z': the clients are a, b, c, d"),
-        ({"a": "lunch"}, "'a' can vanish before setup, .*, labels, not 'lunch'"),
-        ({"a": 3}, "'a' can vanish before setup, .*, labels, not 3"),
+        ({"a": "lunch"}, "'a' can drop out before setup, .*, labels, not 'lunch'"),
+        ({"a": 3}, "'a' can drop out before setup, .*, labels, not 3"),
     ],
 )
 def test_what_cannot_vanish_is_found_before_anything_is_computed(gone: Any, message: str) -> None:
@@ -339,7 +342,7 @@ def test_what_cannot_vanish_is_found_before_anything_is_computed(gone: Any, mess
     with pytest.raises(ParameterError, match=message):
         xclp.fit(
             [x.vectors for x in DROPPED.values()],
-            [x.codes for x in DROPPED.values()],
+            [x.class_ids for x in DROPPED.values()],
             drop=gone,
             progress=computed.append,
         )
@@ -879,7 +882,7 @@ def test_a_plan_has_what_will_be_run() -> None:
         plan = CrossClientLabelPropagation(**SETTINGS).plan(Xs, ys)
     assert plan.params.classes == (0, 1)
     assert plan.sizes == {"client-0": 6, "client-1": 3, "client-2": 5}
-    assert {c: own.codes.tolist() for c, own in plan.data.items()} == {
+    assert {c: own.class_ids.tolist() for c, own in plan.data.items()} == {
         f"client-{i}": y.tolist() for i, y in enumerate(ys)
     }
 

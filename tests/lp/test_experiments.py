@@ -171,7 +171,7 @@ def test_agreed_standardisation_gives_the_labels_of_a_plain_one() -> None:
     (trial,) = trials("labels", federation, (3,))
     everything = np.concatenate(federation.features)
     mean, std = everything.mean(axis=0), everything.std(axis=0)
-    codes = task(federation, trial.labelled).codes
+    codes = task(federation, trial.labelled).class_ids
     answers = []
     for features in (
         agreed(Given(federation.features, codes, 3, 0)),
@@ -196,7 +196,7 @@ def test_standardising_by_client_needs_the_client_alone() -> None:
 def test_the_linear_embedding_learns_from_labels_only() -> None:
     federation = blobs(shift=1.0)
     (trial,) = trials("labels", federation, (8,))
-    codes = task(federation, trial.labelled).codes
+    codes = task(federation, trial.labelled).class_ids
     first = linear_embedding(federation.features, codes, 3, seed=0)
     assert first.shape == (6, 128)
     other = [
@@ -226,7 +226,7 @@ def test_xclp_equals_propagation_over_pooled_hashes() -> None:
     (trial,) = trials("labels", federation, (2,))
     given = task(federation, trial.labelled)
     bits = [hash_rows(projection_seed(5) or b"", x, 512)[0] for x in given.features]
-    onehot = [np.eye(4)[y][:, :3] for y in given.codes]
+    onehot = [np.eye(4)[y][:, :3] for y in given.class_ids]
     expected = pooled(bits, onehot, k=3, alpha=0.99)
     for hamming in ("plain", "masked"):
         answer = run_xclp(given, arguments(5, n_bits=512, hamming=hamming))
@@ -416,7 +416,7 @@ def test_methods_get_no_label_of_a_scored_row_and_no_row_left_out(
     )
     assert made.test is not None
     for x, y, features, test in zip(
-        given[0].features, given[0].codes, made.features, made.test, strict=True
+        given[0].features, given[0].class_ids, made.features, made.test, strict=True
     ):
         assert len(y) == 20
         scored = (x[:, None] == features[test][None]).all(axis=2).any(axis=1)
@@ -432,7 +432,7 @@ def test_groups_do_not_meet_but_train_together(
 
     def spied(name: str, original: Any) -> Any:
         def spy(task: Task, chosen: Arguments) -> Any:
-            sizes[name].append(len(task.codes))
+            sizes[name].append(len(task.class_ids))
             return original(task, chosen)
 
         return spy

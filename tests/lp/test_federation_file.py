@@ -894,7 +894,7 @@ def test_results(tmp_path: Path) -> None:
     cost = json.loads((out / "cost.json").read_text())
     assert cost == {
         "contributors": list(NAMES),
-        "departures": [],
+        "dropouts": [],
         "without_result": [],
         **json.loads(json.dumps(result.cost.to_dict())),
     }

@@ -28,8 +28,8 @@ POINTS = Path(__file__).parents[2] / "bench" / "cost_points.json"
 
 def shape_of(data: Data) -> Shape:
     return Shape(
-        {c: len(own.codes) for c, own in data.items()},
-        {c: int((own.codes != UNLABELLED).sum()) for c, own in data.items()},
+        {c: len(own.class_ids) for c, own in data.items()},
+        {c: int((own.class_ids != UNLABELLED).sum()) for c, own in data.items()},
         next(iter(data.values())).vectors.shape[1],
     )
 

@@ -70,7 +70,7 @@ def test_one_group_is_the_whole_federation() -> None:
 def test_dropped_clients_are_those_of_their_group() -> None:
     with pytest.warns(PrivacyWarning, match="only a and e are in the sums"):
         found = fit(["x", "y", "x", "y", "x", "y", "y"], drop={"c": "row sums", "b": "hamming"})
-    assert {(d.client, d.contributed, d.in_graph) for d in found.departures_} == {
+    assert {(d.client, d.contributed, d.in_graph) for d in found.dropouts_} == {
         ("c", False, True),
         ("b", False, False),
     }

@@ -366,7 +366,7 @@ def test_who_vanished_is_said() -> None:
     names = ("a", "b", "c", "d")
     page = Page(report_runs.demonstration(names, drop={"b": "hamming"}).html())
     text = "".join(page.text)
-    assert "b vanished before the end of the step 'hamming'" in text
+    assert "b dropped out before the end of the step 'hamming'" in text
     whole = "".join(Page(report_runs.demonstration(names).html()).text)
     (rows,), (fewer,) = (
         re.findall(r"the distances were among (\d+) rows of \d clients", found)

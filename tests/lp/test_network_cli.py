@@ -464,7 +464,7 @@ def test_labels_and_columns_of_a_client(federation):
         load_client_file(federation.file("hospital-0")).load()
     (federation.folder / "hospital-0-labels.csv").write_text("bird\n" + "\n" * 8)
     _, data = load_client_file(federation.file("hospital-0")).load()
-    assert data.codes.tolist() == [-1] * 8
+    assert data.class_ids.tolist() == [-1] * 8
     federation.edit("hospital-0", "[parameters]", 'columns = ["x", "y"]\n[parameters]')
     with pytest.raises(DataError, match="has 5 features, and 2 columns are agreed on"):
         load_client_file(federation.file("hospital-0")).load()

@@ -57,7 +57,7 @@ def test_who_is_given_up_during_the_row_sums_finds_its_labels_when_it_is_rebuilt
 
     engine.run(stop)
     graph = engine.results()[SERVER]
-    assert [d.client for d in graph.departures] == ["c"]
+    assert [d.client for d in graph.dropouts] == ["c"]
     engine.start("c", left_out[0])
     engine.run()
     expected = sessions.expected_labels(DATA, sessions.SMALL, tuple(DATA), graph.contributors)

@@ -10,9 +10,9 @@ from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.parameters import Parameters
 from xclp_lp.plan import Plan
-from xclp_lp.session import ClientData, Departure
+from xclp_lp.session import ClientData, Dropout
 from xclp_lp.summary import (
-    departure_lines,
+    dropout_lines,
     estimate_line,
     neglected_lines,
     plan_lines,
@@ -178,7 +178,7 @@ def test_what_changes_the_result_is_announced() -> None:
     balanced = replace(shown, params=replace(shown.params, class_weight="balanced", threshold=3))
     lines = list(plan_lines(balanced))
     assert "labels weigh 1/(labels of their class), totals that the server does not learn" in lines
-    assert "goes on without clients that vanish, down to 3" in lines
+    assert "goes on without clients that drop out, down to 3" in lines
     private = replace(shown, params=replace(shown.params, privacy=LabelPrivacy(2, 1e-6, 3)))
     assert (
         "labels are (2, 1e-06)-differentially private while the noise of 3 clients is unknown to "
@@ -189,8 +189,8 @@ def test_what_changes_the_result_is_announced() -> None:
     assert line.startswith("every client randomises its labels, which are 3-differentially private")
 
 
-def test_a_departure_is_one_sentence_about_who_when_and_what_that_means() -> None:
-    gone = [Departure("north", "hamming", False), Departure("east", "labels", True)]
-    one, two = departure_lines(gone)
-    assert one == f"north vanished before the end of the step 'hamming': {gone[0].effect}."
-    assert two == f"east vanished before the end of the step 'labels': {gone[1].effect}."
+def test_a_dropout_is_one_sentence_about_who_when_and_what_that_means() -> None:
+    gone = [Dropout("north", "hamming", False), Dropout("east", "labels", True)]
+    one, two = dropout_lines(gone)
+    assert one == f"north dropped out before the end of the step 'hamming': {gone[0].effect}."
+    assert two == f"east dropped out before the end of the step 'labels': {gone[1].effect}."

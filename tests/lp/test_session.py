@@ -108,7 +108,7 @@ def dense_scores(
 def dense_rows(data: Data, params: Parameters) -> dict[str, list[NDArray[np.float64]]]:
     """The scores of every row; zeros for rows that are all zero."""
     bits = [b for own in data.values() for b in bits_of(own, params.n_bits).tolist()]
-    codes = [c for own in data.values() for c in own.codes[in_graph(own)].tolist()]
+    codes = [c for own in data.values() for c in own.class_ids[in_graph(own)].tolist()]
     rows = iter(dense_scores(bits, codes, params))
     nothing = np.zeros(len(params.classes))
     return {
@@ -157,7 +157,7 @@ def federations(
         data[name] = client(v, codes)
     first = data["a"]
     first.vectors[:2] = 1.0 + np.arange(2)[:, None] * rng.integers(0, 2, d)
-    first.codes[draw(st.integers(0, 1))] = draw(st.integers(0, n_classes - 1))
+    first.class_ids[draw(st.integers(0, 1))] = draw(st.integers(0, n_classes - 1))
     usable = sum(int(in_graph(own).sum()) for own in data.values())
     params = Parameters(
         classes=tuple(range(n_classes)),
@@ -181,7 +181,7 @@ def assert_equals_pooled(data: Data, params: Parameters) -> None:
     dense = dense_rows(data, params)
     for name, prediction in outcome.results.items():
         assert prediction.class_ids.tolist() == expected[name].tolist()
-        n = len(data[name].codes)
+        n = len(data[name].class_ids)
         assert prediction.class_ids.dtype == np.int64
         assert prediction.class_ids.shape == prediction.confidence.shape == (n,)
         assert prediction.distribution.shape == (n, len(params.classes))
@@ -231,7 +231,7 @@ def test_labels_are_those_of_the_pooled_data_with_shade(case: tuple[Data, Parame
 def test_uneven_clients(hamming: str, shape: dict[str, tuple[int, int]]) -> None:
     data = blobs({c: n for c, (n, _) in shape.items()})
     for c, (_, labelled) in shape.items():
-        data[c].codes[:] = np.where(np.arange(len(data[c].codes)) < labelled, 1, UNLABELLED)
+        data[c].class_ids[:] = np.where(np.arange(len(data[c].class_ids)) < labelled, 1, UNLABELLED)
     assert_equals_pooled(data, replace(SMALL, k=1, hamming=hamming))
 
 
@@ -255,7 +255,7 @@ def test_zero_rows_are_as_if_they_were_not_there() -> None:
     for name, rows in zeros.items():
         own = data[name]
         wider[name] = ClientData(
-            np.insert(own.vectors, rows, 0.0, axis=0), np.insert(own.codes, rows, 1)
+            np.insert(own.vectors, rows, 0.0, axis=0), np.insert(own.class_ids, rows, 1)
         )
     make = federation(wider, SMALL)
     outcome = run(make).raise_errors()
@@ -285,11 +285,11 @@ def test_permuting_clients_and_rows_only_permutes_the_results(
     orders = {}
     shuffled = {}
     for name in names:
-        order = list(range(len(data[name].codes)))
+        order = list(range(len(data[name].class_ids)))
         random.shuffle(order)
         orders[name] = np.array(order, dtype=np.intp)
         own = data[name]
-        shuffled[name] = ClientData(own.vectors[orders[name]], own.codes[orders[name]])
+        shuffled[name] = ClientData(own.vectors[orders[name]], own.class_ids[orders[name]])
     for name, prediction in predictions(federation(shuffled, params)).items():
         assert (prediction.class_ids == before[name].class_ids[orders[name]]).all()
         assert np.allclose(prediction.distribution, before[name].distribution[orders[name]])
@@ -304,7 +304,10 @@ def test_without_a_fixed_seed_the_clients_agree_on_one() -> None:
         bits = {c: m.bits for c, m in outcome.views[SERVER] if type(m).__name__ == "PlainBits"}
         assert list(bits) == list(data)
         together = pooled(
-            list(bits.values()), [one_hot(own.codes, 3) for own in data.values()], k=2, alpha=0.9
+            list(bits.values()),
+            [one_hot(own.class_ids, 3) for own in data.values()],
+            k=2,
+            alpha=0.9,
         )
         for name, prediction in zip(data, together, strict=True):
             assert (outcome.results[name].class_ids == prediction.class_ids).all()
@@ -680,7 +683,7 @@ VIEW_PARAMS = replace(SMALL, n_bits=16, k=2)
 def relabelled(data: Data) -> Data:
     """The same rows are labelled, all with one class."""
     return {
-        c: ClientData(own.vectors, np.where(own.codes == UNLABELLED, UNLABELLED, 0))
+        c: ClientData(own.vectors, np.where(own.class_ids == UNLABELLED, UNLABELLED, 0))
         for c, own in data.items()
     }
 

@@ -48,7 +48,7 @@ def test_weights_are_those_of_scikit_learn_and_none_without_labels() -> None:
 def test_a_class_without_labels_is_given_to_nobody() -> None:
     data = blobs({"a": 5, "b": 4, "c": 4}, seed=3)
     for own in data.values():
-        own.codes[own.codes == 1] = 2
+        own.class_ids[own.class_ids == 1] = 2
     outcome = run(federation(data, BALANCED)).raise_errors()
     for client in data:
         assert (outcome.results[client].class_ids != 1).all()
@@ -58,7 +58,7 @@ def test_a_class_without_labels_is_given_to_nobody() -> None:
 @pytest.mark.parametrize("step", STEPS)
 def test_weights_count_exactly_the_labels_of_the_contributors(step: str) -> None:
     data = blobs({"a": 6, "b": 6, "c": 6, "d": 5}, labelled=3, seed=5)
-    data["b"].codes[:3] = 0  # without b, the weight of class 0 is another
+    data["b"].class_ids[:3] = 0  # without b, the weight of class 0 is another
     outcome = run(federation(data, BALANCED), Faults(vanish={"b": step}))
     graph = outcome.results[SERVER]
     plain = expected(data, BALANCED, tuple(graph.sizes), graph.contributors)
@@ -78,7 +78,7 @@ COUNTED = blobs({"a": 3, "b": 3, "c": 2}, labelled=2, d=3)
 def skewed(data: Data) -> Data:
     """The same rows are labelled, all with class 0."""
     return {
-        c: ClientData(own.vectors, np.where(own.codes == UNLABELLED, UNLABELLED, 0))
+        c: ClientData(own.vectors, np.where(own.class_ids == UNLABELLED, UNLABELLED, 0))
         for c, own in data.items()
     }
 

@@ -31,7 +31,7 @@ from xclp_crypto.transport.simulate import Delivery, Faults, Outcome
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import Prediction
-from xclp_lp.session import STEPS, Departure, Participation
+from xclp_lp.session import STEPS, Dropout, Participation
 
 CLIENTS = ("a", "b", "c", "d")
 DATA = blobs({"a": 4, "b": 5, "c": 3, "d": 4}, labelled=2, seed=1047)
@@ -65,7 +65,7 @@ def run_and_watch(
     return run(make, Faults(vanish or {}, away or {}, watch)), sent
 
 
-def departure(client: str, sent: Sent, params: Parameters) -> Departure | None:
+def dropout(client: str, sent: Sent, params: Parameters) -> Dropout | None:
     """What the server has to say of a client that vanished after these messages."""
     messages = sent.get(client, set())
     steps = {
@@ -77,7 +77,7 @@ def departure(client: str, sent: Sent, params: Parameters) -> Departure | None:
     }
     for step, needed in steps.items():
         if not messages.issuperset(needed):
-            return Departure(client, step, "Sealed[RowSumsUpload]" in messages)
+            return Dropout(client, step, "Sealed[RowSumsUpload]" in messages)
     return None
 
 
@@ -115,9 +115,9 @@ def check_vanishing(params: Parameters, gone: str) -> None:
         outcome, sent = run_and_watch(make, vanish={gone: after})
         assert outcome.vanished == (gone,)
         assert not outcome.errors, (after, outcome.errors)
-        missed = departure(gone, sent, params)
+        missed = dropout(gone, sent, params)
         graph: Participation = outcome.results[SERVER]
-        assert graph.departures == (() if missed is None else (missed,))
+        assert graph.dropouts == (() if missed is None else (missed,))
         in_time = UPLOADS[str(params.hamming)] in sent.get(gone, set())
         assert tuple(graph.sizes) == (CLIENTS if in_time else others)
         counted = missed is None or missed.contributed
@@ -156,7 +156,7 @@ def check_returning(params: Parameters, gone: str) -> None:
         plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
         for client in others:
             assert_same(outcome.results[client], plain[client])
-        missed = next((d for d in graph.departures if d.client == gone), None)
+        missed = next((d for d in graph.dropouts if d.client == gone), None)
         if gone in graph.sizes:
             assert_same(outcome.results[gone], plain[gone])
             seen.add((missed.step if missed else "", gone in graph.contributors))
@@ -192,7 +192,7 @@ def test_a_server_that_is_away_holds_everybody_up() -> None:
         check_outcome(outcome, THREE, SMALL)
         assert outcome.returned == (SERVER,)
         assert SERVER in outcome.results
-        whole.append(not outcome.errors and not outcome.results[SERVER].departures)
+        whole.append(not outcome.errors and not outcome.results[SERVER].dropouts)
     # It had sent their columns to one or two of the three, or the survivors to one.
     assert whole.count(False) == 3
 
@@ -231,10 +231,10 @@ def test_two_that_vanish_in_different_steps(pair: tuple[str, str]) -> None:
             outcome, sent = run_and_watch(make, vanish=vanish)
             assert not outcome.errors, (vanish, outcome.errors)
             graph: Participation = outcome.results[SERVER]
-            missed = [departure(c, sent, params) for c in pair]
-            assert set(graph.departures) == set(missed)
-            assert [d.step for d in graph.departures] == sorted(
-                (d.step for d in graph.departures), key=STEPS.index
+            missed = [dropout(c, sent, params) for c in pair]
+            assert set(graph.dropouts) == set(missed)
+            assert [d.step for d in graph.dropouts] == sorted(
+                (d.step for d in graph.dropouts), key=STEPS.index
             )
             early = STEPS[:3]  # before all distances are known
             assert tuple(graph.sizes) == tuple(c for c in CLIENTS if vanish.get(c) not in early)
@@ -307,7 +307,7 @@ def test_a_server_that_goes_on_below_the_threshold_is_named() -> None:
 
 def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
     data = blobs({"a": 4, "b": 5, "c": 3}, labelled=0)
-    data["a"].codes[:2] = [0, 1]
+    data["a"].class_ids[:2] = [0, 1]
     make = federation(data, SMALL)
     messages = set()
     for after in everywhere(make, "a"):
@@ -322,7 +322,8 @@ def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
                 assert (outcome.results[name].class_ids == UNLABELLED).all()
                 assert (outcome.results[name].confidence == 0).all()
     assert messages == {
-        f"no client that is left has a labelled row, so nothing can spread; vanished: a in {step!r}"
+        f"no client that is left has a labelled row, so nothing can spread; dropped "
+        f"out: a in {step!r}"
         for step in ("setup", "hashing", "hamming")
     }
 
@@ -361,8 +362,8 @@ def test_k_shrinks_when_dropouts_leave_fewer_rows() -> None:
         ("labels", True, ["labels are counted", "nothing changes for the others", "comes back"]),
     ],
 )
-def test_a_departure_says_what_it_means(step: str, contributed: bool, words: list[str]) -> None:
-    effect = Departure("a", step, contributed).effect
+def test_a_dropout_says_what_it_means(step: str, contributed: bool, words: list[str]) -> None:
+    effect = Dropout("a", step, contributed).effect
     assert all(word in effect for word in words)
 
 

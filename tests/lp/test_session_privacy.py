@@ -41,7 +41,7 @@ def sums_of(
 ) -> tuple[dict[str, NDArray[np.float64]], float, tuple[str, ...]]:
     """By client, its rows of the sums before anything is cut; s² as announced; who contributed."""
     sums: dict[str, NDArray[np.float64]] = {}
-    sizes = {c: len(own.codes) for c, own in data.items()}
+    sizes = {c: len(own.class_ids) for c, own in data.items()}
     original = session.own_scores
 
     def watched(params: Parameters, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -138,7 +138,7 @@ def test_no_rounding_depends_on_a_label() -> None:
         return session.contribution(PRIVATE, scores, codes, 3)
 
     for row in range(3):
-        codes = data["a"].codes[:3].copy()
+        codes = data["a"].class_ids[:3].copy()
         one = contribution(codes)
         codes[row] = (codes[row] + 1) % 3
         moved = contribution(codes) - one
@@ -236,7 +236,7 @@ def test_without_the_accountant_nothing_is_sent() -> None:
 
 
 def rows_and_labels() -> tuple[list[Any], list[Any]]:
-    return [own.vectors for own in DATA.values()], [own.codes for own in DATA.values()]
+    return [own.vectors for own in DATA.values()], [own.class_ids for own in DATA.values()]
 
 
 def estimator(**settings: Any) -> CrossClientLabelPropagation:

@@ -58,7 +58,7 @@ def test_a_client_that_does_not_answer_in_time_is_a_dropout(asked, step):
 
     engine = Engine().run(each=vanish)
     graph = engine.relay.role.result()
-    assert [(d.client, d.step) for d in graph.departures] == [("d", step)]
+    assert [(d.client, d.step) for d in graph.dropouts] == [("d", step)]
     rest = [name for name in DATA if name != "d"]
     assert list(graph.sizes) == (rest if step == "setup" else list(DATA))
     assert ("d" in graph.contributors) == (asked > 4)
@@ -79,13 +79,13 @@ def test_a_client_that_is_killed_and_comes_back_gets_its_labels():
     engine = Engine().run(each=restart)
     assert gone
     assert engine.labels() == labels(DATA, DATA)
-    assert engine.relay.role.result().departures == ()
+    assert engine.relay.role.result().dropouts == ()
 
 
 def test_a_client_that_never_comes_is_missed_in_the_setup():
     engine = Engine()
     engine.absent.add("b")
     engine.run()
-    assert [(d.client, d.step) for d in engine.relay.role.result().departures] == [("b", "setup")]
+    assert [(d.client, d.step) for d in engine.relay.role.result().dropouts] == [("b", "setup")]
     rest = [name for name in DATA if name != "b"]
     assert engine.labels() == labels(rest, rest)

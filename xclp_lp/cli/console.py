@@ -48,7 +48,7 @@ def parsed_drop(options: Sequence[str] | None) -> dict[str, str]:
         if not colon:
             raise ParameterError(f"--drop must be CLIENT:STEP, got {option!r}")
         if client in parsed:
-            raise ParameterError(f"--drop {option}: {client!r} vanishes only once")
+            raise ParameterError(f"--drop {option}: {client!r} drops out only once")
         parsed[client] = step
     return parsed
 

@@ -26,7 +26,7 @@ from xclp_lp.cli.console import note, say
 from xclp_lp.cli.terminal import StepReporter
 from xclp_lp.files.network import load_client_file, load_server_file, names_of, parse_address
 from xclp_lp.session import Participation, client_role, server_role
-from xclp_lp.summary import departure_lines, relabelled_lines
+from xclp_lp.summary import dropout_lines, relabelled_lines
 from xclp_lp.wording import count, size
 
 KEY_VARIABLE = "XCLP_LOG_KEY"
@@ -236,7 +236,7 @@ def serve(
                 limits=loaded.limits,
                 listening=listening,
             )
-    note(*departure_lines(found.departures))
+    note(*dropout_lines(found.dropouts))
     say(
         f"labels of {', '.join(found.contributors)} were counted; "
         f"{size(durable.cost.sent_by(SERVER))} sent"
@@ -298,7 +298,7 @@ def join(
     written = loaded.write(table, data, prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {loaded.output}")
     if not loaded.settings.reset_labelled:
-        note(*relabelled_lines([data.codes], [prediction.class_ids]))
+        note(*relabelled_lines([data.class_ids], [prediction.class_ids]))
     _forget(state)
 
 

@@ -92,7 +92,7 @@ Drop = Annotated[
     list[str] | None,
     typer.Option(
         metavar="CLIENT:STEP",
-        help=f"Let this client vanish before a step ({', '.join(STEPS)}). May be repeated.",
+        help=f"Let this client drop out before a step ({', '.join(STEPS)}). May be repeated.",
     ),
 ]
 Repeat = Annotated[int, typer.Option(min=1, help="Runs; medians are shown.")]

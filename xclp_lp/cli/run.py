@@ -32,7 +32,7 @@ from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
 from xclp_lp.plan import Plan, checked_drop
 from xclp_lp.study.scores import Scores, scores_of
-from xclp_lp.summary import departure_lines, plan_lines
+from xclp_lp.summary import dropout_lines, plan_lines
 from xclp_lp.wording import count, duration, size
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def run(
         raise
     written = results.write_results(loaded, result)
     console.print(cost_table(result.cost))
-    note(*departure_lines(result.participation.departures))
+    note(*dropout_lines(result.participation.dropouts))
     note(*results.label_lines(loaded, result))
     if truth is not None:
         _say_accuracy(scores_of(result, truth))

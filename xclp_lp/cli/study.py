@@ -39,7 +39,7 @@ from xclp_lp.study.experiments.config import read_experiment
 from xclp_lp.study.experiments.document import markdown, sections, with_tables
 from xclp_lp.study.experiments.run import Details, run_experiment
 from xclp_lp.study.scores import Scores
-from xclp_lp.summary import departure_lines, plan_lines
+from xclp_lp.summary import dropout_lines, plan_lines
 from xclp_lp.wording import count
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _compared(parameters: dict[str, Any], settings: Settings) -> tuple[str, list
 
 def _show(first: Comparison, result: dict[str, Any], hamming: str) -> None:
     """Print the accuracies over all seeds, and what the first run was and cost."""
-    stayed = " of clients that stayed" if first.participation.departures else ""
+    stayed = " of clients that stayed" if first.participation.dropouts else ""
     table = table_of(
         f"Accuracy on the unlabelled rows{stayed}",
         *("method", "who sees what", "accuracy", "mean of classes"),
@@ -170,11 +170,11 @@ def _show(first: Comparison, result: dict[str, Any], hamming: str) -> None:
         by_row, by_class = result["accuracy"][method], result["balanced_accuracy"][method]
         table.add_row(*words, f"{by_row:.1%}", f"{by_class:.1%}")
     console.print(table)
-    note(*departure_lines(first.participation.departures))
+    note(*dropout_lines(first.participation.dropouts))
     console.print(
         f"{first.labelled:,} of {first.rows:,} rows were labelled. "
-        + f"{first.counted:,} labels were counted. " * bool(first.participation.departures)
-        + f"Accuracies are over {first.predicted:,} rows. " * bool(first.participation.departures)
+        + f"{first.counted:,} labels were counted. " * bool(first.participation.dropouts)
+        + f"Accuracies are over {first.predicted:,} rows. " * bool(first.participation.dropouts)
         + AGREEMENT[result["identical_labels"]]
     )
     console.print(cost_table(first.cost))

@@ -117,7 +117,7 @@ class FederationFile:
         names = [c.name for c in self.clients]
         marked = [marked_values(ys, name) for ys, name in zip(found, names, strict=True)]
         if not any(
-            (known & (plan.data[name].codes == UNLABELLED)).any()
+            (known & (plan.data[name].class_ids == UNLABELLED)).any()
             for name, (_, known) in zip(names, marked, strict=True)
             if name not in without
         ):

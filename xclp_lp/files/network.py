@@ -298,7 +298,7 @@ def client_binding(agreement: Agreement, data: ClientData) -> bytes:
         str(data.vectors.dtype),
         *data.vectors.shape,
         np.ascontiguousarray(data.vectors).tobytes(),
-        data.codes.tobytes(),
+        data.class_ids.tobytes(),
     )
 
 

@@ -73,7 +73,7 @@ def write_results(federation: FederationFile, result: Result) -> list[Path]:
     """Write one ``NAME.csv`` per client that stayed and ``cost.json``; all or nothing.
 
     For the columns see `write_table`.
-    ``cost.json`` also says whose labels were counted, who vanished, and who has no result.
+    ``cost.json`` also says whose labels were counted, who dropped out, and who has no result.
 
     Returns:
         The files written.
@@ -92,7 +92,7 @@ def write_results(federation: FederationFile, result: Result) -> list[Path]:
                 if client.name in without:
                     continue
                 file = scratch / f"{client.name}.csv"
-                given, found = plan.data[client.name].codes, result.predictions[client.name]
+                given, found = plan.data[client.name].class_ids, result.predictions[client.name]
                 write_table(file, client, plan.params.classes, given, found)
                 written.append(file)
             cost = scratch / "cost.json"
@@ -127,7 +127,7 @@ def label_lines(federation: FederationFile, result: Result) -> Iterator[str]:
     """Say how many labelled rows got another label, or none, and which classes hardly came out."""
     plan, away = result.plan, result.without_result
     stayed = [client.name for client in federation.clients if client.name not in away]
-    given = [plan.data[name].codes for name in stayed]
+    given = [plan.data[name].class_ids for name in stayed]
     got = [result.predictions[name].class_ids for name in stayed]
     yield from relabelled_lines(given, got)
     advice = "" if plan.params.class_weight else '; class_weight = "balanced" may help'
@@ -182,11 +182,11 @@ def write_result(
     Raises:
         StorageError: they cannot be written.
     """
-    shown = settings.shown(prediction, data.codes)
+    shown = settings.shown(prediction, data.class_ids)
     try:
         with whole_files(output) as scratch:
             table = scratch / f"{loaded.name}.csv"
-            write_table(table, loaded, classes, data.codes, shown)
+            write_table(table, loaded, classes, data.class_ids, shown)
             costs = scratch / f"{loaded.name}-cost.json"
             costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
         return [output / table.name, output / costs.name]

@@ -25,7 +25,7 @@ from xclp_crypto.transport.supersteps import Answer, Ask, Relay
 from xclp_lp.flower.records import bytes_of, pack, unpack_answer
 from xclp_lp.flower.settings import RunSettings
 from xclp_lp.session import Participation, server_role
-from xclp_lp.summary import departure_lines
+from xclp_lp.summary import dropout_lines
 
 POLL_SECONDS: Final = 0.2
 """Between two looks for answers."""
@@ -101,7 +101,7 @@ def run(
     nodes.end()
     durable.close()
     found: Participation = durable.result()
-    for line in departure_lines(found.departures):
+    for line in dropout_lines(found.dropouts):
         _logger.warning("%s", line)
     _logger.info(
         "%d bytes to the nodes, %d from them; the server's own messages have %d",

@@ -46,14 +46,14 @@ class Comparison:
 
     Attributes:
         accuracy: by method, see `METHODS`. ``plain`` has the points and labels that the secure run
-            had: without those of clients that vanished, as far as they were not counted.
+            had: without those of clients that dropped out, as far as they were not counted.
         identical: whether the secure and the plain labels agree in every row of these clients;
             None with privacy of labels, which are true ones in the plain run only.
         rows: number of rows of all clients.
         labelled: number of labelled rows of all clients.
         counted: number of labels that were counted in the secure run.
         predicted: number of rows that accuracies are over.
-        participation: whose labels were counted and who vanished.
+        participation: whose labels were counted and who dropped out.
         cost: cost of the secure run.
         scores: the labels of these rows by all three methods, ``per-client``, ``xclp`` and
             ``pooled``, for a report.
@@ -87,7 +87,7 @@ def plan_demo(
         labelled: fraction of each client's rows whose label is kept, in (0, 1]; test rows
             keep none.
         seed: ≥ 0, chooses the labelled rows and the projection, for all three ways alike.
-        drop: clients that will vanish, and the step before which they do.
+        drop: clients that will drop out, and the step before which they do.
         settings: fields of `Settings`, for all three ways alike; but only in the secure run does
             each client randomise its labels, where `privacy` says so.
 
@@ -126,7 +126,7 @@ def compare(
     Args:
         federation: the data with all true labels.
         plan: of the secure run, from `plan_demo`.
-        drop: the clients of `plan_demo` that vanish.
+        drop: the clients of `plan_demo` that drop out.
         rng: source of keys and masks, the operating system's by default.
         progress: called before each computation of the secure run.
 
@@ -134,7 +134,7 @@ def compare(
         XclpError: as from `Plan.run`.
     """
     names, truth = federation.names, federation.class_ids
-    shown = [own.codes != UNLABELLED for own in plan.data.values()]
+    shown = [own.class_ids != UNLABELLED for own in plan.data.values()]
     result = plan.run(progress=progress, drop=drop, rng=rng)
     stay = [j for j, name in enumerate(names) if name not in result.without_result]
     secure = [found.class_ids for found in result.predictions.values()]
@@ -200,16 +200,16 @@ def _references(
         name: hash_rows(plan.seed or b"", own.vectors, params.n_bits, params.projection)[0]
         for name, own in plan.data.items()
     }
-    codes = {name: own.codes for name, own in plan.data.items()}
+    given = {name: own.class_ids for name, own in plan.data.items()}
     alone = per_client(
         list(bits.values()),
-        [weighted_one_hot([y], n_classes, balanced=balanced)[0] for y in codes.values()],
+        [weighted_one_hot([y], n_classes, balanced=balanced)[0] for y in given.values()],
         k=params.k,
         **options,
     )
     present = list(took_part.sizes)
     counted = [
-        codes[name] if name in took_part.contributors else np.full_like(codes[name], UNLABELLED)
+        given[name] if name in took_part.contributors else np.full_like(given[name], UNLABELLED)
         for name in present
     ]
     together = pooled(
@@ -219,11 +219,11 @@ def _references(
         **options,
     )
     plain = {
-        name: plan.settings.shown(found, codes[name]).class_ids
+        name: plan.settings.shown(found, given[name]).class_ids
         for name, found in zip(present, together, strict=True)
     }
     return [found.class_ids for found in alone], [
-        plain.get(name, np.full_like(own, UNLABELLED)) for name, own in codes.items()
+        plain.get(name, np.full_like(own, UNLABELLED)) for name, own in given.items()
     ]
 
 

@@ -105,12 +105,12 @@ def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
     owner, true, given, confidence, probability = [], [], [], [], []
     for j, (name, own) in enumerate(plan.data.items()):
         values, known = marked[j]
-        if len(values) != len(own.codes):
+        if len(values) != len(own.class_ids):
             raise DataError(
                 f"client {name!r}: truth has {count(len(values), 'label')} for "
-                f"{count(len(own.codes), 'row')}"
+                f"{count(len(own.class_ids), 'row')}"
             )
-        rows = known & (own.codes == UNLABELLED) & (name not in result.without_result)
+        rows = known & (own.class_ids == UNLABELLED) & (name not in result.without_result)
         true.append(encode(values, known, classes)[rows])
         found = result.predictions[name]
         given.append(found.class_ids[rows])

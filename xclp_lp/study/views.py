@@ -11,7 +11,7 @@ from xclp_crypto.protocols.hamming.interface import Trust
 from xclp_crypto.transport.meter import Cost
 from xclp_lp.parameters import Parameters
 from xclp_lp.plan import Result
-from xclp_lp.session import Departure
+from xclp_lp.session import Dropout
 
 SERVER_LEARNS = (
     "all pairwise Hamming distances H",
@@ -75,7 +75,7 @@ class RunRecord:
         groups: clients by group, each a federation of its own.
         fixed_projection: whether a number that people know fixes the random projection.
         contributors: clients whose labels are counted.
-        departures: who vanished.
+        dropouts: who dropped out.
         cost: of all messages and computations.
     """
 
@@ -85,7 +85,7 @@ class RunRecord:
     groups: Mapping[str, tuple[str, ...]]
     fixed_projection: bool
     contributors: tuple[str, ...]
-    departures: tuple[Departure, ...]
+    dropouts: tuple[Dropout, ...]
     cost: Cost
 
     @property
@@ -109,7 +109,7 @@ class RunRecord:
             groups=plan.groups,
             fixed_projection=plan.seed is not None,
             contributors=result.participation.contributors,
-            departures=result.participation.departures,
+            dropouts=result.participation.dropouts,
             cost=result.cost,
         )
 
@@ -126,7 +126,7 @@ class RunRecord:
             groups={f"group-{i}": tuple(r.rows) for i, r in enumerate(records)},
             fixed_projection=first.fixed_projection,
             contributors=tuple(c for r in records for c in r.contributors),
-            departures=tuple(d for r in records for d in r.departures),
+            dropouts=tuple(d for r in records for d in r.dropouts),
             cost=Cost.total(r.cost for r in records),
         )
 

@@ -42,13 +42,13 @@ class Task:
 
     Attributes:
         features: per client, shape (n_j, d).
-        codes: per client, shape (n_j,), class indices or −1.
+        class_ids: per client, shape (n_j,), class indices or −1.
         n_classes: C.
         names: one per client; ``client-0`` and so on by default.
     """
 
     features: tuple[NDArray[np.float64], ...]
-    codes: tuple[NDArray[np.int64], ...]
+    class_ids: tuple[NDArray[np.int64], ...]
     n_classes: int
     names: tuple[str, ...] | None = None
 
@@ -75,7 +75,7 @@ def run_xclp(task: Task, chosen: Arguments) -> Answer:
     estimator = CrossClientLabelPropagation(
         **chosen.keywords() | {"classes": range(task.n_classes)}, client_names=task.names
     )
-    result = estimator.plan(task.features, task.codes).run()
+    result = estimator.plan(task.features, task.class_ids).run()
     predictions = result.predictions.values()
     return Answer(
         [p.class_ids for p in predictions],
@@ -90,7 +90,7 @@ def run_per_client(task: Task, chosen: Arguments) -> Answer:
     seed, balanced = projection_seed(chosen.random_state) or b"", chosen.class_weight is not None
     predictions = per_client(
         [hash_rows(seed, x, chosen.n_bits, chosen.projection)[0] for x in task.features],
-        [weighted_one_hot([y], task.n_classes, balanced=balanced)[0] for y in task.codes],
+        [weighted_one_hot([y], task.n_classes, balanced=balanced)[0] for y in task.class_ids],
         k=chosen.k,
         alpha=chosen.alpha,
         gamma=chosen.gamma,
@@ -107,14 +107,14 @@ def run_pooled(task: Task, chosen: Arguments) -> Answer:
     """
     graph = cosine_graph(np.concatenate(task.features), chosen.k, gamma=chosen.gamma)
     balanced = chosen.class_weight is not None
-    Y = np.concatenate(weighted_one_hot(task.codes, task.n_classes, balanced=balanced))
+    Y = np.concatenate(weighted_one_hot(task.class_ids, task.n_classes, balanced=balanced))
     whole = predict(propagate(graph, Y, chosen.alpha))
     parts = (_by_client(v, task) for v in (whole.class_ids, whole.confidence, whole.distribution))
     return _shown([Prediction(*part) for part in zip(*parts, strict=True)], task, chosen)
 
 
 def _shown(predictions: Sequence[Prediction], task: Task, chosen: Arguments) -> Answer:
-    shown = [chosen.shown(p, y) for p, y in zip(predictions, task.codes, strict=True)]
+    shown = [chosen.shown(p, y) for p, y in zip(predictions, task.class_ids, strict=True)]
     return Answer([p.class_ids for p in shown], confidence=[p.confidence for p in shown])
 
 
@@ -137,7 +137,7 @@ def run_label_spreading(task: Task, chosen: Arguments) -> Answer:
         # Points that no label reaches are divided by 0, and it warns instead of iterating on.
         warnings.simplefilter("ignore", RuntimeWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(unit, np.concatenate(task.codes))
+        model.fit(unit, np.concatenate(task.class_ids))
     return Answer(_by_client(model.transduction_.astype(np.int64), task))
 
 
@@ -153,12 +153,12 @@ def run_fedavg_mlp(task: Task, chosen: Arguments) -> Answer:
 
 def _run_fedavg(task: Task, chosen: Arguments, *, rectified: bool) -> Answer:
     seed = chosen.random_state or 0
-    network = train(task.features, task.codes, task.n_classes, rectified=rectified, seed=seed)
+    network = train(task.features, task.class_ids, task.n_classes, rectified=rectified, seed=seed)
     return Answer([network.predict(x) for x in task.features])
 
 
 def _by_client(rows: NDArray[Any], task: Task) -> list[NDArray[Any]]:
-    return np.split(rows, np.cumsum([len(y) for y in task.codes])[:-1])
+    return np.split(rows, np.cumsum([len(y) for y in task.class_ids])[:-1])
 
 
 METHODS: dict[str, Callable[[Task, Arguments], Answer]] = {

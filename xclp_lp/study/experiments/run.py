@@ -118,7 +118,7 @@ def _run_trial(
     report: OnRun | None,
 ) -> tuple[list[dict[str, Any]], Details]:
     classes = federation.classes
-    truth, codes, features, scored = [], [], [], []
+    truth, class_ids, features, scored = [], [], [], []
     for x, own, kept, labelled, test in zip(
         federation.features,
         federation.class_ids,
@@ -128,21 +128,21 @@ def _run_trial(
         strict=True,
     ):
         truth.append(own[kept])
-        codes.append(np.where(labelled & ~test, own, UNLABELLED)[kept])
+        class_ids.append(np.where(labelled & ~test, own, UNLABELLED)[kept])
         features.append(x[kept])
         scored.append(test[kept])
     if not any(s.any() for s in scored):
         raise ParameterError(f"no row is left to be scored at {trial.setting}")
-    given = Given(features, codes, len(classes), seed, experiment.dataset)
+    given = Given(features, class_ids, len(classes), seed, experiment.dataset)
     vectors = EXTRACTORS[experiment.extractor](given)
-    task = Task(tuple(vectors), tuple(codes), len(classes), federation.names)
+    task = Task(tuple(vectors), tuple(class_ids), len(classes), federation.names)
     runs = []
     answers: dict[str, Answer] = {}
     for method in methods:
         if report is not None:
             report(seed, trial.setting, method)
         start = time.perf_counter()
-        groups = (tuple(range(len(codes))),) if method in TRAINED else trial.groups
+        groups = (tuple(range(len(class_ids))),) if method in TRAINED else trial.groups
         answer = answers[method] = _run_groups(method, task, groups, experiment.arguments(seed))
         runs.append(
             {
@@ -150,8 +150,8 @@ def _run_trial(
                 "setting": trial.setting,
                 "method": method,
                 **metrics_of(answer.labels, truth, scored),
-                "rows": int(sum(map(len, codes))),
-                "labelled": int(sum((c != UNLABELLED).sum() for c in codes)),
+                "rows": int(sum(map(len, class_ids))),
+                "labelled": int(sum((c != UNLABELLED).sum() for c in class_ids)),
                 "scored": int(sum(s.sum() for s in scored)),
                 "seconds": round(time.perf_counter() - start, 3),
                 "bytes": None if answer.record is None else answer.record.cost.total_bytes,
@@ -194,7 +194,7 @@ def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> A
     for group in groups:
         part = Task(
             tuple(task.features[j] for j in group),
-            tuple(task.codes[j] for j in group),
+            tuple(task.class_ids[j] for j in group),
             task.n_classes,
             None if task.names is None else tuple(task.names[j] for j in group),
         )
@@ -203,7 +203,7 @@ def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> A
     def by_client(values: list[Any]) -> list[Any]:
         """Return what the groups' clients have, one group after the other, by client."""
         found = dict(zip((j for group in groups for j in group), values, strict=True))
-        return [found[j] for j in range(len(task.codes))]
+        return [found[j] for j in range(len(task.class_ids))]
 
     labels = by_client([y for part in parts for y in part.labels])
     records = [part.record for part in parts if part.record is not None]

@@ -29,7 +29,7 @@ from xclp_lp.study.report.page import (
 )  # fmt: skip
 from xclp_lp.study.scores import Bin, Scores, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
-from xclp_lp.summary import departure_lines, plan_lines
+from xclp_lp.summary import dropout_lines, plan_lines
 from xclp_lp.wording import count, shown, size
 
 MOST_PARTIES = 60
@@ -99,7 +99,7 @@ def run_report(result: Result, truth: Sequence[ArrayLike] | None = None) -> Repo
     text = list(plan_lines(plan))
     if truth is None:
         sure = np.concatenate(
-            [predictions[c].confidence[own.codes == UNLABELLED] for c, own in plan.data.items()]
+            [predictions[c].confidence[own.class_ids == UNLABELLED] for c, own in plan.data.items()]
         )
         scored = [_confidence(calibration(sure, sure, sure > 1), known=False)]
         text.append(
@@ -362,9 +362,9 @@ def _cost_facts(record: RunRecord) -> dict[str, str]:
 
 def _run_sections(record: RunRecord) -> list[Section]:
     sections = [_costs(record), _who(record)]
-    if record.departures:
-        lines = [shown(line, 400) for line in departure_lines(record.departures)]
-        sections.append(Section("Who vanished", points=lines))
+    if record.dropouts:
+        lines = [shown(line, 400) for line in dropout_lines(record.dropouts)]
+        sections.append(Section("Who dropped out", points=lines))
     return sections
 
 
@@ -417,7 +417,7 @@ def _costs(record: RunRecord) -> Section:
 
 def _who(record: RunRecord) -> Section:
     seen = views(record)
-    left = {gone.client for gone in record.departures if not gone.in_graph}
+    left = {gone.client for gone in record.dropouts if not gone.in_graph}
     present = [c for c in record.rows if c not in left]
     rows, labelled = (sum(own[c] for c in present) for own in (record.rows, record.labelled))
     drawn = pictures.RING

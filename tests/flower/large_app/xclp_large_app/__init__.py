@@ -36,7 +36,7 @@ async def client_role(io, data, params, invited, rng, projection_seed=None):
     else:
         blob = await io.recv(Blob, "a", n=SIZE)
         await io.send(("a", "server"), Blob(hashlib.sha256(blob.data).digest()))
-    return Prediction.none(len(data.codes), len(params.classes))
+    return Prediction.none(len(data.class_ids), len(params.classes))
 
 
 async def server_role(io, params, invited, rng):
@@ -44,7 +44,7 @@ async def server_role(io, params, invited, rng):
     digests = [(await io.recv(Blob, name, n=DIGEST)).data for name in invited]
     if len(set(digests)) != 1:
         raise AssertionError("another message came than was sent")
-    return SimpleNamespace(departures=(), contributors=tuple(invited))
+    return SimpleNamespace(dropouts=(), contributors=tuple(invited))
 
 
 def memory(field):
