@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import accumulate
 from xclp_crypto.algebra.ring import residue_dtype
 from xclp_crypto.primitives.shamir import recover_secret, share_secret
@@ -26,7 +26,7 @@ THRESHOLD, SHARES = 7, 10
 )
 def test_masks(benchmark, modulus):
     total = np.zeros(N, residue_dtype(modulus))
-    key, lab = SystemRng().bytes(32), label("bench/masks")
+    key, lab = SystemRng().bytes(32), domain_tag("bench/masks")
     benchmark(accumulate, total, key, lab, modulus)
     assert total.any()
     benchmark.extra_info["gigabytes_per_second"] = total.nbytes / benchmark.stats["min"] / 1e9

@@ -28,8 +28,8 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.group import Point, Scalar, multiply, multiply_base
-from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.prg import Keystream
 from xclp_crypto.errors import DecodeError
 from xclp_crypto.params import SHAMIR_PRIME
@@ -50,7 +50,7 @@ COMPARED_BYTES = 256
 
 RNG = SeededRng(0)
 DRAW = np.random.default_rng(0)
-LAB = label("timing")
+LAB = domain_tag("timing")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 LAYERS = [
     ["errors", "secret", "whole_files", "wording"],
-    ["algebra.labels", "algebra.ring", "algebra.products"],
+    ["algebra.domain_tags", "algebra.ring", "algebra.products"],
     ["algebra.prg", "params"],
     ["rng"],
     ["algebra.group"],

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import FaultyPeer, ParameterError
 
 SECURITY_BITS: Final = 128
@@ -304,7 +304,7 @@ class Agreement:
     def encode(self) -> bytes:
         """Return the digests of all fields, in order of their names."""
         return b"".join(
-            hashlib.sha256(label("agreement", name, repr(value))).digest()[:DIGEST_BYTES]
+            hashlib.sha256(domain_tag("agreement", name, repr(value))).digest()[:DIGEST_BYTES]
             for name, value in self.fields.items()
         )
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from itertools import count
 from typing import TypeAlias
 
-from xclp_crypto.algebra.labels import Context, label
+from xclp_crypto.algebra.domain_tags import Context, domain_tag
 from xclp_crypto.algebra.prg import KEY_BYTES, derive_key, expand, stream
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import ParameterError, ReuseError
@@ -69,11 +69,11 @@ class SystemRng(Rng):
 
     def residues(self, modulus: int, shape: int | tuple[int, ...]) -> Residues:
         """Draw residues by `prg.expand` under a fresh key of 32 bytes."""
-        return expand(os.urandom(KEY_BYTES), label("rng/residues"), modulus, shape)
+        return expand(os.urandom(KEY_BYTES), domain_tag("rng/residues"), modulus, shape)
 
     def child(self, *context: Context) -> SystemRng:
         """Make another one; the context is only checked."""
-        label("rng/child", *context)
+        domain_tag("rng/child", *context)
         return SystemRng()
 
 
@@ -96,7 +96,7 @@ class SeededRng(Rng):
     def __init__(self, seed: _Bytes | int) -> None:
         if isinstance(seed, str):
             raise ParameterError("a seed must be bytes or an integer, got str")
-        self._start(hashlib.sha256(label("rng/seed", seed)).digest())
+        self._start(hashlib.sha256(domain_tag("rng/seed", seed)).digest())
 
     def _start(self, key: _Bytes) -> None:
         self._key = key
@@ -105,11 +105,11 @@ class SeededRng(Rng):
 
     def bytes(self, n: int) -> _Bytes:
         """Draw the next n bytes."""
-        return stream(self._key, label("rng/bytes", next(self._draws)), n).tobytes()
+        return stream(self._key, domain_tag("rng/bytes", next(self._draws)), n).tobytes()
 
     def residues(self, modulus: int, shape: int | tuple[int, ...]) -> Residues:
         """Draw the next residues."""
-        return expand(self._key, label("rng/residues", next(self._draws)), modulus, shape)
+        return expand(self._key, domain_tag("rng/residues", next(self._draws)), modulus, shape)
 
     def child(self, *context: Context) -> SeededRng:
         """Make the generator of this context, once.
@@ -117,7 +117,7 @@ class SeededRng(Rng):
         Raises:
             ReuseError: it has been made already.
         """
-        lab = label("rng/child", *context)
+        lab = domain_tag("rng/child", *context)
         if lab in self._children:
             # A second one would repeat the first one's masks and keys.
             raise ReuseError(f"this generator already has a child {context!r}; number the uses")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
@@ -73,7 +73,7 @@ def projection(
     shape = int(n_bits), int(n_features)  # NumPy's integers are no items of a label
     if kind == "tight-frame":
         return _tight_frame(seed, *shape)
-    draws = expand(seed, label("lsh projection", *shape), _DRAWS, shape)
+    draws = expand(seed, domain_tag("lsh projection", *shape), _DRAWS, shape)
     return inverse_normal_table()[draws]
 
 
@@ -104,7 +104,7 @@ def _tight_frame(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]
     """
     m = 1 << (n_features - 1).bit_length()
     blocks = -(-n_bits // m)
-    lab = label("lsh tight frame", n_bits, n_features)
+    lab = domain_tag("lsh tight frame", n_bits, n_features)
     signs = 1 - 2 * expand(seed, lab, 2, (blocks, 2, m)).astype(np.int32)
     hadamard = np.ones((1, 1), dtype=np.int32)
     while len(hadamard) < m:
@@ -161,7 +161,7 @@ def projection_seed(random_state: int | None) -> bytes | None:
         raise ParameterError(f"random_state must be None or an integer, got {random_state!r}")
     if random_state < 0:
         raise ParameterError(f"random_state must not be negative, got {random_state}")
-    return hashlib.sha256(label("random state", int(random_state))).digest()
+    return hashlib.sha256(domain_tag("random state", int(random_state))).digest()
 
 
 def projection_digest(pi: NDArray[np.int16]) -> bytes:

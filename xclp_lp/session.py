@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import (
     DataError,
@@ -290,7 +290,7 @@ async def client_role(
     io = session.io
     with io.step("hashing"):
         seed = projection_seed or derive_key(
-            session.common_secret, label("projection seed", session.id)
+            session.common_secret, domain_tag("projection seed", session.id)
         )
         bits, digest = await io.compute(
             hash_rows, seed, vectors, params.n_bits, params.projection, io.report

@@ -162,7 +162,7 @@ def sum_recovering(args) -> None:
 
 def _sum_state():
     """Return the graph, and of every client the mask key and the seed of its own mask."""
-    from xclp_crypto.algebra.labels import label
+    from xclp_crypto.algebra.domain_tags import domain_tag
     from xclp_crypto.primitives.key_agreement import KeyPair
     from xclp_crypto.protocols.secure_sum import MaskGraph
     from xclp_crypto.rng import SystemRng
@@ -170,7 +170,7 @@ def _sum_state():
     rng = SystemRng()
     graph = MaskGraph.complete([f"client-{i}" for i in range(SUM_CLIENTS)], SUM_THRESHOLD)
     keys = {c: KeyPair.generate(rng) for c in graph.clients}
-    return graph, keys, {c: rng.bytes(32) for c in graph.clients}, label("sum of a benchmark")
+    return graph, keys, {c: rng.bytes(32) for c in graph.clients}, domain_tag("sum of a benchmark")
 
 
 def _sum_shares(graph, keys, seeds, gone):

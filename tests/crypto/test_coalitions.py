@@ -20,7 +20,7 @@ from gmpy2 import mpz
 from protocol_runs import hamming
 from rlwe_noise import flood_quantiles, noise_of
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.params import INSECURE_TEST_128
 from xclp_crypto.primitives import rlwe
 from xclp_crypto.primitives.paillier import PrivateKey, PublicKey
@@ -536,7 +536,7 @@ def test_limit_with_masked_server_and_one_client_together_read_every_bit(traitor
     backend = Talking()
     view = run(hamming(backend, bits), record=True).raise_errors().views[SERVER]
     key, session_id = backend.told[traitor]
-    lab = label("masked hamming", session_id)
+    lab = domain_tag("masked hamming", session_id)
     uploads = {client: m for client, m in view if isinstance(m, MaskedRows)}
     assert set(uploads) == set(CLIENTS)
     for client, message in uploads.items():

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.group import (
     ORDER,
     Point,
@@ -19,7 +20,6 @@ from xclp_crypto.algebra.group import (
     multiply,
     multiply_base,
 )
-from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.rng import Rng, SeededRng, SystemRng
 
@@ -180,8 +180,8 @@ def test_zero_is_no_scalar(n):
 
 
 def test_hash_to_point_is_sha_512_of_label_and_data_then_the_one_way_map():
-    lab = label("test", 1)
-    digest = hashlib.sha512(label("group/hash-to-point", lab, b"data")).digest()
+    lab = domain_tag("test", 1)
+    digest = hashlib.sha512(domain_tag("group/hash-to-point", lab, b"data")).digest()
     assert hash_to_point(lab, b"data") == Point.from_uniform_bytes(digest)
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from protocol_runs import agreed_secret, hamming, identities, setup, with_session
 
 from xclp_crypto import wire
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, FaultyPeer, FaultyPeerOrServer, ParameterError
 from xclp_crypto.params import MAX_ANNOUNCED, Agreement
 from xclp_crypto.primitives.identity import Identity, IdentityKey
@@ -621,7 +621,7 @@ def cheating(entries_for, pins=None, forge=None):
                 directory = replace(directory, signature=pins.own.sign(statement))
             if forge is not None:
                 session_id = hashlib.sha256(
-                    label("session", agreement.encode(), wire.body(directory), *CLIENTS)
+                    domain_tag("session", agreement.encode(), wire.body(directory), *CLIENTS)
                 ).digest()
                 forge(victim, PublicKey(hellos[victim].key), session_id)
             await io.send(victim, directory)

@@ -16,7 +16,7 @@ from gmpy2 import mpz
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DataError, DecodeError, EncodingOverflow, ParameterError
 from xclp_crypto.params import (
     INSECURE_TEST_128,
@@ -501,7 +501,7 @@ def test_without_h_the_owner_draws_what_the_public_key_does_only_faster():
 
 
 def test_the_fingerprint_stays_what_it_is_in_files_that_exist():
-    text = label("paillier public key", KEY.public.encode())
+    text = domain_tag("paillier public key", KEY.public.encode())
     assert KEY.public.fingerprint == hashlib.sha256(text).digest()[:8]
 
 

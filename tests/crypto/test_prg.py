@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from xclp_crypto.algebra import prg
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import (
     KEY_BYTES,
     Keystream,
@@ -32,7 +32,7 @@ from xclp_crypto.errors import ParameterError
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 KEY = bytes(range(32))
-LAB = label("test")
+LAB = domain_tag("test")
 
 moduli = st.one_of(
     st.integers(1, 300),
@@ -270,12 +270,12 @@ def test_keys_labels_moduli_and_uses_give_unrelated_streams():
     other_key = bytes([1]) + KEY[1:]
     streams = [
         stream(KEY, LAB, 64),
-        stream(KEY, label("test", 0), 64),
-        stream(KEY, label("test", "0"), 64),
+        stream(KEY, domain_tag("test", 0), 64),
+        stream(KEY, domain_tag("test", "0"), 64),
         stream(other_key, LAB, 64),
         expand(KEY, LAB, 256, 64),
         expand(KEY, LAB, 255, 64),
-        expand(KEY, label("test", 0), 256, 64),
+        expand(KEY, domain_tag("test", 0), 256, 64),
         np.frombuffer(derive_key(KEY, LAB, 64), np.uint8),
         keystream_bytes(derive_key(KEY, LAB), 64),
     ]

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.primitives import sealed_box
 from xclp_crypto.primitives.key_agreement import KeyPair, PublicKey
@@ -104,7 +104,7 @@ def test_aes_gcm_specification_in_both_libraries(vector):
 
 def test_a_sealed_message_is_aes_gcm_by_a_second_implementation():
     (seal, _), _ = link()
-    info = label("sealed-box", label("channel", "alice", "bob", b"s"))
+    info = domain_tag("sealed-box", domain_tag("channel", "alice", "bob", b"s"))
     key = HKDF(SHARED, 32, b"", SHA256, context=info)
     for number, (message, associated) in enumerate(
         [(b"", b""), (b"one", b""), (b"two" * 99, b"x")]
@@ -211,11 +211,11 @@ def test_a_party_has_no_link_with_itself():
 
 def test_a_weak_key_is_refused():
     with pytest.raises(ParameterError):
-        SealedBox(bytes(15), label("test"))
+        SealedBox(bytes(15), domain_tag("test"))
 
 
 @pytest.mark.parametrize(
-    "holder", [KeyPair.generate(SeededRng(1)), SealedBox(SHARED, label("test"))]
+    "holder", [KeyPair.generate(SeededRng(1)), SealedBox(SHARED, domain_tag("test"))]
 )
 def test_holders_of_keys_are_hidden_and_neither_pickled_nor_copied(holder):
     assert repr(holder) == str(holder) == f"<{type(holder).__name__}>"

@@ -14,7 +14,7 @@ import pytest
 from protocol_runs import row_sums, secure_sum, with_session
 
 from xclp_crypto.algebra import ring
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import accumulate, expand
 from xclp_crypto.algebra.ring import residue_dtype
 from xclp_crypto.params import SHAMIR_PRIME
@@ -175,7 +175,7 @@ def served(kind, honest, late):
             purpose = "row sums"
             dims = {"rows": sum(len(r) for c, r in rows.items() if c != "d"), "columns": columns}
             found = await honest(session, rows, columns, modulus, graph, clients=clients, **how)
-        lab = label(
+        lab = domain_tag(
             "secure sum", session.id, purpose, graph.threshold, graph.degree,
             graph.share_threshold, *graph.clients,
         )  # fmt: skip

@@ -10,8 +10,8 @@ import phe
 from decoders import Decoder, Finding, encodes_to_same
 from gmpy2 import mpz
 
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.group import Point, Scalar, multiply_base
-from xclp_crypto.algebra.labels import label
 from xclp_crypto.algebra.ring import residue_dtype
 from xclp_crypto.errors import EncodingOverflow
 from xclp_crypto.fields import pack, unpack
@@ -26,7 +26,7 @@ from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, sh
 from xclp_crypto.protocols.ot.bits import pack_planes, unpack_planes
 from xclp_crypto.rng import Rng, SeededRng
 
-LAB = label("fuzzing")
+LAB = domain_tag("fuzzing")
 
 
 def _chosen(data: bytes, choices: int) -> tuple[int, bytes]:

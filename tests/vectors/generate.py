@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from xclp_crypto.algebra.domain_tags import Context, domain_tag
 from xclp_crypto.algebra.group import hash_to_point
-from xclp_crypto.algebra.labels import Context, label
 from xclp_crypto.algebra.prg import derive_key, expand, stream
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.primitives.identity import IdentityKey
@@ -59,7 +59,7 @@ def expanded(m: int, draws: Residues) -> dict[str, Any]:
 def vectors() -> dict[str, Any]:
     """Compute everything that own.json holds."""
     key = bytes(range(32))
-    lab = label("vectors", 1)
+    lab = domain_tag("vectors", 1)
     rng = SeededRng(2**64 + 1)
     child = rng.child("alice", 3)
     seal, _ = channel_pair(key, "alice", "bob", b"session")
@@ -71,7 +71,7 @@ def vectors() -> dict[str, Any]:
             {
                 "purpose": purpose,
                 "context": [typed(c) for c in context],
-                "label": label(purpose, *context).hex(),
+                "label": domain_tag(purpose, *context).hex(),
             }
             for purpose, context in LABELS
         ],

@@ -1,1 +1,1 @@
-"""Residues, groups, pseudo-random generators and the labels that separate their uses."""
+"""Residues, groups, pseudo-random generators and the domain tags that separate their uses."""

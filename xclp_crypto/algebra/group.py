@@ -16,7 +16,7 @@ from typing import Final
 
 import rbcl
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.rng import Rng
 from xclp_crypto.secret import Secret
@@ -156,15 +156,15 @@ def multiply(scalar: Scalar, point: Point) -> Point:
 def hash_to_point(lab: bytes, data: bytes) -> Point:
     """Hash to an element of which nobody knows the discrete logarithm.
 
-    SHA-512 of `label("group/hash-to-point", lab, data)`, then the one-way map (RFC 9496,
+    SHA-512 of `domain_tag("group/hash-to-point", lab, data)`, then the one-way map (RFC 9496,
     section 4.3.4); a random oracle if SHA-512 is one.
 
     Args:
-        lab: from `label`.
+        lab: from `domain_tag`.
         data: any bytes.
     """
     return Point.from_uniform_bytes(
-        hashlib.sha512(label("group/hash-to-point", lab, data)).digest()
+        hashlib.sha512(domain_tag("group/hash-to-point", lab, data)).digest()
     )
 
 

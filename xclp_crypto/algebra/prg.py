@@ -1,8 +1,8 @@
 """Key derivation and the pseudo-random generator, which is AES-256 in counter mode.
 
-    key (32 B) ──HKDF-SHA256, info = label──▶ AES key ──CTR from counter 0──▶ words ──▶ residues
+    key (32 B) ──HKDF-SHA256, info = tag──▶ AES key ──CTR from counter 0──▶ words ──▶ residues
 
-The result depends on the key, the label, the modulus and the number of residues only: not on block
+The result depends on the key, the tag, the modulus and the number of residues only: not on block
 sizes, on the machine's byte order or on the NumPy version, so that two parties expand the same.
 """
 
@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.ring import Residues, add_into, residue_dtype, subtract_from
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.secret import Secret
@@ -40,7 +40,7 @@ def derive_key(secret: bytes, lab: bytes, length: int = KEY_BYTES) -> bytes:
 
     Args:
         secret: at least 16 bytes of key material, such as a shared Diffie–Hellman secret.
-        lab: HKDF's `info`, from `label`.
+        lab: HKDF's `info`, from `domain_tag`.
         length: 1 … 8160 bytes.
 
     Returns:
@@ -61,7 +61,7 @@ def derive_key(secret: bytes, lab: bytes, length: int = KEY_BYTES) -> bytes:
 class Keystream(Secret):
     """The AES-256-CTR keystream of one key from counter 0, read piece by piece.
 
-    It is the lower layer of `stream` and `expand`: it binds no label, and two objects of the same
+    It is the lower layer of `stream` and `expand`: it binds no tag, and two objects of the same
     key give the same bytes.
 
     Args:
@@ -86,11 +86,11 @@ class Keystream(Secret):
 
 
 def stream(key: bytes, lab: bytes, n_bytes: int) -> NDArray[np.uint8]:
-    """Expand a key and a label to pseudo-random bytes; a longer stream continues a shorter one.
+    """Expand a key and a tag to pseudo-random bytes; a longer stream continues a shorter one.
 
     Args:
         key: 32 bytes.
-        lab: from `label`; one label for one use.
+        lab: from `domain_tag`; one tag for one use.
         n_bytes: at least 0.
 
     Returns:
@@ -100,14 +100,14 @@ def stream(key: bytes, lab: bytes, n_bytes: int) -> NDArray[np.uint8]:
         ParameterError: a key of another length, or a negative number of bytes.
     """
     (n,) = _shape((n_bytes,))
-    keystream = _keystream(key, label("prg/stream", lab))
+    keystream = _keystream(key, domain_tag("prg/stream", lab))
     out = np.empty(n, np.uint8)
     keystream.read_into(out)
     return out
 
 
 def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -> Residues:
-    """Expand a key and a label to residues that are independent and uniform in Z_m.
+    """Expand a key and a tag to residues that are independent and uniform in Z_m.
 
     The stream, which is bound to the modulus as well, is read as little-endian words of w bits, the
     smallest of 8, 16, 32, 64 with m ≤ 2^w. A power of two keeps the low bits of every word. Another
@@ -115,7 +115,7 @@ def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -
 
     Args:
         key: 32 bytes.
-        lab: from `label`; one label for one use.
+        lab: from `domain_tag`; one tag for one use.
         modulus: 1 ≤ m ≤ 2^64.
         shape: of the result; zeros are allowed. A smaller result is a prefix of a larger one.
 
@@ -127,7 +127,7 @@ def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -
     """
     dtype = residue_dtype(modulus)
     dims = _shape(shape)
-    keystream = _keystream(key, label("prg/expand", lab, int(modulus)))
+    keystream = _keystream(key, domain_tag("prg/expand", lab, int(modulus)))
     out = np.empty(math.prod(dims), dtype)
     if modulus == 1 << (8 * dtype.itemsize):
         # Every word is a residue, so the stream is read straight into the result.
@@ -152,7 +152,7 @@ def accumulate(
     Args:
         total: `residue_dtype(modulus)`, any shape, C-contiguous and writeable, every value below m.
         key: 32 bytes.
-        lab: from `label`; one label for one use.
+        lab: from `domain_tag`; one tag for one use.
         modulus: 1 ≤ m ≤ 2^64.
         subtract: subtract instead.
 
@@ -166,7 +166,7 @@ def accumulate(
             f"accumulating residues modulo {modulus} takes a writeable C-contiguous array of "
             f"{dtype}, got dtype {total.dtype} and strides {total.strides}"
         )
-    keystream = _keystream(key, label("prg/expand", lab, int(modulus)))
+    keystream = _keystream(key, domain_tag("prg/expand", lab, int(modulus)))
     combine = subtract_from if subtract else add_into
     flat = total.reshape(-1)
     done = 0

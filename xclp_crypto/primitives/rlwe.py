@@ -52,7 +52,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.products import exact_product
 from xclp_crypto.errors import ParameterError, XclpError
@@ -110,7 +110,7 @@ class Ring:
         n, width = parameters.degree, parameters.limb_bits // 2
         shape = (2, 2 * parameters.limbs, n)
         # centred digits: the number is uniform modulo q all the same
-        draws = expand(public, label("rlwe public", lab), 1 << width, shape).astype(np.int64)
+        draws = expand(public, domain_tag("rlwe public", lab), 1 << width, shape).astype(np.int64)
         return cls(parameters, fft.fft(_fold(draws - (1 << (width - 1)), n), axis=-1))
 
     def products(self, factors: NDArray[np.int8]) -> tuple[Digits, Digits]:

@@ -7,7 +7,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import DecodeError, ParameterError, ReuseError
 from xclp_crypto.secret import Secret
@@ -29,7 +29,7 @@ class SealedBox(Secret):
 
     Args:
         key: at least 16 bytes, such as an X25519 shared secret.
-        lab: from `label`, bound to session, sender and receiver.
+        lab: from `domain_tag`, bound to session, sender and receiver.
 
     Raises:
         ParameterError: a key that is too short.
@@ -40,7 +40,7 @@ class SealedBox(Secret):
     def __init__(self, key: bytes, lab: bytes) -> None:
         # Not the cipher itself: it takes 2 kB, for each of the 10^6 boxes of 700 clients, and less
         # than a microsecond to make.
-        self._key = derive_key(key, label("sealed-box", lab))
+        self._key = derive_key(key, domain_tag("sealed-box", lab))
         self._count = 0
         self._use: str | None = None
 
@@ -127,6 +127,6 @@ def channel_pair(shared: bytes, me: str, peer: str, context: bytes) -> tuple[Sea
     if me == peer:
         raise ParameterError(f"a link needs two parties, got {me!r} twice")
     return (
-        SealedBox(shared, label("channel", me, peer, context)),
-        SealedBox(shared, label("channel", peer, me, context)),
+        SealedBox(shared, domain_tag("channel", me, peer, context)),
+        SealedBox(shared, domain_tag("channel", peer, me, context)),
     )

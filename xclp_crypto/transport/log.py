@@ -27,7 +27,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import LogError, LogInUseError, ParameterError, StorageError
 from xclp_crypto.params import MIN_PASSPHRASE, SCRYPT_BLOCK, SCRYPT_COST
@@ -81,7 +81,7 @@ class LogKey(Secret):
         secret = self._secret
         if self.kind == 1:
             secret = Scrypt(salt=salt, length=32, n=SCRYPT_COST, r=SCRYPT_BLOCK, p=1).derive(secret)
-        return derive_key(secret, label("log file", salt))
+        return derive_key(secret, domain_tag("log file", salt))
 
 
 class Log:

@@ -32,7 +32,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, LogError, ParameterError, ReplayError, XclpError
 from xclp_crypto.params import SEED_BYTES
 from xclp_crypto.rng import Rng, SeededRng, rng_or_system
@@ -157,7 +157,7 @@ class DurableRole(Driver):
         self._sent = dict.fromkeys(peers, 0)
         self._outgoing: list[Outgoing] = []
         self._held = 0
-        bound = hashlib.sha256(label("log binding", name, binding)).digest()
+        bound = hashlib.sha256(domain_tag("log binding", name, binding)).digest()
         start = self._replayed(_START)
         self.fresh = start is None
         if start is None:
@@ -169,7 +169,7 @@ class DurableRole(Driver):
                 f"than {name!r} has now; give back what it had, or begin a new session without it"
             )
         seed = start[_DIGEST_BYTES:]
-        self.instance = hashlib.sha256(label("role instance", seed)).digest()[:16]
+        self.instance = hashlib.sha256(domain_tag("role instance", seed)).digest()[:16]
         self._start({name: lambda io: role(io, SeededRng(seed))})
         self._party: Running = self._parties[name]
         try:
@@ -331,7 +331,7 @@ class DurableRole(Driver):
     def _forward(self, sender: str, receiver: str, payload: bytes, depth: int) -> None:
         number = self._sent[receiver]
         self._sent[receiver] += 1
-        digest = hashlib.sha256(label("sent", receiver, number))
+        digest = hashlib.sha256(domain_tag("sent", receiver, number))
         digest.update(payload)
         logged = self._replayed(_SENT)
         if logged is None:

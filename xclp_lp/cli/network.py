@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import ParameterError, StorageError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport import network
@@ -223,7 +223,7 @@ def serve(
             SERVER,
             loaded.clients,
             _open_log(state, key_file),
-            label("server binding", agreement.encode()),
+            domain_tag("server binding", agreement.encode()),
             progress,
         )
         with closing(durable):

@@ -44,7 +44,7 @@ from typing import Annotated, Any
 import numpy as np
 from msgspec import Meta
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DataError, DecodeError, ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
@@ -292,7 +292,7 @@ def load_data(
 
 def client_binding(agreement: Agreement, data: ClientData) -> bytes:
     """Return what a log of a client is bound to: the agreement and its data."""
-    return label(
+    return domain_tag(
         "client binding",
         agreement.encode(),
         str(data.vectors.dtype),

@@ -22,7 +22,7 @@ from typing import Any, Final
 from flwr.app import ConfigRecord, Context, Message
 from flwr.clientapp import ClientApp
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import LogInUseError, ParameterError, StorageError, XclpError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
@@ -113,7 +113,9 @@ class _Client:
                 role,
                 log,
                 peers=[p for p in (*run.clients, SERVER) if p != node.name],
-                binding=label("flower run", self._place.run, client_binding(run.agreement(), data)),
+                binding=domain_tag(
+                    "flower run", self._place.run, client_binding(run.agreement(), data)
+                ),
             )
             with closing(durable):
                 got = answer(durable, ask, deferred=self._place.deferred)

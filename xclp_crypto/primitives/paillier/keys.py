@@ -10,7 +10,7 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.params import PAILLIER_3072, PAILLIER_PARAMETERS, PaillierParameters
 from xclp_crypto.primitives.paillier.arithmetic import (
@@ -100,7 +100,7 @@ class PublicKey:
     @property
     def fingerprint(self) -> bytes:
         """Return 8 bytes that tell this key from others."""
-        digest = hashlib.sha256(label("paillier public key", self.encode())).digest()
+        digest = hashlib.sha256(domain_tag("paillier public key", self.encode())).digest()
         return digest[:FINGERPRINT_BYTES]
 
     @property

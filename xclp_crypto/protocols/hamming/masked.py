@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.products import exact_product
 from xclp_crypto.fields import Packed
@@ -72,7 +72,7 @@ class MaskedRows(Message):
 
 def row_mask(key: bytes, lab: bytes, client: str, rows: int, n_bits: int) -> NDArray[np.uint16]:
     """Return R_j, (n_j, L) uniform modulo t/2."""
-    purpose = label("row mask", lab, client)
+    purpose = domain_tag("row mask", lab, client)
     return expand(key, purpose, 1 << masked_width(n_bits), (rows, n_bits)).astype(
         np.uint16, copy=False
     )
@@ -82,7 +82,7 @@ def pair_mask(
     key: bytes, lab: bytes, low: str, high: str, shape: tuple[int, int], n_bits: int
 ) -> NDArray[np.uint16]:
     """Return T_jk, (n_j, n_k) uniform modulo t, for clients j before k."""
-    purpose = label("pair mask", lab, low, high)
+    purpose = domain_tag("pair mask", lab, low, high)
     return expand(key, purpose, 1 << residue_width(n_bits), shape).astype(np.uint16, copy=False)
 
 

@@ -29,7 +29,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
@@ -134,7 +134,7 @@ class Shade(HammingBackend):
                 peer: Choices(bits[pair % rows, bit].astype(bool), RESIDUE_BYTES)
                 for peer, (pair, bit) in into.items()
             }
-            batch = label("shade batch", sid, index)
+            batch = domain_tag("shade batch", sid, index)
             received = await self._transfer(io, messages, requests, batch, rng)
             for peer, (pair, _) in into.items():
                 if peer in received:

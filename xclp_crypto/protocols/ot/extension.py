@@ -51,7 +51,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import KEY_BYTES, Keystream, derive_key
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of
@@ -189,19 +189,19 @@ async def base_transfers(
         for peer in sending
     }
     requests = {peer: Choices(bits, KEY_BYTES) for peer, bits in secrets.items()}
-    got = await transfer(io, pairs, requests, label("ot-extension base", sid), rng)
+    got = await transfer(io, pairs, requests, domain_tag("ot-extension base", sid), rng)
     return BaseTransfers(io.name, {p: (secrets[p], keys) for p, keys in got.items()}, pairs)
 
 
 def _column_keys(
     keys: NDArray[np.uint8], sid: bytes, sender: str, receiver: str
 ) -> list[Keystream]:
-    lab = label("ot-extension column", sid, sender, receiver)
+    lab = domain_tag("ot-extension column", sid, sender, receiver)
     return [Keystream(derive_key(key.tobytes(), lab)) for key in keys]
 
 
 def _hash(sid: bytes, sender: str, receiver: str) -> RobustHash:
-    public = hashlib.sha256(label("ot-extension hash", sid, sender, receiver)).digest()
+    public = hashlib.sha256(domain_tag("ot-extension hash", sid, sender, receiver)).digest()
     return RobustHash(public[:BLOCK_BYTES])
 
 

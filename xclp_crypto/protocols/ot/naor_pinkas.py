@@ -27,6 +27,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.group import (
     POINT_BYTES,
     Point,
@@ -35,7 +36,6 @@ from xclp_crypto.algebra.group import (
     multiply,
     multiply_base,
 )
-from xclp_crypto.algebra.labels import label
 from xclp_crypto.errors import DecodeError, FaultyPeer
 from xclp_crypto.fields import Buffer, Dims, Kind, Many, Uints
 from xclp_crypto.protocols.ot.interface import Choices, check_choices, check_messages
@@ -89,8 +89,8 @@ def _pad(lab: bytes, index: int, choice: int, point: Point, length: int) -> byte
 
 def _labels(sid: bytes, sender: str, receiver: str) -> tuple[Point, bytes]:
     """Return C and the prefix of all pads of one batch."""
-    context = label("naor-pinkas", sid, sender, receiver)
-    return hash_to_point(context, b"C"), label("naor-pinkas pad", context)
+    context = domain_tag("naor-pinkas", sid, sender, receiver)
+    return hash_to_point(context, b"C"), domain_tag("naor-pinkas pad", context)
 
 
 def choose(

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import accumulate, derive_key
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import (
@@ -144,11 +144,11 @@ def holders(neighbours: Mapping[str, tuple[str, ...]], client: str) -> tuple[str
 
 
 def _pair_label(lab: bytes, one: str, other: str) -> bytes:
-    return label("sum pair mask", lab, *sorted((one, other)))
+    return domain_tag("sum pair mask", lab, *sorted((one, other)))
 
 
 def _self_label(lab: bytes, client: str) -> bytes:
-    return label("sum self mask", lab, client)
+    return domain_tag("sum self mask", lab, client)
 
 
 def _add_pair_mask(
@@ -346,7 +346,7 @@ async def reveal_shares(
     """
     io = session.io
     peers = tuple(c for c in masks.partners if c in survivors)
-    told = label("sum survivors", lab, len(masks.clients), *masks.clients, *survivors)
+    told = domain_tag("sum survivors", lab, len(masks.clients), *masks.clients, *survivors)
     digest = hashlib.sha256(told).digest()
     await io.send(peers, SumSeen(digest))
     seen = await io.gather(SumSeen, peers, graph.share_threshold - 1)

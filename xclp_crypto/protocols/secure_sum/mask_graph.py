@@ -27,7 +27,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key, expand
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.params import COMPLETION_BITS, MIN_CLIENTS, STATISTICAL_BITS
@@ -176,8 +176,8 @@ def _neighbours(clients: tuple[str, ...], degree: int, lab: bytes) -> Mapping[st
     p = len(clients)
     if degree == p - 1:
         return MappingProxyType({c: clients[:j] + clients[j + 1 :] for j, c in enumerate(clients)})
-    key = derive_key(lab, label("mask graph"))
-    circle = np.argsort(expand(key, label("mask graph order"), 1 << 64, p), kind="stable")
+    key = derive_key(lab, domain_tag("mask graph"))
+    circle = np.argsort(expand(key, domain_tag("mask graph order"), 1 << 64, p), kind="stable")
     steps = np.arange(1, degree // 2 + 1)
     near = np.empty((p, degree), dtype=np.intp)
     near[circle] = circle[(np.arange(p)[:, None] + np.concatenate([-steps, steps])[None, :]) % p]

@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 
 from xclp_crypto.algebra import ring
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import FaultyPeer
@@ -63,7 +63,7 @@ def owner_mask(
     session: Session, adder: str, owner: str, lab: bytes, modulus: int, shape: tuple[int, int]
 ) -> Residues:
     """Return the mask that `adder` puts on the rows of `owner`; one of them is this client."""
-    mask = label("owner mask", lab, adder, owner)
+    mask = domain_tag("owner mask", lab, adder, owner)
     peer = owner if adder == session.io.name else adder
     return expand(session.pair_key(peer, mask), mask, modulus, shape)
 

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import Excluded, FaultyPeer
@@ -148,7 +148,7 @@ async def row_sums_client(
         if len(clients) < graph.threshold or not allowed:
             raise FaultyPeer(SERVER, f"asks {len(clients)} clients for attempt {attempt}")
         taking_part = clients
-        attempt_lab = label("row sums attempt", lab, attempt, *clients)
+        attempt_lab = domain_tag("row sums attempt", lab, attempt, *clients)
         with io.step("upload"):
             if encoded is None:
                 encoded = await io.compute(encode)

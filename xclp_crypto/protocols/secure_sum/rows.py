@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.fields import Modular
@@ -66,7 +66,7 @@ def rows_digest(rows: Rows) -> str:
     """Return a digest of who owns which rows, in the order of the clients."""
     digest = hashlib.sha256()
     for client, own in rows.items():
-        digest.update(label("rows", client, own.astype("<i8").tobytes()))
+        digest.update(domain_tag("rows", client, own.astype("<i8").tobytes()))
     return digest.hexdigest()
 
 

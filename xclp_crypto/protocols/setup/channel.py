@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from xclp_crypto import wire
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import (
     DecodeError,
@@ -261,7 +261,7 @@ class Session:
         Raises:
             ReuseError: the same label was asked for before, which would repeat masks or hashes.
         """
-        name = label(purpose, self.id, *context)
+        name = domain_tag(purpose, self.id, *context)
         if name in self._used:
             raise ReuseError(
                 f"{purpose!r} was already used in this session; masks must not repeat, "

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import Excluded
 from xclp_crypto.fields import Bits, Many, Raw, Uints
@@ -58,7 +58,7 @@ class IdealSecret(Message):
 
 
 def _pair_secret(master: bytes, one: str, other: str) -> bytes:
-    return derive_key(master, label("ideal pair", *sorted((one, other))))
+    return derive_key(master, domain_tag("ideal pair", *sorted((one, other))))
 
 
 def _session(

@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto import wire
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import Excluded, FaultyPeer, FaultyPeerOrServer, ParameterError
 from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
@@ -87,13 +87,13 @@ class Directory(Message):
 def _signed_hello(client: str, hello: Hello, invited: Sequence[str]) -> bytes:
     """Return what a client signs."""
     values = hello.values.astype("<u4").tobytes()
-    return label("signed hello", client, hello.key, hello.agreement, values, *invited)
+    return domain_tag("signed hello", client, hello.key, hello.agreement, values, *invited)
 
 
 def _signed_directory(directory: Directory, invited: Sequence[str], agreement: Agreement) -> bytes:
     """Return what the server signs: everything but its signature."""
     unsigned = wire.body(directory)[:-SIGNATURE_BYTES]
-    return label(
+    return domain_tag(
         "signed directory", unsigned, agreement.encode(), directory.values.shape[1], *invited
     )
 
@@ -143,7 +143,7 @@ def _open_session(
 ) -> Session:
     """Derive all keys of one party from its key pair and the directory."""
     session_id = hashlib.sha256(
-        label("session", agreement.encode(), wire.body(directory), *invited)
+        domain_tag("session", agreement.encode(), wire.body(directory), *invited)
     ).digest()
     present = [i for i, here in enumerate(directory.present) if here]
     for i in present:

@@ -21,7 +21,7 @@ import hmac
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import Excluded, FaultyPeer, TooFewParties
 from xclp_crypto.fields import Bits, Raw
@@ -81,8 +81,8 @@ async def seed_agreement_client(session: Session, rng: Rng) -> None:
     if (roster.contributors & ~have).any() or not roster.contributors.any():
         raise FaultyPeer(SERVER, "its roster counts a seed share that did not arrive")
     counted = [c for c, counts in zip(session.clients, roster.contributors, strict=True) if counts]
-    secret = derive_key(b"".join(shares[c] for c in counted), label("common", lab, *counted))
-    await io.send(SERVER, Confirm(derive_key(secret, label("confirm", lab))))
+    secret = derive_key(b"".join(shares[c] for c in counted), domain_tag("common", lab, *counted))
+    await io.send(SERVER, Confirm(derive_key(secret, domain_tag("confirm", lab))))
     session.common_secret = secret
 
 

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 
 
 def derived(seed: int, *purpose: str | int) -> int:
     """Return a seed in [0, 2^63) for a purpose, such as ``("batches", round, client)``."""
-    digest = hashlib.sha256(label("ssl/seed", seed, *purpose)).digest()
+    digest = hashlib.sha256(domain_tag("ssl/seed", seed, *purpose)).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
 

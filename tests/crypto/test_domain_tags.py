@@ -1,10 +1,10 @@
-"""Domain separation: labels are injective, typed and versioned."""
+"""Domain separation: tags are injective, typed and versioned."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xclp_crypto.algebra.labels import label
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import ParameterError
 
 items = st.one_of(
@@ -31,7 +31,7 @@ def parse(lab: bytes) -> list[str | int | bytes]:
 @given(arguments)
 def test_a_label_can_be_parsed_back_so_it_is_injective(args):
     purpose, context = args
-    parsed = parse(label(purpose, *context))
+    parsed = parse(domain_tag(purpose, *context))
     assert parsed == [purpose, *context]
     assert [type(x) for x in parsed] == [str, *map(type, context)]
 
@@ -51,13 +51,13 @@ def test_a_label_can_be_parsed_back_so_it_is_injective(args):
     ],
 )
 def test_arguments_that_look_alike_give_different_labels(one, other):
-    assert label(*one) != label(*other)
+    assert domain_tag(*one) != domain_tag(*other)
 
 
 def test_the_layout_is_version_then_type_length_content():
     u64 = [n.to_bytes(8, "big") for n in range(4)]
     expected = b"xclp/1" + b"s" + u64[3] + b"key" + b"i" + u64[2] + b"\x01\x00" + b"b" + u64[0]
-    assert label("key", 256, b"") == expected
+    assert domain_tag("key", 256, b"") == expected
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_the_layout_is_version_then_type_length_content():
 )
 def test_other_types_negative_integers_and_broken_text_are_refused(bad):
     with pytest.raises(ParameterError):
-        label("purpose", bad)
+        domain_tag("purpose", bad)
 
 
 @pytest.mark.parametrize("bad", ["", b"", b"purpose", 3, None])
 def test_the_purpose_is_text_and_not_empty(bad):
     with pytest.raises(ParameterError):
-        label(bad)
+        domain_tag(bad)
