@@ -1,26 +1,21 @@
 import asyncio
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections import deque
-from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 
 import network_runs as runs
 import protocol_runs
 import pytest
 from durable_runs import Blob
-from hypothesis import given
-from hypothesis import strategies as st
-from network_runs import SERVER, Federation, Patient
+from network_runs import CODEC, SERVER, Federation, Patient, Wire, hello, written
 
 from xclp_crypto.errors import (
     AddressInUse,
     CertificateRefused,
     DataError,
-    FaultyPeer,
     LogError,
     ParameterError,
     ProtocolError,
@@ -29,14 +24,30 @@ from xclp_crypto.errors import (
     Unreachable,
     VersionMismatch,
     WrongServer,
-    XclpError,
 )
 from xclp_crypto.params import Agreement
 from xclp_crypto.testing import run
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import NoLog
-from xclp_crypto.transport.network import Limits, _Inbox, _Outbox
-from xclp_crypto.transport.replay import DurableRole, Outgoing
+from xclp_crypto.transport.network import Limits, party
+from xclp_crypto.transport.network.client import ClientParty
+from xclp_crypto.transport.network.frames import (
+    Ack,
+    Beat,
+    Bye,
+    Codec,
+    Data,
+    End,
+    GivenUp,
+    Ready,
+    Refused,
+    Resume,
+    Welcome,
+    told,
+)
+from xclp_crypto.transport.network.party import Clock, Connection
+from xclp_crypto.transport.network.server import ServerParty
+from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.wire import encode
 
 
@@ -54,82 +65,12 @@ def strangers(tmp_path_factory):
 @pytest.fixture
 def clock(monkeypatch):
     clock = runs.Clock()
-    monkeypatch.setattr(network._Clock, "__call__", lambda _: clock())
+    monkeypatch.setattr(Clock, "__call__", lambda _: clock())
     return clock
 
 
 def seedless(make):
     return {name: lambda io, rng, name=name: make()[name](io) for name in make()}
-
-
-# Pieces of messages
-
-
-class Nothing:
-    def set(self):
-        pass
-
-
-@given(st.data())
-def test_every_message_arrives_once_and_in_order_whatever_breaks(data):
-    """Pieces that are lost with the connection, doubled or late do no harm."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(network, "PIECE_BYTES", 4)
-        arrives_once_and_in_order(data)
-
-
-def arrives_once_and_in_order(data):
-    payloads = data.draw(st.lists(st.binary(max_size=9), max_size=5))
-    window = data.draw(st.integers(1, 20))
-    outbox, inbox = _Outbox("b", window, Nothing()), _Inbox(0)
-    wire, got, fed = deque(), [], 0
-    for number, payload in enumerate(payloads):
-        outbox.put(Outgoing("b", number, payload, 1, False))
-    outbox.resume(0)
-    for step in range(1000):
-        actions = ["send", "carry", "take", "lose", "break"]
-        what = data.draw(st.sampled_from(actions)) if step < 60 else "break" if step == 60 else ""
-        if what == "lose" and wire:  # a relay whose receiver is away
-            wire.popleft()
-        if what == "break":  # some of what is on the way arrives after all
-            for _ in range(data.draw(st.integers(0, len(wire)))):
-                inbox.add(*wire.popleft())
-            wire.clear()
-            outbox.resume(fed)
-        if what in ("send", "") and (piece := outbox.piece()) is not None:
-            message, offset, part = piece
-            wire.append((message.number, 1, len(message.payload), offset, memoryview(bytes(part))))
-        if what in ("carry", "") and wire:
-            inbox.add(*wire.popleft())
-        if what in ("take", "") and inbox.complete:
-            got.append(inbox.complete.popleft()[0])
-            fed += 1
-            outbox.acknowledge(fed)
-        flying = [len(m[4]) for m in wire]
-        assert sum(flying) <= max(window, *map(len, payloads), 0) + max(flying, default=0)
-        if len(got) == len(payloads):
-            break
-    assert got == payloads
-    assert outbox.bytes == 0
-
-
-def test_a_piece_after_a_gap_is_left_out():
-    inbox = _Inbox(2)
-    piece = memoryview(b"four")
-    inbox.add(2, 1, 12, 0, piece)
-    for number, size, offset in ((2, 12, 8), (3, 4, 0), (1, 4, 0), (2, 12, 10), (2, 16, 4)):
-        inbox.add(number, 1, size, offset, piece)
-        assert not inbox.complete
-    inbox.add(2, 1, 12, 4, piece)
-    inbox.add(2, 7, 12, 8, piece)
-    assert list(inbox.complete) == [(bytearray(b"fourfourfour"), 7)]
-    assert inbox.received == 3
-
-
-def test_what_a_receiver_has_that_was_never_sent_is_noticed():
-    outbox = _Outbox("b", 10, Nothing())
-    with pytest.raises(LogError, match="b has 1 messages of this party, which has sent 0"):
-        outbox.resume(1)
 
 
 # Runs
@@ -178,16 +119,6 @@ def test_large_messages_pass_in_pieces(tls, monkeypatch):
     limits = Patient(window=100_000)
     found = runs.run(exchange([0, 1, 1_000_000, 300_000, 5]), tls, limits=limits)
     assert set(found.values()) == {"done"}, found
-
-
-def test_a_message_that_is_too_long_is_refused_before_it_is_read(tls, clock):
-    federation = Federation(exchange([2000]), tls, limits=Patient(max_message=1000)).serve()
-    clients = [federation.join(name) for name in "ab"]
-    wait(clients)
-    clock.jump()
-    found = federation.results()
-    assert all(isinstance(error, XclpError) for error in found.values())
-    assert any("2002 bytes, and at most 1000 are taken" in str(e) for e in found.values())
 
 
 class Breaking:
@@ -328,11 +259,11 @@ def test_a_client_that_computes_without_end_is_left_out(tls, clock):
 def test_time_in_which_the_server_did_not_run_does_not_count(monkeypatch):
     """Nobody could be heard then; `join` seconds in which it ran do count."""
     now = [1e9]
-    monkeypatch.setattr(network, "monotonic", lambda: now[0])
+    monkeypatch.setattr(party, "monotonic", lambda: now[0])
     limits = Limits()
     role = DurableRole(SERVER, gathering()[SERVER], NoLog(), peers=("a", "b"))
     role.run()
-    server = network._Server(role, ("a", "b"), runs.AGREEMENT, limits)
+    server = ServerParty(role, ("a", "b"), runs.AGREEMENT, limits)
     for _ in range(2):
         now[0] += 100 * limits.join
         assert not server.expired("a")
@@ -358,7 +289,7 @@ def test_a_client_that_is_silent_is_left_out(tls):
         socket.create_connection(("localhost", federation.port)) as plain,
         tls("b").wrap_socket(plain, server_hostname="localhost") as silent,
     ):
-        silent.sendall(frame(network.HELLO, hello()))
+        silent.sendall(written(hello()))
         assert silent.recv(5)
         assert federation.results() == {SERVER: ["a"], "a": "sent"}
 
@@ -423,7 +354,7 @@ def speak(port, context, sent, words):
 def test_a_client_that_lost_its_log_is_refused(tls):
     federation = Federation(gathering(2), tls).serve()
     assert federation.join("a").result() == "sent"
-    speak(federation.port, tls("a"), frame(network.HELLO, hello()), b"already taken part")
+    speak(federation.port, tls("a"), written(hello()), b"already taken part")
     federation.join("b")
     assert federation.results() == {SERVER: ["a", "b"], "a": "sent", "b": "sent"}
 
@@ -433,7 +364,7 @@ def test_a_rebuilt_server_waits_only_for_grace_for_a_client_that_had_come(clock)
     role = DurableRole(SERVER, gathering()[SERVER], NoLog(), peers=("a", "b"))
     role.run()
     role.feed("a", encode(Blob(b"x")))
-    server = network._Server(role, ("a", "b"), runs.AGREEMENT, runs.LIMITS)
+    server = ServerParty(role, ("a", "b"), runs.AGREEMENT, runs.LIMITS)
     assert not server.expired("a")
     clock.ahead = (runs.LIMITS.grace + runs.LIMITS.join) / 2
     assert server.expired("a")
@@ -475,14 +406,6 @@ def test_a_server_that_was_started_anew_is_another_session(tls, clock):
 
 
 # Errors at the door
-
-
-def frame(kind, body):
-    return struct.pack(">IB", len(body), kind) + body
-
-
-def hello(version=network.VERSION, agreement=runs.AGREEMENT, magic=network.MAGIC):
-    return struct.pack(">8sHB16s", magic, version, 0, bytes(16)) + agreement.encode()
 
 
 @pytest.fixture(scope="module")
@@ -568,11 +491,9 @@ def test_a_port_that_is_in_use(serving, tls):
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
-        (frame(network.HELLO, hello(version=9)), b"version 1 and the client version 9"),
-        (frame(network.HELLO, hello(magic=b"GET / HT")), b"does not speak this protocol"),
+        (written(hello(version=9)), b"version 1 and the client version 9"),
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"sends no frames of this protocol"),
-        (frame(network.HELLO, b"XCLP-NET"), b"has 8 bytes"),
-        (frame(network.DATA, bytes(40)), b"does not speak this protocol"),
+        (written(Bye(True)), b"does not speak this protocol"),
     ],
 )
 def test_the_server_refuses_what_does_not_speak_its_protocol(serving, tls, sent, words):
@@ -583,10 +504,9 @@ def test_the_server_refuses_what_does_not_speak_its_protocol(serving, tls, sent,
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (frame(network.READY, struct.pack(">8sH", network.MAGIC, 9)), "version 9"),
+        (written(Ready(version=9)), "version 9"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "sends no frames"),
-        (frame(network.END, b"\0"), "does not speak this protocol"),
-        (frame(network.READY, network.MAGIC), "frame of kind 1 has 8 bytes"),
+        (written(End(False)), "does not speak this protocol"),
     ],
 )
 def test_a_client_refuses_what_does_not_speak_its_protocol(tls, answer, words):
@@ -615,7 +535,7 @@ def greeting(context, answer):
 
     def talk(plain):
         with context(SERVER).wrap_socket(plain, server_side=True) as sock:
-            sock.sendall(frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)))
+            sock.sendall(written(Ready()))
             sock.recv(1000)
             sock.sendall(answer)
             with suppress(OSError):  # closing at once could break the answer off
@@ -627,28 +547,30 @@ def greeting(context, answer):
 
 def welcomed(context, *frames):
     """Join a server that greets, sends these frames, and reads what comes; return the error."""
-    answer = frame(network.WELCOME, bytes(16)) + b"".join(frames)
-    with one_client_at(greeting(context, answer)) as port:
+    return welcomed_by(context, written(*frames))
+
+
+def welcomed_by(context, sent):
+    with one_client_at(greeting(context, written(Welcome(bytes(16))) + sent)) as port:
         federation = Federation({"a": waits_for_the_server, "b": None}, context)
         error = federation.join("a", port=port).exception()
     federation.pool.shutdown()
     return error
 
 
-@pytest.mark.parametrize("kind", [network.RESUME, network.BEAT])
+@pytest.mark.parametrize("kind", [Resume, Beat])
 def test_what_the_server_said_last_is_heard_when_writing_fails_before_reading(
     tls, monkeypatch, kind
 ):
-    send = network._Connection.send
-    told = frame(network.END, b"\1" + network._told(TooFewParties("setup", 1, 2)))
+    send = Connection.send
 
-    async def fails(connection, now, *parts):
-        if now == kind:
+    async def fails(connection, frame):
+        if isinstance(frame, kind):
             raise ConnectionResetError("the connection is closed")
-        await send(connection, now, *parts)
+        await send(connection, frame)
 
-    monkeypatch.setattr(network._Connection, "send", fails)
-    error = welcomed(tls, told)
+    monkeypatch.setattr(Connection, "send", fails)
+    error = welcomed(tls, End(True, told(TooFewParties("setup", 1, 2))))
     assert type(error) is ProtocolError
     assert "the server ended the session: step 'setup': 1 of" in str(error)
 
@@ -656,8 +578,9 @@ def test_what_the_server_said_last_is_heard_when_writing_fails_before_reading(
 def test_a_read_that_is_cancelled_loses_nothing():
     async def reads():
         reader = asyncio.StreamReader()
-        connection = network._Connection(reader, None, 9.0, time.monotonic)
-        sent = frame(network.ACK, b"0123456789")
+        connection = Connection(reader, None, CODEC, 9.0, time.monotonic)
+        ack = Ack("a", "b", 1 << 60)
+        sent = written(ack)
         for cut in (3, 5, 9):
             reader.feed_data(sent[:cut])
             reading = asyncio.create_task(connection.read())
@@ -666,43 +589,38 @@ def test_a_read_that_is_cancelled_loses_nothing():
             reading.cancel()
             await asyncio.wait([reading])
             reader.feed_data(sent[cut:])
-            assert await connection.read() == (network.ACK, b"0123456789")
+            assert await connection.read() == ack
 
     asyncio.run(reads())
 
 
-DATA_TO_B = struct.pack(">HHQIQQ", 2, 1, 0, 1, 1, 0) + b"x"
-
-
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("frame", "words"),
     [
-        (frame(network.DATA, DATA_TO_B), "the server hands on what is for b"),
-        (frame(network.ACK, struct.pack(">HHQ", 1, 0, 1)), "what this party never sends"),
-        (frame(network.HELLO, hello()), "the server sends no frames of kind 2"),
-        (frame(network.BYE, b"\1"), "the server sends no frames of kind 10"),
-        (frame(network.ACK, struct.pack(">HHQ", 0, 3, 1)), "a frame names no parties"),
-        (frame(network.ACK, struct.pack(">HHQ", 3, 0, 1)), "a frame names no parties"),
-        (frame(network.RESUME, struct.pack(">HHQ", 0, 0, 1)), "a frame names no parties"),
-        (frame(network.GONE, b"\0"), "a frame of kind 9 has 1 bytes"),
+        (Data(SERVER, "b", 0, 1, 1, 0, b"x"), "the server hands on what is for b"),
+        (Ack("b", "a", 1), "the server acknowledges what this party never sends"),
+        (Ack("b", SERVER, 1), "the server acknowledges what this party never sends"),
+        (hello(), "the server sends no frames of kind 2"),
+        (Bye(True), "the server sends no frames of kind 10"),
     ],
 )
-def test_frames_that_make_no_sense_to_a_client_end_its_session(tls, sent, words):
-    error = welcomed(tls, sent)
+def test_frames_that_make_no_sense_to_a_client_end_its_session(tls, frame, words):
+    error = welcomed(tls, frame)
     assert type(error) is VersionMismatch
     assert words in str(error)
 
 
 def test_a_server_that_refuses_a_client_in_the_session_is_believed(tls):
-    error = welcomed(tls, frame(network.REFUSED, network._told(DataError("not any more"))))
+    error = welcomed(tls, Refused(told(DataError("not any more"))))
     assert type(error) is DataError
     assert str(error) == "the server refuses: not any more"
 
 
 def test_who_is_given_up_and_nobody_here_is_not_missed(tls):
     """A client goes on, until it hears of somebody for whom it waits."""
-    gone = [frame(network.GONE, struct.pack(">H", index)) for index in (7, 1, 2)]
-    error = welcomed(tls, *gone)
+    unknown = Codec(["a", "x", "y", "z"])  # a longer list than the client has
+    answer = b"".join(unknown.encode(GivenUp("z"))) + written(GivenUp("b"), GivenUp(SERVER))
+    error = welcomed_by(tls, answer)
     assert isinstance(error, Stalled)
     assert "no Blob from server" in str(error)
 
@@ -710,7 +628,7 @@ def test_who_is_given_up_and_nobody_here_is_not_missed(tls):
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [
-        (frame(network.END, b"\0"), VersionMismatch, "does not greet as this protocol says"),
+        (written(End(False)), VersionMismatch, "does not greet as this protocol says"),
         (b"", Unreachable, "localhost:.* cannot be reached"),
     ],
 )
@@ -743,8 +661,7 @@ def test_limits(name, value):
 def test_a_client_cannot_speak_in_anothers_name(tls, clock):
     """It is cut off; nobody else notices."""
     federation = Federation(gathering(0), tls).serve()
-    data = struct.pack(">HHQIQQ", 1, 2, 0, 1, 1, 0) + b"x"
-    sent = frame(network.HELLO, hello()) + frame(network.DATA, data)
+    sent = written(hello(), Data("b", SERVER, 0, 1, 1, 0, b"x"))
     speak(federation.port, tls("a"), sent, b"in the name of another client")
     assert federation.join("b").result() == "sent"
     clock.jump()
@@ -754,64 +671,16 @@ def test_a_client_cannot_speak_in_anothers_name(tls, clock):
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
-        (frame(network.READY, struct.pack(">8sH", network.MAGIC, 1)), b"sends no frames of kind 1"),
-        (frame(network.END, b"\0"), b"a client sends no frames of kind 11"),
-        (frame(network.DATA, struct.pack(">HHQIQQ", 0, 3, 0, 1, 1, 0)), b"names no parties"),
-        (frame(network.ACK, struct.pack(">HHQ", 2, 1, 1)), b"in the name of another client"),
-        (frame(network.BEAT, b"\0"), b"a frame of kind 8 has 1 bytes"),
+        (written(End(False)), b"a client sends no frames of kind 11"),
+        (written(Ack(SERVER, "b", 1)), b"in the name of another client"),
     ],
 )
 def test_frames_that_make_no_sense_to_the_server_end_the_connection(serving, tls, sent, words):
-    speak(serving.port, tls("a"), frame(network.HELLO, hello()) + sent, words)
+    speak(serving.port, tls("a"), written(hello()) + sent, words)
     check(serving, tls("a"))
 
 
 # Connections without sockets
-
-
-class Wire:
-    """One end of a connection, in place of asyncio's writer; `sent` are the frames."""
-
-    def __init__(self, name):
-        self.subject = {"subject": ((("commonName", name),),)}
-        self.reader = asyncio.StreamReader()
-        self.transport = self
-        self.data = bytearray()
-        self.closed = self.aborted = False
-
-    @property
-    def sent(self):
-        frames, at = [], 0
-        while at < len(self.data):
-            length, kind = struct.unpack_from(">IB", self.data, at)
-            frames.append((kind, bytes(self.data[at + 5 : at + 5 + length])))
-            at += 5 + length
-        return frames
-
-    def kinds(self):
-        return [kind for kind, _ in self.sent if kind != network.BEAT]
-
-    def get_extra_info(self, what):
-        return self.subject
-
-    def is_closing(self):
-        return self.closed
-
-    def write(self, data):
-        self.data += data
-
-    async def drain(self):
-        await asyncio.sleep(0)
-
-    def close(self):
-        self.closed = True
-        self.reader.feed_eof()
-
-    async def wait_closed(self):
-        pass
-
-    def abort(self):
-        self.aborted = True
 
 
 def on_server(role, talk):
@@ -820,7 +689,7 @@ def on_server(role, talk):
     async def main():
         durable = DurableRole(SERVER, role, NoLog(), peers=("a", "b"))
         durable.run()
-        server = network._Server(durable, ("a", "b"), runs.AGREEMENT, runs.LIMITS)
+        server = ServerParty(durable, ("a", "b"), runs.AGREEMENT, runs.LIMITS)
         try:
             return await talk(server)
         finally:
@@ -837,9 +706,8 @@ def on_server(role, talk):
 async def connected(server, name, instance):
     wire = Wire(name)
     asyncio.create_task(server.accept(wire.reader, wire))  # noqa: RUF006 (the server keeps it)
-    greeting = struct.pack(">8sHB16s", network.MAGIC, 1, 0, instance)
-    wire.reader.feed_data(frame(network.HELLO, greeting + runs.AGREEMENT.encode()))
-    await until(lambda: network.RESUME in wire.kinds() or wire.aborted)
+    wire.reader.feed_data(written(hello(instance=instance)))
+    await until(lambda: wire.got(Resume) or wire.aborted)
     return wire
 
 
@@ -850,8 +718,7 @@ async def until(true):
 
 def blob(letter, number=0):
     payload = encode(Blob(letter))
-    head = struct.pack(">HHQIQQ", 0, 2, number, 1, len(payload), 0)
-    return frame(network.DATA, head + payload)
+    return written(Data("a", SERVER, number, 1, len(payload), 0, payload))
 
 
 def test_a_client_that_starts_anew_before_the_role_took_anything_begins_again():
@@ -864,19 +731,19 @@ def test_a_client_that_starts_anew_before_the_role_took_anything_begins_again():
     async def talk(server):
         first = await connected(server, "a", b"first start of a")
         first.reader.feed_data(blob(b"1"))
-        await until(lambda: server.inboxes["a"].received == 1)
+        await until(lambda: server.mail.inboxes["a"].received == 1)
         second = await connected(server, "a", b"2nd start of a .")
-        assert server.inboxes["a"].received == 0
+        assert server.mail.inboxes["a"].received == 0
         await until(lambda: first.aborted)
         assert not second.closed
         assert server.clients["a"].instance == b"2nd start of a ."
         second.reader.feed_data(blob(b"2"))
-        await until(lambda: server.inboxes["a"].received == 1)
+        await until(lambda: server.mail.inboxes["a"].received == 1)
         server.role.feed("b", encode(Blob(b"x")))
         await server.drive()
-        assert second.sent[-1] == (network.ACK, struct.pack(">HHQ", 0, 2, 1))
+        assert second.sent[-1] == Ack("a", SERVER, 1)
         third = await connected(server, "a", b"3rd start of a .")
-        assert network.REFUSED in third.kinds()
+        assert third.got(Refused)
         assert b"already taken part" in third.data
         assert not second.closed
         return server.role.result()
@@ -893,12 +760,12 @@ def test_what_comes_for_a_role_that_has_ended_is_acknowledged():
     async def talk(server):
         wire = await connected(server, "a", b"a start of a ...")
         wire.reader.feed_data(blob(b"1") + blob(b"2", 1))
-        await until(lambda: server.inboxes["a"].received == 2)
+        await until(lambda: server.mail.inboxes["a"].received == 2)
         await server.drive()
         assert server.role.ended
         for _ in range(2):  # once
             await server.acknowledge_rest()
-        return [struct.unpack(">HHQ", body)[2] for kind, body in wire.sent if kind == network.ACK]
+        return [frame.count for frame in wire.sent if isinstance(frame, Ack)]
 
     assert on_server(role, talk) == [1, 2]
 
@@ -928,12 +795,12 @@ def test_a_connection_that_breaks_while_a_message_is_acknowledged_is_closed():
     async def main():
         role = DurableRole("a", waits_for_the_server, NoLog(), peers=("b", SERVER))
         role.run()
-        party = network._ClientParty(role, ("a", "b"), SERVER, runs.AGREEMENT, runs.LIMITS)
+        client = ClientParty(role, ("a", "b"), SERVER, runs.AGREEMENT, runs.LIMITS)
         wire = Wire(SERVER)
         wire.closed = True
-        party.connection = network._Connection(wire.reader, wire, 1.0, party.clock)
-        await party.acknowledge(SERVER, 1)
-        party.close()
+        client.connection = Connection(wire.reader, wire, CODEC, 1.0, client.clock)
+        await client.tell(SERVER, Ack(SERVER, "a", 1))
+        client.close()
         role.close()
         return wire
 
@@ -954,15 +821,15 @@ def test_a_connection_that_breaks_while_a_message_is_acknowledged_is_closed():
 )
 def test_a_role_that_sends_much_is_held_while_it_moves_and_never_for_ever(monkeypatch, left, waits):
     """`left` are the bytes that wait, at the beginning and after each pause."""
-    monkeypatch.setattr(network, "HIGH_WATER", 10)
+    monkeypatch.setattr(party, "HIGH_WATER", 10)
     paused = 0
 
     async def main():
         role = DurableRole("a", waits_for_the_server, NoLog(), peers=("b", SERVER))
         role.run()
-        party = network._ClientParty(role, ("a", "b"), SERVER, runs.AGREEMENT, runs.LIMITS)
-        party.outboxes["b"].bytes = 1000  # not connected, so that nobody holds it
-        box = party.outboxes[SERVER]
+        client = ClientParty(role, ("a", "b"), SERVER, runs.AGREEMENT, runs.LIMITS)
+        client.mail.outboxes["b"].bytes = 1000  # not connected, so that nobody holds it
+        box = client.mail.outboxes[SERVER]
         box.open, box.bytes = True, left[0]
 
         async def sleep(seconds):
@@ -971,19 +838,10 @@ def test_a_role_that_sends_much_is_held_while_it_moves_and_never_for_ever(monkey
             box.bytes = left[paused]
 
         with monkeypatch.context() as patch:
-            patch.setattr(network.asyncio, "sleep", sleep)
-            await party._let_leave()
-        party.close()
+            patch.setattr(party.asyncio, "sleep", sleep)
+            await client._let_leave()
+        client.close()
         role.close()
 
     asyncio.run(main())
     assert paused == waits
-
-
-def test_errors_keep_their_type_on_the_way():
-    for error in (DataError("x"), ParameterError("x"), LogError("x"), FaultyPeer("a", "x")):
-        told = network._heard(network._told(error), "the server")
-        expected = ProtocolError if isinstance(error, FaultyPeer) else type(error)
-        assert type(told) is expected
-        assert str(told) == f"the server: {error}"
-    assert "\n" not in str(network._heard(b"\0one\ntwo", "b"))

@@ -15,9 +15,25 @@ from decoders import Decoder, Finding, require_nothing
 from xclp_crypto.params import Agreement
 from xclp_crypto.rng import Rng, SeededRng
 from xclp_crypto.role import RoleIO, recorded
-from xclp_crypto.transport import network
 from xclp_crypto.transport.log import Log, LogKey, NoLog
-from xclp_crypto.transport.network import Limits
+from xclp_crypto.transport.network.client import ClientParty
+from xclp_crypto.transport.network.frames import (
+    Ack,
+    Beat,
+    Bye,
+    Codec,
+    Data,
+    End,
+    Frame,
+    GivenUp,
+    Hello,
+    Ready,
+    Refused,
+    Resume,
+    Welcome,
+)
+from xclp_crypto.transport.network.party import Connection, Limits
+from xclp_crypto.transport.network.server import ServerParty
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.stream import FRAME, SocketDriver
 from xclp_crypto.transport.supersteps import (
@@ -137,9 +153,15 @@ def _reader(data: bytes) -> asyncio.StreamReader:
     return reader
 
 
-def _frame(kind: int, *parts: bytes) -> bytes:
-    body = b"".join(parts)
-    return network._HEAD.pack(len(body), kind) + body
+CODEC = Codec((*CLIENTS, SERVER))
+
+
+def _bytes(*frames: Frame) -> bytes:
+    return b"".join(bytes(part) for frame in frames for part in CODEC.encode(frame))
+
+
+def _hello(**changed: Any) -> Hello:
+    return Hello(instance=bytes(16), agreement=AGREEMENT.encode(), **changed)
 
 
 def _server_frames() -> Decoder:
@@ -147,12 +169,13 @@ def _server_frames() -> Decoder:
     role = _durable(SERVER)
 
     def decode(data: bytes) -> None:
-        server = network._Server(role, CLIENTS, AGREEMENT, LIMITS)
-        connection = network._Connection(
+        server = ServerParty(role, CLIENTS, AGREEMENT, LIMITS)
+        connection = Connection(
             _reader(data),
-            _Writer("a"),
+            _Writer("a"),  # type: ignore[arg-type]
+            CODEC,
             LIMITS.grace,
-            server.clock,  # type: ignore[arg-type]
+            server.clock,
         )
 
         async def serve() -> None:
@@ -163,39 +186,25 @@ def _server_frames() -> Decoder:
 
         _loop().run_until_complete(serve())
 
-    hello = _frame(
-        network.HELLO,
-        network._HELLO.pack(network.MAGIC, network.VERSION, False, bytes(16)),
-        AGREEMENT.encode(),
-    )
-    dry = _frame(
-        network.HELLO,
-        network._HELLO.pack(network.MAGIC, network.VERSION, True, bytes(16)),
-        AGREEMENT.encode(),
-    )
-    data = _frame(network.DATA, network._DATA.pack(0, 3, 0, 1, 2, 0), b"ab")
-    other = _frame(network.DATA, network._DATA.pack(0, 1, 0, 1, 2, 0), b"ab")
-    counts = [
-        _frame(kind, network._COUNT.pack(sender, 0, 0))
-        for kind in (network.RESUME, network.ACK)
-        for sender in (1, 3)
-    ]
-    rest = [_frame(network.BEAT, network._BEAT.pack(1, 3)), _frame(network.BYE, b"\1")]
+    hello = _bytes(_hello())
+    data = Data("a", SERVER, 0, 1, 2, 0, b"ab")
+    other = Data("a", "b", 0, 1, 2, 0, b"ab")
+    counts = [kind(sender, "a", 0) for kind in (Resume, Ack) for sender in ("b", SERVER)]
     seeds = (
         hello,
-        dry,
-        hello + data,
-        hello + other + b"".join(counts) + b"".join(rest),
-        hello + _frame(network.DATA, network._DATA.pack(0, 3, 0, 1, 1 << 40, 0)),
-        hello + _frame(network.ACK, network._COUNT.pack(3, 0, 9)),
-        hello + _frame(network.GONE, b"\0\0"),
-        _frame(network.BYE, b"\1"),
+        _bytes(_hello(dry=True)),
+        hello + _bytes(data),
+        hello + _bytes(other, *counts, Beat(True, 3), Bye(True)),
+        hello + _bytes(Data("a", SERVER, 0, 1, 1 << 40, 0, b"")),
+        hello + _bytes(Ack(SERVER, "a", 9)),
+        hello + _bytes(GivenUp("a")),
+        _bytes(Bye(True)),
         b"GET / HTTP/1.1\r\n\r\n",
     )
     return Decoder("network-server", decode, seeds, require_nothing, 512)
 
 
-class _InOneThread(network._ClientParty):
+class _InOneThread(ClientParty):
     """A client that keeps its session itself: to start a thread for each input takes too long."""
 
     async def in_thread(self, function: Any, *arguments: Any) -> Any:
@@ -208,11 +217,12 @@ def _client_frames() -> Decoder:
 
     def decode(data: bytes) -> None:
         client = _InOneThread(role, CLIENTS, SERVER, AGREEMENT, LIMITS)
-        connection = network._Connection(
+        connection = Connection(
             _reader(data),
-            _Writer(SERVER),
+            _Writer(SERVER),  # type: ignore[arg-type]
+            CODEC,
             LIMITS.grace,
-            client.clock,  # type: ignore[arg-type]
+            client.clock,
         )
         role.note = b""
 
@@ -226,27 +236,27 @@ def _client_frames() -> Decoder:
 
         _loop().run_until_complete(use())
 
-    ready = _frame(network.READY, network._READY.pack(network.MAGIC, network.VERSION))
-    welcome = ready + _frame(network.WELCOME, bytes(16))
-    frames = [
-        _frame(network.RESUME, network._COUNT.pack(0, 3, 0)),
-        _frame(network.ACK, network._COUNT.pack(0, 1, 0)),
-        _frame(network.DATA, network._DATA.pack(3, 0, 0, 1, 2, 0), b"a"),
-        _frame(network.DATA, network._DATA.pack(3, 0, 0, 1, 2, 1), b"b"),
-        _frame(network.GONE, b"\0\1"),
-        _frame(network.BEAT, network._BEAT.pack(0, 1)),
-        _frame(network.END, b"\0"),
-    ]
+    ready = _bytes(Ready())
+    welcome = ready + _bytes(Welcome(bytes(16)))
+    frames = (
+        Resume("a", SERVER, 0),
+        Ack("a", "b", 0),
+        Data(SERVER, "a", 0, 1, 2, 0, b"a"),
+        Data(SERVER, "a", 0, 1, 2, 1, b"b"),
+        GivenUp("b"),
+        Beat(False, 1),
+        End(False),
+    )
     seeds = (
         welcome,
-        welcome + b"".join(frames),
-        welcome + frames[-1],
-        welcome + _frame(network.END, b"\1\3", b"why"),
-        ready + _frame(network.REFUSED, b"\2", b"why"),
-        ready + _frame(network.REFUSED, b"\xff", Agreement(version=2).encode()),
-        welcome + _frame(network.ACK, network._COUNT.pack(0, 1, 9)),
-        welcome + _frame(network.DATA, network._DATA.pack(0, 1, 0, 1, 2, 0), b"ab"),
-        welcome + _frame(network.DATA, network._DATA.pack(1, 2, 0, 1, 2, 0), b"ab"),
+        welcome + _bytes(*frames),
+        welcome + _bytes(End(False)),
+        welcome + _bytes(End(True, b"\3why")),
+        ready + _bytes(Refused(b"\2why")),
+        ready + _bytes(Refused(b"\xff" + Agreement(version=2).encode())),
+        welcome + _bytes(Ack("a", "b", 9)),
+        welcome + _bytes(Data("a", "b", 0, 1, 2, 0, b"ab")),
+        welcome + _bytes(Data("b", "c", 0, 1, 2, 0, b"ab")),
         ready.replace(b"XCLP", b"HTTP"),
     )
     return Decoder("network-client", decode, seeds, require_nothing, 512)

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import session_runs as sessions
 
-from xclp_crypto.transport import network
 from xclp_crypto.transport.network import Limits
+from xclp_crypto.transport.network.party import Clock
+from xclp_crypto.transport.network.server import ServerParty
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli import main as cli
@@ -77,16 +78,16 @@ class Death:
 
 def stop_in_a_wait() -> None:
     """Let the server of this process stop when it first waits for a message after the setup."""
-    woken = network._Server.woken
+    woken = ServerParty.woken
 
-    async def stopping(server: network._Server) -> None:
+    async def stopping(server: ServerParty) -> None:
         waiting = server.role.waiting
         if waiting is not None and waiting.step not in ("", "setup"):
-            network._Server.woken = woken  # type: ignore[method-assign]
+            ServerParty.woken = woken  # type: ignore[method-assign]
             os.kill(os.getpid(), signal.SIGSTOP)
         await woken(server)
 
-    network._Server.woken = stopping  # type: ignore[method-assign, assignment]
+    ServerParty.woken = stopping  # type: ignore[method-assign, assignment]
 
 
 def _main(
@@ -98,8 +99,8 @@ def _main(
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a job in the background
     sys.argv = ["xclp", *arguments]
     Limits.beat = BEAT  # type: ignore[assignment, method-assign]
-    ran = network._Clock.__call__
-    network._Clock.__call__ = lambda clock: ran(clock) + ahead.value  # type: ignore[method-assign]
+    ran = Clock.__call__
+    Clock.__call__ = lambda clock: ran(clock) + ahead.value  # type: ignore[method-assign]
     for prepare in inside:
         prepare()
     cli.main()

@@ -1,5 +1,6 @@
 """Servers and clients in threads of this process, over real sockets with TLS."""
 
+import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -8,6 +9,7 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.network import Limits
+from xclp_crypto.transport.network.frames import HEAD, Beat, Codec, Hello, head_of
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority, tls_context
 
@@ -22,6 +24,16 @@ class Patient(Limits):
 
 
 LIMITS = Patient()
+CODEC = Codec(("a", "b", SERVER))
+
+
+def written(*frames):
+    """The bytes of frames in a session of a, b and the server."""
+    return b"".join(part for frame in frames for part in CODEC.encode(frame))
+
+
+def hello(**changed):
+    return Hello(**{"instance": bytes(16), "agreement": AGREEMENT.encode()} | changed)
 
 
 class Clock:
@@ -110,3 +122,49 @@ def run(roles, tls, **options):
     for name in federation.clients:
         federation.join(name)
     return federation.results()
+
+
+class Wire:
+    """One end of a connection, in place of asyncio's writer; `sent` are the frames."""
+
+    def __init__(self, name):
+        self.subject = {"subject": ((("commonName", name),),)}
+        self.reader = asyncio.StreamReader()
+        self.transport = self
+        self.data = bytearray()
+        self.closed = self.aborted = False
+
+    @property
+    def sent(self):
+        """All frames but signs of life."""
+        frames, at = [], 0
+        while at < len(self.data):
+            length, kind = head_of(self.data[at : at + HEAD.size])
+            at += HEAD.size + length
+            frames.append(CODEC.decode(kind, bytes(self.data[at - length : at])))
+        return [frame for frame in frames if not isinstance(frame, Beat)]
+
+    def got(self, kind):
+        return any(isinstance(frame, kind) for frame in self.sent)
+
+    def get_extra_info(self, what):
+        return self.subject
+
+    def is_closing(self):
+        return self.closed
+
+    def write(self, data):
+        self.data += data
+
+    async def drain(self):
+        await asyncio.sleep(0)
+
+    def close(self):
+        self.closed = True
+        self.reader.feed_eof()
+
+    async def wait_closed(self):
+        pass
+
+    def abort(self):
+        self.aborted = True

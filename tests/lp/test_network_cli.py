@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import stat
-import struct
 import sys
 import threading
 import time
@@ -17,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from network_processes import CLASSES, SERVER, Federation
+from network_runs import written
 
 from xclp_crypto import wire
 from xclp_crypto.errors import DataError, ParameterError, ProtocolError, StorageError
@@ -24,7 +24,9 @@ from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.setup import SERVER as SERVER_NAME
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import NoLog
-from xclp_crypto.transport.network import _Outbox
+from xclp_crypto.transport.network.frames import Ready
+from xclp_crypto.transport.network.mailboxes import Outbox
+from xclp_crypto.transport.network.party import Clock
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli import main as cli
@@ -49,7 +51,7 @@ def federation(tmp_path, certificates):
 def ahead(monkeypatch):
     """How far the clock of the network is ahead; a list of one number of seconds."""
     ahead = [0.0]
-    monkeypatch.setattr(network._Clock, "__call__", lambda clock: time.monotonic() + ahead[0])
+    monkeypatch.setattr(Clock, "__call__", lambda clock: time.monotonic() + ahead[0])
     return ahead
 
 
@@ -161,7 +163,7 @@ def test_data_of_another_shape_end_the_session_for_all(federation, monkeypatch, 
 def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch, capsys):
     federation = Federation(tmp_path, clients=2, certificates=certificates, identities=True)
     thread, failed = start(federation)
-    put = _Outbox.put
+    put = Outbox.put
 
     def swapping(outbox, message):
         """Give hospital-0 another key of hospital-1 than the one that hospital-1 sent."""
@@ -174,7 +176,7 @@ def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch,
         put(outbox, message)
 
     # Only server and hospital-0 are in this process, and hospital-0 sends itself nothing.
-    monkeypatch.setattr(_Outbox, "put", swapping)
+    monkeypatch.setattr(Outbox, "put", swapping)
     federation.start("hospital-1")
     code, said = xclp(monkeypatch, capsys, "join", federation.file("hospital-0"))
     assert code == 1
@@ -300,8 +302,7 @@ def test_a_server_of_another_version(federation, monkeypatch, capsys):
         def serve():
             plain, _ = listener.accept()
             with tls.wrap_socket(plain, server_side=True) as sock:
-                body = struct.pack(">8sH", network.MAGIC, 9)
-                sock.sendall(struct.pack(">IB", len(body), network.READY) + body)
+                sock.sendall(written(Ready(version=9)))
                 while sock.recv(1000):
                     pass
 

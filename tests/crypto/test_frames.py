@@ -1,0 +1,209 @@
+"""The bytes of frames, without sockets."""
+
+import struct
+from dataclasses import fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xclp_crypto.errors import (
+    CertificateRefused,
+    DataError,
+    FaultyPeer,
+    LogError,
+    ParameterError,
+    ProtocolError,
+    ReplayError,
+    StorageError,
+    VersionMismatch,
+)
+from xclp_crypto.transport.network.frames import (
+    HEAD,
+    PIECE_BYTES,
+    Ack,
+    Beat,
+    Bye,
+    Codec,
+    Data,
+    End,
+    GivenUp,
+    Hello,
+    Ready,
+    Refused,
+    Resume,
+    Welcome,
+    head_of,
+    heard,
+    told,
+)
+
+PARTIES = ("a", "b", "server")
+CODEC = Codec(PARTIES)
+U16, U32, U64 = (
+    st.sampled_from([0, 1, (1 << n) - 1]) | st.integers(0, (1 << n) - 1) for n in (16, 32, 64)
+)
+ENDS = st.permutations(PARTIES).map(lambda order: order[:2])
+SIXTEEN = st.binary(min_size=16, max_size=16)
+FRAMES = st.one_of(
+    st.just(Ready()),
+    st.builds(Hello, dry=st.booleans(), instance=SIXTEEN, agreement=st.binary(max_size=40)),
+    st.builds(Welcome, SIXTEEN),
+    st.builds(Refused, st.binary(min_size=1, max_size=40)),
+    st.builds(lambda ends, count: Resume(*ends, count), ENDS, U64),
+    st.builds(lambda ends, count: Ack(*ends, count), ENDS, U64),
+    st.builds(lambda ends, *n: Data(*ends, *n, b"piece"), ENDS, U64, U32, U64, U64),
+    st.builds(Beat, st.booleans(), U64),
+    st.builds(GivenUp, st.sampled_from(PARTIES)),
+    st.builds(Bye, st.booleans()),
+    st.just(End(False)),
+    st.builds(lambda why: End(True, why), st.binary(min_size=1, max_size=40)),
+)  # fmt: skip
+EXAMPLES = [
+    Ready(),
+    Hello(instance=bytes(16), agreement=b"agreed"),
+    Welcome(bytes(16)),
+    Refused(b"\0why"),
+    Resume("a", "server", 7),
+    Ack("a", "b", 1 << 63),
+    Data("server", "b", 3, 1, 10, 4, b"piece"),
+    Beat(True, 5),
+    GivenUp("b"),
+    Bye(True),
+    End(True, b"\1why"),
+]
+
+
+def written(frame):
+    return b"".join(CODEC.encode(frame))
+
+
+def read(data):
+    length, kind = head_of(data[: HEAD.size])
+    assert length == len(data) - HEAD.size
+    return CODEC.decode(kind, data[HEAD.size :])
+
+
+@given(FRAMES)
+def test_what_is_written_is_read(frame):
+    assert read(written(frame)) == frame
+
+
+@given(st.integers(1, 11), st.binary(max_size=48))
+def test_what_is_read_is_what_was_written(kind, body):
+    """Every frame has one form."""
+    try:
+        frame = CODEC.decode(kind, body)
+    except VersionMismatch:
+        return
+    if frame != GivenUp(""):
+        assert written(frame) == HEAD.pack(len(body), kind) + body
+
+
+def test_the_bytes_of_every_kind():
+    bodies = [
+        b"XCLP-NET\0\1",
+        b"XCLP-NET\0\1\0" + bytes(16) + b"agreed",
+        bytes(16),
+        b"\0why",
+        bytes([0, 0, 0, 2, *bytes(7), 7]),
+        bytes([0, 0, 0, 1, 128, *bytes(7)]),
+        struct.pack(">HHQIQQ", 2, 1, 3, 1, 10, 4) + b"piece",
+        b"\1" + bytes(7) + b"\5",
+        b"\0\1",
+        b"\1",
+        b"\1\1why",
+    ]
+    for kind, (frame, body) in enumerate(zip(EXAMPLES, bodies, strict=True), 1):
+        assert written(frame) == struct.pack(">IB", len(body), kind) + body
+
+
+@pytest.mark.parametrize("frame", EXAMPLES, ids=lambda f: type(f).__name__)
+def test_a_body_that_is_cut_off_or_too_long_is_refused(frame):
+    kind, body, fixed = frame.KIND, written(frame)[HEAD.size :], frame.LAYOUT.size
+    least = fixed + (type(frame) in (Refused, End))
+    for cut in (*range(least), *(() if frame.REST else (fixed + 1,))):
+        altered = (body + b"\0")[:cut]
+        with pytest.raises(VersionMismatch, match=f"a frame of kind {kind} has {cut} bytes"):
+            CODEC.decode(kind, altered)
+
+
+@pytest.mark.parametrize(("frame", "at"), [(EXAMPLES[i], 10 * (i == 1)) for i in (1, 7, 9, 10)])
+def test_a_flag_is_0_or_1(frame, at):
+    body = bytearray(written(frame)[HEAD.size :])
+    body[at] = 2
+    with pytest.raises(VersionMismatch, match="has a flag that is neither 0 nor 1"):
+        CODEC.decode(frame.KIND, bytes(body))
+
+
+def test_a_session_that_ended_well_has_no_reason():
+    with pytest.raises(VersionMismatch, match="a frame of kind 11 has 2 bytes"):
+        CODEC.decode(11, b"\0\0")
+
+
+@pytest.mark.parametrize("kind", [Resume, Ack, Data])
+@pytest.mark.parametrize("ends", [(0, 3), (3, 0), (0, 0), (65535, 65535)])
+def test_both_ends_are_different_parties(kind, ends):
+    body = struct.pack(">HH", *ends) + bytes(kind.LAYOUT.size - 4)
+    with pytest.raises(VersionMismatch, match="a frame names no parties of this session"):
+        CODEC.decode(kind.KIND, body)
+
+
+@pytest.mark.parametrize("number", [3, 65535])
+def test_who_is_given_up_may_be_nobody_here(number):
+    assert CODEC.decode(GivenUp.KIND, struct.pack(">H", number)) == GivenUp("")
+
+
+@pytest.mark.parametrize("head", [
+    (12, 0), (12, 12), (12, 255), (PIECE_BYTES + Data.LAYOUT.size + 1, 7), ((1 << 32) - 1, 1)
+])  # fmt: skip
+def test_no_frame_is_of_another_kind_or_longer(head):
+    with pytest.raises(VersionMismatch, match="sends no frames of this protocol; check address"):
+        head_of(HEAD.pack(*head))
+    assert head_of(HEAD.pack(PIECE_BYTES + Data.LAYOUT.size, 7)) == (PIECE_BYTES + 32, 7)
+
+
+def test_versions_are_compared_before_anything_else_of_a_greeting():
+    ready = struct.pack(">8sH", b"XCLP-NET", 9)
+    with pytest.raises(VersionMismatch, match="server speaks version 9 and this program version 1"):
+        CODEC.decode(Ready.KIND, ready)
+    with pytest.raises(VersionMismatch, match="speaks version 1 and the client version 9; install"):
+        CODEC.decode(Hello.KIND, ready + b"\7" + bytes(16))
+    for kind, rest in ((Ready, b""), (Hello, bytes(17))):
+        with pytest.raises(VersionMismatch, match="does not speak this protocol"):
+            CODEC.decode(kind.KIND, b"GET / HT\0\1" + rest)
+
+
+def test_a_piece_is_not_copied():
+    piece = memoryview(bytearray(b"piece"))
+    assert CODEC.encode(Data("a", "b", 0, 1, 5, 0, piece))[1] is piece
+    body = written(Data("a", "b", 0, 1, 5, 0, piece))[HEAD.size :]
+    assert CODEC.decode(Data.KIND, body).piece.obj is body
+
+
+@pytest.mark.parametrize("frame", EXAMPLES[4:9], ids=lambda f: type(f).__name__)
+def test_numbers_that_do_not_fit_are_not_written(frame):
+    for field in fields(frame):
+        if field.type == "int":
+            values = {f.name: getattr(frame, f.name) for f in fields(frame)}
+            for number in (-1, 1 << 64):
+                with pytest.raises(struct.error):
+                    CODEC.encode(type(frame)(**values | {field.name: number}))
+
+
+@pytest.mark.parametrize("error", [
+    ProtocolError("x"), DataError("x"), ParameterError("x"), CertificateRefused("x"),
+    VersionMismatch("x"), LogError("x"), FaultyPeer("a", "x"), ReplayError("x"), StorageError("x"),
+])  # fmt: skip
+def test_errors_keep_their_type_on_the_way(error):
+    got = heard(told(error), "the server")
+    told_types = (DataError, ParameterError, CertificateRefused, VersionMismatch, LogError)
+    kept = [kind for kind in told_types if isinstance(error, kind)]
+    assert type(got) is (kept[0] if kept else ProtocolError)
+    assert str(got) == f"the server: {error}"
+
+
+def test_what_is_heard_is_one_line_of_any_bytes_and_what_is_told_fits_a_frame():
+    assert str(heard(b"\0one\ntwo\x1b[2J\xff", "b")) == "b: one two [2J\ufffd"
+    assert type(heard(b"\xc8", "b")) is ProtocolError
+    assert len(told(DataError("é" * PIECE_BYTES))) == PIECE_BYTES

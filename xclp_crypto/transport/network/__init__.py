@@ -1,0 +1,34 @@
+"""Parties in programs of their own, on machines of their own: one server, and clients that join it.
+
+::
+
+    client                                              server
+    TLS 1.3, both show certificates ◀─────────────────▶ its name is an invited client
+             ◀────────────── READY: version
+    HELLO: version, which start of its role, digests ─▶ the same agreement?
+             ◀────────────── WELCOME: which session, or REFUSED: why
+    RESUME: how many messages it has, of each peer ───▶ ◀─── RESUME: the same; also of other clients
+    DATA: pieces of messages, to anybody ◀────────────▶ its own, or handed on to their receiver
+    ACK: how many messages the role has taken ◀───────▶
+    BEAT: alive, waiting or computing ◀───────────────▶ GONE: of a client that is given up
+    BYE: its role has ended ──────────────────────────▶
+             ◀────────────── END: the session is over, or why it failed
+
+Between clients everything goes through the server, sealed by `SealedIO`; it hands pieces on and
+keeps none. The sender keeps a message until its receiver has acknowledged it, which that does when
+the role has taken it and the log is on the disk. So a connection that breaks, and a program that is
+killed and rebuilt from its log, lose nothing: whoever comes back says what it has, and gets the
+rest. A sender has at most `Limits.window` bytes on the way to one receiver, or one message.
+
+*Deadlines*, on the server's clock: a client is given up that is not connected for `grace` seconds;
+of which nothing has come `join` seconds after the start; or that computes for `deadline` seconds
+without any progress. A wait of a role ends when all that it lacks are given up, and then goes on
+without them or fails, as the role says. Clients hear of it and do the same. Who comes back within
+the session gets its messages all the same. Only seconds in which the server ran count (`_Clock`).
+"""
+
+from xclp_crypto.transport.network.client import check, join
+from xclp_crypto.transport.network.party import Limits
+from xclp_crypto.transport.network.server import serve
+
+__all__ = ["Limits", "check", "join", "serve"]

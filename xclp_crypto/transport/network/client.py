@@ -1,0 +1,347 @@
+"""A client: its role, and its connection to the server; see the package."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from xclp_crypto.errors import (
+    CertificateRefused,
+    FaultyPeer,
+    LogError,
+    NetworkError,
+    ParameterError,
+    Unreachable,
+    VersionMismatch,
+    XclpError,
+)
+from xclp_crypto.params import Agreement
+from xclp_crypto.transport.network.frames import (
+    OTHER_AGREEMENT,
+    Ack,
+    Beat,
+    Bye,
+    Codec,
+    Data,
+    End,
+    Frame,
+    GivenUp,
+    Hello,
+    Ready,
+    Refused,
+    Resume,
+    Welcome,
+    heard,
+)
+from xclp_crypto.transport.network.party import (
+    BROKEN,
+    FINISH_SECONDS,
+    Clock,
+    Connection,
+    Limits,
+    Party,
+    cancel,
+    first_of,
+)
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.tls import connection_error
+
+_logger = logging.getLogger(__name__)
+
+
+class _ClosedAtOnce(CertificateRefused):
+    """The server said nothing; it may also have been killed at that moment."""
+
+
+class ClientParty(Party):
+    """A client: its role, and its connection to the server."""
+
+    def __init__(
+        self,
+        role: DurableRole,
+        clients: Sequence[str],
+        server: str,
+        agreement: Agreement,
+        limits: Limits,
+    ) -> None:
+        super().__init__(role, (*clients, server), limits, one_connection=True)
+        self.server = server
+        self.agreement = agreement
+        self.connection: Connection | None = None
+        self.gone: set[str] = set()
+        self.over = False
+
+    def expired(self, peer: str) -> bool:
+        """See `Party.expired`."""
+        if self.mail.inboxes[peer].complete:
+            return False
+        return peer in self.gone or (self.over and self.failure is None)
+
+    async def tell(self, peer: str, frame: Frame) -> None:
+        """See `Party.tell`."""
+        if self.connection is not None:
+            try:
+                await self.connection.send(frame)
+            except BROKEN:
+                self.connection.close()
+
+    async def stay(self, connect: Callable[[], Awaitable[Connection]]) -> None:
+        """Keep a connection to the server until the session is over or the server is given up."""
+        last, pause = self.clock(), self.limits.beat / 16
+        while not self.over:
+            try:
+                connection = await connect()
+                try:
+                    await self._use(connection)
+                finally:
+                    self.connection = None
+                    for box in self.mail.outboxes.values():
+                        box.open = False
+                    last = max(last, connection.heard)
+                    await connection.finish()
+                pause = self.limits.beat / 16
+            except (Unreachable, _ClosedAtOnce, *BROKEN) as error:
+                reason = str(error) or type(error).__name__
+                left = self.limits.grace - (self.clock() - last)
+                extra = {"party": self.me, "reason": reason, "seconds_left": max(0, round(left))}
+                _logger.info("no connection", extra=extra)
+                if left < 0:
+                    kind = type(error) if isinstance(error, NetworkError) else Unreachable
+                    self.failure = kind(
+                        f"no connection to the server for {self.limits.grace:g} seconds: {reason}"
+                    )
+                    break
+            except XclpError as error:
+                self.failure = error
+                break
+            if not self.over:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, self.limits.beat)
+        self.over = True
+        self.wake.set()
+
+    def left(self, staying: asyncio.Task[None]) -> None:
+        """Notice that `stay` has ended, in whatever way."""
+        self.over = True
+        self.wake.set()
+
+    async def _use(self, connection: Connection) -> None:
+        """Greet the server, and exchange frames until the connection ends."""
+        session = await greet(connection, self.agreement, self.role.instance, dry=False)
+        if self.role.note not in (b"", session):
+            raise LogError(
+                "the log of this client belongs to another session than the one that the server "
+                "runs now: the server was started anew; begin a new session without the log"
+            )
+        if not self.role.note:
+            await self.in_thread(self.role.keep, session)
+        _logger.info("connected", extra={"party": self.me})
+        self.connection = connection
+        try:
+            for peer in self.peers:
+                await connection.send(self.mail.resume(peer))
+            await first_of(
+                [
+                    asyncio.create_task(self._read_from(connection)),
+                    asyncio.create_task(self.write_to(connection, self.peers)),
+                    asyncio.create_task(self.beat(connection)),
+                ]
+            )
+        except BROKEN:
+            # Writing may find the connection closed before what the server said last is read.
+            connection.close()
+            with suppress(*BROKEN):
+                async with asyncio.timeout(FINISH_SECONDS):
+                    await self._read_from(connection)
+            if not self.over:
+                raise
+
+    async def _read_from(self, connection: Connection) -> None:
+        """Handle the frames of the server until it ends the session."""
+        while True:
+            frame = await connection.read()
+            if isinstance(frame, End):
+                if frame.failed:
+                    raise heard(frame.why, "the server ended the session")
+                self.over = True
+                return
+            if isinstance(frame, Refused):
+                raise heard(frame.why, "the server refuses")
+            if isinstance(frame, GivenUp):
+                self.gone.add(frame.party)
+            elif isinstance(frame, Data | Ack | Resume):
+                if frame.addressee != self.me:
+                    raise VersionMismatch(
+                        f"the server hands on what is for {frame.addressee}"
+                        if isinstance(frame, Data)
+                        else "the server acknowledges what this party never sends"
+                    )
+                self.take(frame)
+                if isinstance(frame, Resume):
+                    self.gone.discard(frame.receiver)
+            elif not isinstance(frame, Beat):
+                raise VersionMismatch(f"the server sends no frames of kind {frame.KIND}")
+            self.wake.set()
+
+    async def finish(self) -> None:
+        """Wait until what was sent has arrived, and say goodbye."""
+        while (
+            self.failure is None
+            and not self.over
+            and any(box.bytes for peer, box in self.mail.outboxes.items() if peer not in self.gone)
+        ):
+            self.wake.clear()
+            await self.acknowledge_rest()
+            await self.woken()
+        if self.connection is not None:
+            with suppress(*BROKEN):
+                await self.connection.send(Bye(self.failure is None))
+
+
+async def greet(
+    connection: Connection, agreement: Agreement, instance: bytes, *, dry: bool
+) -> bytes:
+    """Greet the server and return which session it runs.
+
+    Raises:
+        VersionMismatch: it speaks another version, or another protocol.
+        ParameterError: its parameters are others; names the fields.
+        XclpError: it refuses for another reason.
+    """
+    try:
+        ready = await connection.read()
+    except BROKEN:
+        # With TLS 1.3 the handshake is over for the client before the server has looked at its
+        # certificate, and asyncio closes the connection without sending OpenSSL's alert.
+        raise _ClosedAtOnce(
+            "the server closed the connection before it said anything: as a rule it refuses this "
+            "program's certificate, which must come from the server's authority and be valid "
+            "today; the server's log says more"
+        ) from None
+    if not isinstance(ready, Ready):
+        raise VersionMismatch("what answers does not speak this protocol; check the address")
+    await connection.send(Hello(dry=dry, instance=instance, agreement=agreement.encode()))
+    answer = await connection.read()
+    if isinstance(answer, Refused) and answer.why[0] == OTHER_AGREEMENT:
+        if len(answer.why) - 1 != agreement.size:
+            raise VersionMismatch(
+                "the server compares other parameters than this program; install the same version "
+                "of xclp"
+            )
+        try:
+            agreement.require_same(answer.why[1:], "the server")
+        except FaultyPeer as error:
+            raise ParameterError(error.reason) from None
+    if isinstance(answer, Refused):
+        raise heard(answer.why, "the server refuses")
+    if not isinstance(answer, Welcome):
+        raise VersionMismatch("the server does not greet as this protocol says")
+    return answer.session
+
+
+async def _connect(
+    address: tuple[str, int], tls: ssl.SSLContext, limits: Limits, clock: Clock, codec: Codec
+) -> Connection:
+    """Connect to the server.
+
+    Raises:
+        NetworkError: says why not.
+    """
+    host, port = address
+    try:
+        async with asyncio.timeout(limits.grace):
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=tls, server_hostname=host
+            )
+    except BROKEN as error:
+        raise connection_error(error, f"{host}:{port}") from None
+    return Connection(reader, writer, codec, limits.grace, clock)
+
+
+def join(
+    role: DurableRole,
+    clients: Sequence[str],
+    server: str,
+    agreement: Agreement,
+    address: tuple[str, int],
+    tls: ssl.SSLContext,
+    *,
+    limits: Limits | None = None,
+) -> Any:
+    """Run a client's role with a server that `serve` runs, and return its result.
+
+    Args:
+        role: this client's, whose peers are the other clients and the server.
+        clients: names of all clients, in the order that all parties agree on.
+        server: name of the server.
+        agreement: what all parties must have in common.
+        address: host and port of the server.
+        tls: from `tls_context`.
+        limits: how long is waited.
+
+    Raises:
+        NetworkError: the server cannot be reached, or is the wrong one.
+        ParameterError: it has other parameters; names the fields.
+        XclpError: the role failed, or its log cannot be written.
+    """
+    return asyncio.run(_join(role, clients, server, agreement, address, tls, limits or Limits()))
+
+
+async def _join(
+    role: DurableRole,
+    clients: Sequence[str],
+    server: str,
+    agreement: Agreement,
+    address: tuple[str, int],
+    tls: ssl.SSLContext,
+    limits: Limits,
+) -> Any:
+    party = ClientParty(role, clients, server, agreement, limits)
+    keeping = asyncio.create_task(party.clock.keep())
+    staying = asyncio.create_task(
+        party.stay(lambda: _connect(address, tls, limits, party.clock, party.codec))
+    )
+    staying.add_done_callback(party.left)
+    try:
+        await party.drive()
+        result = role.result()
+        await party.finish()
+        if staying.done():
+            staying.result()
+        return result
+    except XclpError as error:
+        party.failure = party.failure or error
+        await party.finish()
+        raise party.failure from None
+    finally:
+        await cancel([staying, keeping])
+        party.close()
+
+
+def check(
+    agreement: Agreement,
+    address: tuple[str, int],
+    tls: ssl.SSLContext,
+    *,
+    limits: Limits | None = None,
+) -> None:
+    """Ask a server whether this client, with these parameters, could join it; nothing more.
+
+    Args and errors: as for `join`.
+    """
+
+    async def ask() -> None:
+        within = limits or Limits()
+        connection = await _connect(address, tls, within, Clock(within.beat), Codec(()))
+        try:
+            await greet(connection, agreement, bytes(16), dry=True)
+        except BROKEN as error:
+            raise connection_error(error, f"{address[0]}:{address[1]}") from None
+        finally:
+            await connection.finish()
+
+    asyncio.run(ask())

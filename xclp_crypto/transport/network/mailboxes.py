@@ -1,0 +1,195 @@
+"""Which pieces of messages leave, what has arrived, and what is acknowledged; frames in and out.
+
+No clock, socket or thread: `party` carries the frames, and any of them may be lost with a
+connection. The sender keeps a message until its receiver has acknowledged it, which that does when
+the role has taken it and the log is on the disk. Whoever comes back says what it has (`Resume`),
+and gets the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from xclp_crypto.errors import FaultyPeer, ReplayError
+from xclp_crypto.transport.network.frames import PIECE_BYTES, Ack, Data, Resume
+from xclp_crypto.transport.replay import Outgoing
+
+
+class Outbox:
+    """Messages to one receiver that it has not acknowledged, and how far they were sent.
+
+    Args:
+        sender: this party.
+        receiver: the other one.
+        window: bytes that may be on the way at most, or one message.
+        piece_bytes: bytes of a piece at most.
+
+    Attributes:
+        bytes: of the messages in it.
+        open: whether there is a connection, and the receiver has said what it has.
+    """
+
+    def __init__(
+        self, sender: str, receiver: str, window: int, piece_bytes: int = PIECE_BYTES
+    ) -> None:
+        self._sender, self._receiver = sender, receiver
+        self._window, self._piece_bytes = window, piece_bytes
+        self._queue: deque[Outgoing] = deque()
+        self._known = 0  # messages that were ever put in
+        self._at = 0  # of the queue: the message that is being sent
+        self._offset = 0
+        self._in_flight = 0
+        self.bytes = 0
+        self.open = False
+
+    def put(self, message: Outgoing) -> None:
+        """Take the next message."""
+        self._queue.append(message)
+        self._known += 1
+        self.bytes += len(message.payload)
+
+    def acknowledge(self, count: int) -> None:
+        """Forget the first `count` messages.
+
+        Raises:
+            ReplayError: the receiver has more than there ever were.
+        """
+        if count > self._known:
+            raise ReplayError(
+                f"{self._receiver} has {count} messages of this party, which has sent "
+                f"{self._known}: its log is missing or older than what it sent; begin a new session"
+            )
+        while self._queue and self._queue[0].number < count:
+            size = len(self._queue.popleft().payload)
+            self.bytes -= size
+            if self._at:
+                self._at -= 1
+                self._in_flight -= size
+            else:
+                self._offset = 0
+
+    def resume(self, count: int) -> None:
+        """Send again from message `count` on.
+
+        Raises:
+            ReplayError: see `acknowledge`.
+        """
+        self.acknowledge(count)
+        self._at = self._offset = self._in_flight = 0
+        self.open = True
+
+    def piece(self) -> Data | None:
+        """Return the next piece, or None while nothing may leave."""
+        if not self.open or self._at >= len(self._queue):
+            return None
+        message = self._queue[self._at]
+        size = len(message.payload)
+        if self._at and self._in_flight + size > self._window:
+            return None
+        offset = self._offset
+        piece = memoryview(message.payload)[offset : offset + self._piece_bytes]
+        self._offset += len(piece)
+        if self._offset >= size:
+            self._at, self._offset = self._at + 1, 0
+            self._in_flight += size
+        return Data(
+            self._sender, self._receiver, message.number, message.depth, size, offset, piece
+        )
+
+
+class Inbox:
+    """Messages of one sender that the role has not taken.
+
+    Args:
+        taken: how many it has taken before.
+
+    Attributes:
+        complete: messages and their depths, in their order.
+        received: how many are complete, with those that were taken.
+    """
+
+    def __init__(self, taken: int) -> None:
+        self.complete: deque[tuple[bytearray, int]] = deque()
+        self.received = taken
+        self._begun: bytearray | None = None
+        self._filled = 0
+
+    def clear(self) -> None:
+        """Begin with the first message."""
+        self.complete.clear()
+        self.received, self._begun = 0, None
+
+    def add(self, data: Data) -> None:
+        """Take a piece; one that was there already, or that comes after a gap, is left out."""
+        if data.number != self.received:
+            return
+        if data.offset == 0:  # in one place from the start, so that it is in memory once
+            self._begun, self._filled = bytearray(data.size), 0
+        message, end = self._begun, data.offset + len(data.piece)
+        if message is None or data.offset != self._filled or data.size != len(message):
+            return
+        if end > data.size:
+            return
+        message[data.offset : end] = data.piece
+        self._filled = end
+        if end == data.size:
+            self._begun = None
+            self.received += 1
+            self.complete.append((message, data.depth))
+
+
+class Mailboxes:
+    """An outbox and an inbox for each other party.
+
+    Args:
+        me: this party.
+        taken: by other party, how many of its messages the role has taken.
+        window: see `Outbox`.
+        max_message: bytes of a message at most; a longer one is refused before it is read.
+    """
+
+    def __init__(self, me: str, taken: Mapping[str, int], *, window: int, max_message: int) -> None:
+        self._me = me
+        self._max_message = max_message
+        self._acknowledged = dict(taken)
+        self.outboxes = {peer: Outbox(me, peer, window) for peer in taken}
+        self.inboxes = {peer: Inbox(count) for peer, count in taken.items()}
+
+    def take(self, frame: Data | Ack | Resume) -> None:
+        """Take a frame of another party.
+
+        Raises:
+            FaultyPeer: a message is too long.
+            ReplayError: the receiver has more messages than this party ever sent.
+        """
+        if isinstance(frame, Resume):
+            self.outboxes[frame.receiver].resume(frame.count)
+        elif isinstance(frame, Ack):
+            self.outboxes[frame.receiver].acknowledge(frame.count)
+        elif frame.size > self._max_message:
+            raise FaultyPeer(
+                frame.sender,
+                f"sends a message of {frame.size} bytes, and at most {self._max_message} are taken",
+            )
+        else:
+            self.inboxes[frame.sender].add(frame)
+
+    def acknowledge(self, taken: Mapping[str, int]) -> list[Ack]:
+        """Return what says that so many messages, by sender, were taken; each once."""
+        news = {peer: n for peer, n in taken.items() if n > self._acknowledged[peer]}
+        self._acknowledged |= news
+        return [Ack(peer, self._me, count) for peer, count in news.items()]
+
+    def acknowledge_rest(self) -> list[Ack]:
+        """Return the same of all that has come, for a role that has ended and takes no more."""
+        return self.acknowledge({peer: inbox.received for peer, inbox in self.inboxes.items()})
+
+    def resume(self, peer: str) -> Resume:
+        """Return what `peer` hears first on a new connection."""
+        return Resume(peer, self._me, self._acknowledged[peer])
+
+    @property
+    def waiting(self) -> int:
+        """Return the bytes that wait to leave to those that are there."""
+        return sum(box.bytes for box in self.outboxes.values() if box.open)

@@ -1,0 +1,368 @@
+"""What server and client have in common: limits, connections, and how a role is driven."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final, TypeVar
+
+from xclp_crypto.errors import ParameterError, XclpError
+from xclp_crypto.transport.network.frames import (
+    HEAD,
+    Ack,
+    Beat,
+    Codec,
+    Data,
+    Frame,
+    Resume,
+    head_of,
+)
+from xclp_crypto.transport.network.mailboxes import Mailboxes
+from xclp_crypto.transport.replay import HIGH_WATER, DurableRole
+from xclp_crypto.transport.tls import common_name
+
+FINISH_SECONDS: Final = 2.0
+"""How long a connection that is closed waits for the other end."""
+
+BROKEN: Final = (OSError, EOFError, TimeoutError)
+"""What a connection that broke raises; `ssl.SSLError` is an `OSError`."""
+
+_logger = logging.getLogger(__name__)
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long is waited, and how much is taken; of each party for itself.
+
+    Attributes:
+        join: seconds after its start in which the server waits for clients that never came.
+        grace: seconds without a connection, or without a sign of life on it, after which a client
+            is given up, and a client gives up the server.
+        deadline: seconds in which a client that computes must make some progress; longer than its
+            longest single computation.
+        window: bytes that may be on the way to one receiver.
+        max_message: bytes of a message at most; a longer one is refused before it is read.
+
+    Raises:
+        ParameterError: a value is not positive.
+    """
+
+    join: float = 600.0
+    grace: float = 60.0
+    deadline: float = 1800.0
+    window: int = 64 << 20
+    max_message: int = 1 << 31
+
+    def __post_init__(self) -> None:
+        for name in ("join", "grace", "deadline", "window", "max_message"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise ParameterError(f"{name} must be a positive number, got {value!r}")
+
+    @property
+    def beat(self) -> float:
+        """Return the seconds between signs of life."""
+        return min(5.0, self.grace / 4)
+
+
+class Clock:
+    """Seconds in which this program ran.
+
+    A gap between two looks that is longer than `gap` seconds counts as `gap`: the program was
+    stopped, or its machine was, and heard nobody meanwhile, whoever spoke. On waking, connections
+    may be over and deadlines of asyncio passed, but nobody has been away for longer. `keep` looks
+    often enough.
+    """
+
+    def __init__(self, gap: float) -> None:
+        self._gap = gap
+        self._seen = monotonic()
+        self._ran = 0.0
+
+    def __call__(self) -> float:
+        """Return the seconds so far."""
+        now = monotonic()
+        self._ran += min(now - self._seen, self._gap)
+        self._seen = now
+        return self._ran
+
+    async def keep(self) -> None:
+        """Look at it for ever."""
+        while True:
+            self()
+            await asyncio.sleep(self._gap / 2)
+
+
+class Connection:
+    """Frames in both directions; closed by whoever finds that it does not work.
+
+    Args:
+        reader, writer: from asyncio.
+        codec: of the session.
+        silence: seconds without a byte after which it counts as broken.
+        clock: tells `heard`.
+
+    Attributes:
+        heard: when the last frame came; negative before.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        codec: Codec,
+        silence: float,
+        clock: Clock,
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._codec, self._silence, self._clock = codec, silence, clock
+        self._turn = asyncio.Lock()
+        self._head: tuple[int, int] | None = None  # of a frame whose body is still to be read
+        self.heard = -1.0
+
+    async def send(self, frame: Frame) -> None:
+        """Send a frame, and wait until the connection takes more."""
+        async with self._turn:
+            if self._writer.is_closing():  # asyncio fails in other ways when TLS is gone
+                raise ConnectionResetError("the connection is closed")
+            for part in self._codec.encode(frame):
+                self._writer.write(part)
+            async with asyncio.timeout(self._silence):
+                await self._writer.drain()
+
+    async def read(self) -> Frame:
+        """Return the next frame; a read that is cancelled loses nothing.
+
+        Raises:
+            OSError, EOFError, TimeoutError: the connection broke, ended, or was silent.
+            VersionMismatch: what came is not a frame.
+        """
+        if self._head is None:
+            async with asyncio.timeout(self._silence):
+                self._head = head_of(await self._reader.readexactly(HEAD.size))
+        length, kind = self._head
+        async with asyncio.timeout(self._silence):
+            body = await self._reader.readexactly(length)
+        self._head = None
+        self.heard = self._clock()
+        return self._codec.decode(kind, body)
+
+    @property
+    def name(self) -> str:
+        """Return the common name in the certificate of the other end."""
+        return common_name(self._writer.get_extra_info("peercert") or {})
+
+    def close(self) -> None:
+        """Close; what was written still leaves."""
+        self._writer.close()
+
+    async def finish(self) -> None:
+        """Close, and wait a little until what was written has left."""
+        self._writer.close()
+        with suppress(OSError, EOFError, TimeoutError):
+            async with asyncio.timeout(min(self._silence, FINISH_SECONDS)):
+                await self._writer.wait_closed()
+        self._writer.transport.abort()
+
+
+class Party(ABC):
+    """What server and client have in common: the role, its messages, and when to give up.
+
+    Args:
+        role: what runs here.
+        parties: all parties in the order that all agree on.
+        limits: how long is waited.
+        one_connection: whether all peers are behind one connection.
+    """
+
+    def __init__(
+        self,
+        role: DurableRole,
+        parties: Sequence[str],
+        limits: Limits,
+        *,
+        one_connection: bool,
+    ) -> None:
+        self.role = role
+        self.me = role.name
+        self.codec = Codec(parties)
+        self.peers = tuple(p for p in parties if p != role.name)
+        self.limits = limits
+        shared = asyncio.Event()
+        self.changed = {p: shared if one_connection else asyncio.Event() for p in self.peers}
+        taken = {p: role.fed[p] for p in self.peers}
+        self.mail = Mailboxes(self.me, taken, window=limits.window, max_message=limits.max_message)
+        self.wake = asyncio.Event()
+        self.clock = Clock(limits.beat)
+        self.waiting_since = self.clock()
+        self.progress = 0
+        self.failure: XclpError | None = None
+        self._worker = ThreadPoolExecutor(1, f"role of {role.name}")
+
+    async def in_thread(self, function: Callable[..., R], *arguments: Any) -> R:
+        """Run a part of the role beside the event loop, which keeps connections alive."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._worker, function, *arguments)
+
+    @abstractmethod
+    def expired(self, peer: str) -> bool:
+        """Return whether `peer` is given up."""
+
+    @abstractmethod
+    async def tell(self, peer: str, frame: Frame) -> None:
+        """Send a frame to `peer`, or to whoever hands it on, if there is a connection."""
+
+    def close(self) -> None:
+        """End the thread of the role when it has nothing to do."""
+        self._worker.shutdown(wait=False)
+
+    async def drive(self) -> None:
+        """Run the role to its end.
+
+        Raises:
+            XclpError: what the role cannot go on after, such as a full disk; not what it ends in.
+        """
+        step = ""
+        await self._flush()  # what a rebuilt role has sent before
+        while not self.role.ended:
+            if self.failure is not None:
+                raise self.failure
+            if self.role.step != step:
+                step = self.role.step
+                _logger.info("step", extra={"party": self.me, "step": step})
+            if self.role.ready:
+                await self.in_thread(self.role.advance)
+                self.progress += 1
+                if self.role.ready:
+                    await self._flush()
+                    await self._let_leave()
+            elif not await self._feed():
+                await self._flush()
+                await self._wait()
+                continue
+            self.waiting_since = self.clock()
+        await self._flush()
+
+    async def _feed(self) -> bool:
+        """Give the role what it waits for and what is here; return whether there was any."""
+        waiting = self.role.waiting
+        fed = False
+        for sender in waiting.missing if waiting is not None else ():
+            if self.mail.inboxes[sender].complete and not self.role.ready:
+                await self.in_thread(
+                    self.role.feed, sender, *self.mail.inboxes[sender].complete.popleft()
+                )
+                fed = True
+        return fed
+
+    async def _wait(self) -> None:
+        """Wait for a message; or end the wait of the role, if no more will come."""
+        waiting = self.role.waiting
+        if waiting is None:
+            return
+        if all(map(self.expired, waiting.missing)):
+            _logger.warning(
+                "given up",
+                extra={"party": self.me, "step": waiting.step, "without": list(waiting.missing)},
+            )
+            await self.in_thread(self.role.give_up)
+            return
+        self.wake.clear()
+        if any(self.mail.inboxes[sender].complete for sender in waiting.missing):
+            return
+        await self.woken()
+
+    async def woken(self) -> None:
+        """Wait until something happens, or it is time to look at the clock."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.beat / 2):
+                await self.wake.wait()
+
+    async def _flush(self) -> None:
+        """Let leave what the role has sent, and acknowledge what it has taken, in this order."""
+        for message in await self.in_thread(self.role.outgoing):
+            self.mail.outboxes[message.to].put(message)
+            self.changed[message.to].set()
+        await self._acknowledge(self.mail.acknowledge(self.role.fed))
+
+    async def acknowledge_rest(self) -> None:
+        """Acknowledge what came for a role that has ended and takes no more."""
+        await self._acknowledge(self.mail.acknowledge_rest())
+
+    async def _acknowledge(self, frames: Iterable[Ack]) -> None:
+        for frame in frames:
+            await self.tell(frame.addressee, frame)
+
+    async def _let_leave(self) -> None:
+        """Hold a role that sends much, while that moves; never for ever."""
+        left = self.mail.waiting
+        while left > HIGH_WATER:
+            await asyncio.sleep(0.05)
+            before, left = left, self.mail.waiting
+            if left == before:
+                for _ in range(20):
+                    await asyncio.sleep(0.05)
+                    left = self.mail.waiting
+                    if left != before:
+                        break
+                else:
+                    return
+
+    async def write_to(self, connection: Connection, peers: Sequence[str]) -> None:
+        """Send what is for these peers, a piece for each in turn, for as long as it works."""
+        boxes = [self.mail.outboxes[peer] for peer in peers]
+        changed = self.changed[peers[0]]
+        while True:
+            changed.clear()
+            moved = False
+            for box in boxes:
+                piece = box.piece()
+                if piece is not None:
+                    await connection.send(piece)
+                    moved = True
+            if not moved:
+                await changed.wait()
+
+    async def beat(self, connection: Connection) -> None:
+        """Send signs of life, for as long as it works."""
+        while True:
+            waits = self.role.waiting is not None or self.role.ended
+            await connection.send(Beat(not waits, self.progress))
+            await asyncio.sleep(self.limits.beat)
+
+    def take(self, frame: Data | Ack | Resume) -> None:
+        """Take a frame of another party; errors are those of `Mailboxes.take`."""
+        self.mail.take(frame)
+        if isinstance(frame, Data):
+            self.wake.set()
+        else:
+            self.changed[frame.receiver].set()
+
+
+async def first_of(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait until one of the tasks has ended, end the others, and raise what one raised.
+
+    Where several raised, it is the error of the first in `tasks`.
+    """
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """End tasks, and wait until they have ended."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

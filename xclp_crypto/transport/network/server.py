@@ -1,0 +1,316 @@
+"""The server: its role, and the connections of its clients; see the package."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from xclp_crypto.errors import (
+    CertificateRefused,
+    FaultyPeer,
+    LogError,
+    ProtocolError,
+    VersionMismatch,
+    XclpError,
+)
+from xclp_crypto.params import Agreement
+from xclp_crypto.transport.network.frames import (
+    OTHER_AGREEMENT,
+    Ack,
+    Beat,
+    Bye,
+    Data,
+    End,
+    Frame,
+    GivenUp,
+    Hello,
+    Ready,
+    Refused,
+    Resume,
+    Welcome,
+    told,
+)
+from xclp_crypto.transport.network.party import (
+    BROKEN,
+    FINISH_SECONDS,
+    Connection,
+    Limits,
+    Party,
+    cancel,
+    first_of,
+)
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.tls import listen_error
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Presence:
+    """What the server knows of one client."""
+
+    since: float
+    connection: Connection | None = None
+    came: bool = False
+    ended: bool = False
+    gone: bool = False
+    instance: bytes = b""
+    busy: bool = False
+    progress: int = -1
+    moved: float = 0.0
+    counts: dict[str, int] = field(default_factory=dict)
+    tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+
+class ServerParty(Party):
+    """The server: its role, and the connections of its clients."""
+
+    def __init__(
+        self, role: DurableRole, clients: Sequence[str], agreement: Agreement, limits: Limits
+    ) -> None:
+        super().__init__(role, (*clients, role.name), limits, one_connection=False)
+        self.agreement = agreement
+        now = self.clock()
+        # Who has sent something to a server that was rebuilt had come, and may have ended since.
+        self.clients = {name: _Presence(now, came=role.fed[name] > 0) for name in clients}
+        self.last_data = now
+        self.handlers: set[asyncio.Task[None]] = set()
+
+    def expired(self, peer: str) -> bool:
+        """See `Party.expired`."""
+        client, now = self.clients[peer], self.clock()
+        if client.ended:
+            return not self.mail.inboxes[peer].complete
+        if client.connection is None:
+            return now - client.since > (self.limits.grace if client.came else self.limits.join)
+        moved = max(client.moved, self.waiting_since)
+        if client.busy:
+            return now - moved > self.limits.deadline
+        others = any(c.connection is not None and c.busy for c in self.clients.values())
+        return not others and now - max(self.last_data, moved) > self.limits.deadline
+
+    async def tell(self, peer: str, frame: Frame) -> None:
+        """See `Party.tell`."""
+        connection = self.clients[peer].connection
+        if connection is not None:
+            try:
+                await connection.send(frame)
+            except BROKEN:
+                connection.close()
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        connection = Connection(reader, writer, self.codec, self.limits.grace, self.clock)
+        name = connection.name
+        handler = asyncio.current_task()
+        if handler is not None:
+            self.handlers.add(handler)
+            handler.add_done_callback(self.handlers.discard)
+        try:
+            await self._serve(connection, name)
+        except BROKEN as error:
+            _logger.info("disconnected", extra={"client": name, "reason": type(error).__name__})
+        except XclpError as error:
+            _logger.warning("refused", extra={"client": name, "reason": str(error)})
+            with suppress(*BROKEN):
+                await connection.send(Refused(self._why(error)))
+        except asyncio.CancelledError:
+            # The program is being stopped. A cancelled handler makes asyncio print a traceback.
+            _logger.info("disconnected", extra={"client": name, "reason": "stopped"})
+        finally:
+            client = self.clients.get(name)
+            if client is not None and client.connection is connection:
+                client.connection = None
+                client.since = max(client.since, connection.heard)
+                self.mail.outboxes[name].open = False
+            self.wake.set()
+            await connection.finish()
+
+    def _why(self, error: XclpError) -> bytes:
+        if isinstance(error, _OtherAgreement):
+            return bytes([OTHER_AGREEMENT]) + self.agreement.encode()
+        return told(error)
+
+    async def _serve(self, connection: Connection, name: str) -> None:
+        # The server speaks first, so that a client knows early whether its certificate is taken.
+        await connection.send(Ready())
+        hello = await connection.read()
+        if not isinstance(hello, Hello):
+            raise VersionMismatch("what connected does not speak this protocol")
+        if name not in self.clients:
+            raise CertificateRefused(
+                f"a certificate for {name!r}, who is none of the clients "
+                f"{', '.join(self.clients)}; the common name of a certificate is the client's name"
+            )
+        try:
+            self.agreement.require_same(hello.agreement, name)
+        except FaultyPeer as error:
+            raise _OtherAgreement(str(error)) from None
+        if hello.dry:
+            await connection.send(Welcome(self.role.instance))
+            _logger.info("dry run", extra={"client": name})
+            return
+        client = self.clients[name]
+        if client.instance not in (b"", hello.instance):
+            if self.role.fed[name]:
+                raise LogError(
+                    f"{name} has already taken part in this session with another start of its "
+                    "role; start it with its log, or begin a new session"
+                )
+            self.mail.inboxes[name].clear()
+        if client.connection is not None:  # it came back before this end noticed that it had gone
+            client.connection.close()
+            await cancel(client.tasks)  # or they would take pieces out of its outbox
+        client.connection, client.instance, client.came = connection, hello.instance, True
+        client.gone = client.busy = False
+        client.moved = self.clock()
+        client.counts = {}
+        _logger.info("connected", extra={"client": name})
+        await connection.send(Welcome(self.role.instance))
+        await connection.send(self.mail.resume(name))
+        for peer, other in self.clients.items():
+            if peer != name and other.connection is not None and name in other.counts:
+                await connection.send(Resume(name, peer, other.counts[name]))
+            if peer != name and other.gone:
+                await connection.send(GivenUp(peer))
+        client.tasks = tasks = [
+            asyncio.create_task(self._read_from(connection, name)),
+            asyncio.create_task(self.write_to(connection, [name])),
+            asyncio.create_task(self.beat(connection)),
+        ]
+        await first_of(tasks)
+
+    async def _read_from(self, connection: Connection, name: str) -> None:
+        """Handle the frames of a client until it says goodbye."""
+        client = self.clients[name]
+        while True:
+            frame = await connection.read()
+            if isinstance(frame, Bye):
+                client.ended = True
+                _logger.info("ended", extra={"client": name, "well": frame.well})
+                self.wake.set()
+                return
+            if isinstance(frame, Beat):
+                client.busy = frame.busy
+                if frame.progress != client.progress:
+                    client.progress, client.moved = frame.progress, self.clock()
+                continue
+            if not isinstance(frame, Data | Ack | Resume):
+                raise VersionMismatch(f"a client sends no frames of kind {frame.KIND}")
+            if frame.author != name:
+                raise FaultyPeer(name, "sends in the name of another client")
+            if isinstance(frame, Data):
+                self.last_data = client.moved = self.clock()
+            elif frame.addressee != self.me:
+                client.counts[frame.addressee] = frame.count
+            if frame.addressee == self.me:
+                self.take(frame)
+            else:
+                await self.tell(frame.addressee, frame)
+
+    async def watch(self) -> None:
+        """Tell everybody of clients that are given up."""
+        while True:
+            await asyncio.sleep(self.limits.beat / 2)
+            for name, client in self.clients.items():
+                gone = self.expired(name)
+                if gone and not client.gone:
+                    if not client.ended:
+                        _logger.warning("gone", extra={"client": name})
+                    for other in self.clients:
+                        await self.tell(other, GivenUp(name))
+                client.gone = gone
+
+    async def linger(self) -> None:
+        """Wait until every client has ended or is given up."""
+        self.waiting_since = self.clock()
+        while any(not c.ended and not self.expired(n) for n, c in self.clients.items()):
+            self.wake.clear()
+            await self.acknowledge_rest()
+            await self.woken()
+
+    async def end(self, error: XclpError | None) -> None:
+        """Tell everybody that the session is over."""
+        end = End(False) if error is None else End(True, told(error))
+        for name, client in self.clients.items():
+            await self.tell(name, end)
+            if client.connection is not None:
+                await client.connection.finish()
+        if self.handlers:
+            await asyncio.wait(self.handlers, timeout=FINISH_SECONDS)
+
+
+class _OtherAgreement(ProtocolError):
+    """A client has other parameters."""
+
+
+def serve(
+    role: DurableRole,
+    clients: Sequence[str],
+    agreement: Agreement,
+    address: tuple[str, int],
+    tls: ssl.SSLContext,
+    *,
+    limits: Limits | None = None,
+    listening: Callable[[int], None] | None = None,
+) -> Any:
+    """Run the server's role for clients that join, and return its result.
+
+    Args:
+        role: the server's, whose peers are the clients.
+        clients: their names, in the order that all parties agree on.
+        agreement: what all parties must have in common.
+        address: host and port to listen on; port 0 takes a free one.
+        tls: from `tls_context`.
+        limits: how long is waited.
+        listening: called with the port when clients can join.
+
+    Raises:
+        AddressInUse: nobody can listen there.
+        XclpError: the role failed, or its log cannot be written; the clients are told.
+    """
+    return asyncio.run(
+        _serve(role, clients, agreement, address, tls, limits or Limits(), listening)
+    )
+
+
+async def _serve(
+    role: DurableRole,
+    clients: Sequence[str],
+    agreement: Agreement,
+    address: tuple[str, int],
+    tls: ssl.SSLContext,
+    limits: Limits,
+    listening: Callable[[int], None] | None,
+) -> Any:
+    server = ServerParty(role, clients, agreement, limits)
+    host, port = address
+    try:
+        listener = await asyncio.start_server(
+            server.accept, host, port, ssl=tls, ssl_handshake_timeout=min(30.0, limits.grace)
+        )
+    except OSError as error:
+        raise listen_error(error, f"{host}:{port}") from None
+    port = listener.sockets[0].getsockname()[1]
+    _logger.info("listening", extra={"host": host, "port": port})
+    if listening is not None:
+        listening(port)
+    watching = [asyncio.create_task(server.watch()), asyncio.create_task(server.clock.keep())]
+    try:
+        await server.drive()
+        result = role.result()
+        await server.linger()
+        await server.end(None)
+    except XclpError as error:
+        await server.end(error)
+        raise
+    finally:  # after anything else the clients wait: the server may be rebuilt from its log
+        listener.close()
+        await cancel(watching)
+        server.close()
+    return result
