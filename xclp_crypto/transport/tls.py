@@ -179,70 +179,15 @@ def make_authority(
         raise ParameterError("clients have different names, and none is 'server' or 'authority'")
     if not hosts or days < 1:
         raise ParameterError("give at least one host and one day")
-    root_key = ec.generate_private_key(ec.SECP256R1())
-    root_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "xclp federation")])
-    start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
-    end = start + datetime.timedelta(days=days)
-    files: dict[str, bytes] = {}
-
-    def issue(
-        name: x509.Name, key: ec.EllipticCurvePrivateKey, *extensions: tuple[Any, bool]
-    ) -> bytes:
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(root_name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(start)
-            .not_valid_after(end)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(root_key.public_key()), False
-            )
-        )
-        for extension, critical in extensions:
-            builder = builder.add_extension(extension, critical)
-        return builder.sign(root_key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
-
-    def usage(*, sign: bool) -> x509.KeyUsage:
-        return x509.KeyUsage(
-            digital_signature=not sign,
-            key_cert_sign=sign,
-            crl_sign=sign,
-            content_commitment=False,
-            key_encipherment=False,
-            data_encipherment=False,
-            key_agreement=False,
-            encipher_only=False,
-            decipher_only=False,
-        )
-
-    files["authority.pem"] = issue(
-        root_name,
-        root_key,
-        (x509.BasicConstraints(ca=True, path_length=0), True),
-        (usage(sign=True), True),
-    )
+    issuer = _Issuer(days)
+    files = {"authority.pem": issuer.own_certificate()}
     identities = {}
     for name in ("server", *clients):
         identity = IdentityKey.generate(SystemRng())
         identities[name] = identity.public.to_text()
         files[f"{name}.identity"] = f"{identity.export_private().hex()}\n".encode()
         key = ec.generate_private_key(ec.SECP256R1())
-        purpose = ExtendedKeyUsageOID.CLIENT_AUTH
-        extensions: list[tuple[Any, bool]] = []
-        if name == "server":
-            purpose = ExtendedKeyUsageOID.SERVER_AUTH
-            extensions.append((x509.SubjectAlternativeName([*map(_host, hosts)]), False))
-        files[f"{name}.pem"] = issue(
-            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
-            key,
-            (x509.BasicConstraints(ca=False, path_length=None), True),
-            (usage(sign=False), True),
-            (x509.ExtendedKeyUsage([purpose]), False),
-            *extensions,
-        )
+        files[f"{name}.pem"] = issuer.certificate(name, key, hosts if name == "server" else ())
         files[f"{name}.key"] = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -264,6 +209,72 @@ def make_authority(
     except OSError as error:
         raise StorageError(f"{folder} cannot be written: {error.strerror}") from None
     return [folder / name for name in files]
+
+
+class _Issuer:
+    """Signs certificates that are valid for so many days, with a key that is nowhere else."""
+
+    def __init__(self, days: int) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = _named("xclp federation")
+        self._start = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=5)
+        self._end = self._start + datetime.timedelta(days=days)
+
+    def own_certificate(self) -> bytes:
+        """Return the certificate of the authority, PEM."""
+        builder = self._builder(self._name, self._key.public_key(), sign=True)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), True)
+        return self._signed(builder)
+
+    def certificate(
+        self, name: str, key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]
+    ) -> bytes:
+        """Return a certificate, PEM: of a server with these hosts, or without any of a client."""
+        builder = self._builder(_named(name), key.public_key(), sign=False)
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
+        purpose = ExtendedKeyUsageOID.CLIENT_AUTH
+        if hosts:
+            purpose = ExtendedKeyUsageOID.SERVER_AUTH
+            names = x509.SubjectAlternativeName([*map(_host, hosts)])
+            builder = builder.add_extension(names, False)
+        return self._signed(builder.add_extension(x509.ExtendedKeyUsage([purpose]), False))
+
+    def _builder(
+        self, name: x509.Name, key: ec.EllipticCurvePublicKey, *, sign: bool
+    ) -> x509.CertificateBuilder:
+        """Begin a certificate of a key that may sign certificates, or else messages."""
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        usage = x509.KeyUsage(
+            digital_signature=not sign,
+            key_cert_sign=sign,
+            crl_sign=sign,
+            content_commitment=False,
+            key_encipherment=False,
+            data_encipherment=False,
+            key_agreement=False,
+            encipher_only=False,
+            decipher_only=False,
+        )
+        return (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(self._start)
+            .not_valid_after(self._end)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), False)
+            .add_extension(issuer, False)
+            .add_extension(usage, True)
+        )
+
+    def _signed(self, builder: x509.CertificateBuilder) -> bytes:
+        certificate = builder.sign(self._key, hashes.SHA256())
+        return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _host(name: str) -> x509.GeneralName:
