@@ -81,7 +81,7 @@ def measure(
             session, rows, columns, codec, graph, clients=session.clients, mode=mode
         )
 
-    faults = Faults(vanish={clients[i]: "upload" for i in gone})
+    faults = Faults(dropouts={clients[i]: "upload" for i in gone})
     roles = dict.fromkeys(clients, client_role) | {SERVER: server_role}
     outcome = Simulation(faults=faults, progress=progress).run(roles)
     if SERVER in outcome.errors:

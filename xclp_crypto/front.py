@@ -454,7 +454,7 @@ def _require_same_shape(arrays: Mapping[str, NDArray[Any]]) -> None:
 
 def _lost(record: SumRecord, outcome: Outcome) -> dict[str, str]:
     """Return by client the stage in which it was missing; the server cannot know of the last."""
-    after = {c: "result" for c in (*outcome.vanished, *outcome.errors) if c not in record.lost}
+    after = {c: "result" for c in (*outcome.dropouts, *outcome.errors) if c not in record.lost}
     return {**record.lost, **after}
 
 
@@ -471,7 +471,7 @@ def _run_sum(
     """Run all parties of a sum in this process, with key exchange first."""
     clients = graph.clients
     faults = faults or Faults()
-    faults = replace(faults, vanish={**faults.vanish, **vanish})
+    faults = replace(faults, dropouts={**faults.dropouts, **vanish})
 
     async def client_role(io: RoleIO) -> Any:
         own = source.child(io.name)

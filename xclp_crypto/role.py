@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _RECORDED = "_xclp_recorded"
 
-Report = Callable[[str, int, int], None]
+OnProgress = Callable[[str, int, int], None]
 """Called with an activity, how much of it is done, and how much there is."""
 
 Dim = int | Mapping[str, int]
@@ -170,7 +170,9 @@ class _Await:
 class DriverIO(RoleIO):
     """The `RoleIO` that a driver gives to a role: each await yields one `Operation`."""
 
-    def __init__(self, name: str, view: list[tuple[str, Message]] | None, report: Report) -> None:
+    def __init__(
+        self, name: str, view: list[tuple[str, Message]] | None, report: OnProgress
+    ) -> None:
         super().__init__(name)
         self._view = view
         self._report = report

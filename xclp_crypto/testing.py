@@ -43,14 +43,14 @@ Tamper = Callable[[bytes, Sequence[Delivery]], bytes | None]
 
 @dataclass(frozen=True)
 class Dropout:
-    """A run in which `party` vanished after `after` operations."""
+    """A run in which `party` dropped out after `after` operations."""
 
     party: str
     after: int
     outcome: Outcome
 
     def __str__(self) -> str:
-        return f"{self.party} vanishes after {self.after} operations"
+        return f"{self.party} drops out after {self.after} operations"
 
 
 @dataclass(frozen=True)
@@ -123,14 +123,14 @@ def deliveries(make: Factory) -> list[Delivery]:
 
 
 def every_dropout(make: Factory, parties: Sequence[str] | None = None) -> Iterator[Dropout]:
-    """Let each party vanish before each of its operations, one run for each case.
+    """Let each party drop out before each of its operations, one run for each case.
 
     A party's operations are its sends, receives and computations. A first run without faults
     counts them; it must finish without errors.
 
     Args:
         make: the factory.
-        parties: who vanishes, by default everybody.
+        parties: who drops out, by default everybody.
 
     Raises:
         XclpError: the run without faults failed.
@@ -143,7 +143,7 @@ def every_dropout(make: Factory, parties: Sequence[str] | None = None) -> Iterat
         if party not in operations:
             raise ParameterError(f"{party!r} is none of the parties {', '.join(operations)}")
         for after in range(operations[party]):
-            faults = Faults(vanish={party: after})
+            faults = Faults(dropouts={party: after})
             yield Dropout(party, after, run(make, faults, max_operations=original.limit))
 
 
@@ -226,7 +226,7 @@ MESSAGE_FAULTS = ("lose", "delay", "duplicate", "corrupt", "replay")
 FAULT_KINDS = PARTY_FAULTS + MESSAGE_FAULTS
 """What a random schedule is made of.
 
-``drop``, ``away``: a party vanishes, or is cut off and comes back, at a random operation.
+``drop``, ``away``: a party drops out, or is cut off and comes back, at a random operation.
 ``lose``, ``delay``, ``duplicate``: a message never arrives, arrives after a random number of later
 messages (and is lost when there are not so many), or arrives twice.
 ``corrupt``: one of `TAMPERS`. ``replay``: a message arrives, and once more after later ones.
@@ -274,21 +274,23 @@ class Schedule:
     """A few faults of one run.
 
     Attributes:
-        vanish: by party, after how many operations it vanishes.
+        dropouts: by party, after how many operations it drops out.
         away: by party, after how many operations it is cut off.
         messages: what happens to messages.
     """
 
-    vanish: Mapping[str, int]
+    dropouts: Mapping[str, int]
     away: Mapping[str, int]
     messages: Sequence[MessageFault]
 
     def faults(self) -> Faults:
         """Return the faults, which serve for one run: they count messages."""
-        return Faults(self.vanish, self.away, _Disturber(self.messages) if self.messages else None)
+        return Faults(
+            self.dropouts, self.away, _Disturber(self.messages) if self.messages else None
+        )
 
     def __str__(self) -> str:
-        parts = [f"{p} vanishes after {k} operations" for p, k in self.vanish.items()]
+        parts = [f"{p} drops out after {k} operations" for p, k in self.dropouts.items()]
         parts += [f"{p} is away after {k} operations" for p, k in self.away.items()]
         return "; ".join([*parts, *map(str, self.messages)])
 

@@ -13,7 +13,7 @@ from scipy import sparse
 
 from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_crypto.params import MAX_HASH_BITS
-from xclp_crypto.role import Report
+from xclp_crypto.role import OnProgress
 
 Ties = Literal["all", "lowest-index"]
 
@@ -35,7 +35,7 @@ def neighbour_graph(
     gamma: float = 1.0,
     include_self: bool = False,
     ties: Ties = "all",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> sparse.csr_array:
     """Build the normalised adjacency 𝒲 = D^-½ W D^-½, where W = B + Bᵀ.
 
@@ -74,7 +74,7 @@ def neighbour_graph_from_bits(
     gamma: float = 1.0,
     include_self: bool = False,
     ties: Ties = "all",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> sparse.csr_array:
     """Build the same matrix as `neighbour_graph` from the hashes, without holding all distances.
 
@@ -215,7 +215,7 @@ def top_k(
     *,
     include_self: bool = False,
     ties: Ties = "all",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> sparse.csr_array:
     """Select the k nearest points of each row, among those nearer than 90°.
 

@@ -21,7 +21,7 @@ from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import expand
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS
-from xclp_crypto.role import Report
+from xclp_crypto.role import OnProgress
 
 Projection = Literal["random", "tight-frame"]
 
@@ -196,7 +196,7 @@ def zero_rows(vectors: ArrayLike) -> NDArray[np.bool_]:
 
 
 def hash_bits(
-    vectors: ArrayLike, pi: NDArray[np.int16], progress: Report | None = None
+    vectors: ArrayLike, pi: NDArray[np.int16], progress: OnProgress | None = None
 ) -> NDArray[np.uint8]:
     """Hash each vector: bit l is 1 iff ⟨π_l, v⟩ ≥ 0, with v rounded to 19..30 bits of its maximum.
 

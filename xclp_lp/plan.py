@@ -127,7 +127,7 @@ class Plan(Secret):
             told = _in_group(group, progress) if self.grouped and progress else progress
             try:
                 outcome = Simulation(
-                    faults=Faults(vanish={c: s for c, s in dropouts.items() if c in members}),
+                    faults=Faults(dropouts={c: s for c, s in dropouts.items() if c in members}),
                     progress=told,
                 ).run(self._roles(members, own))
                 _raise_cause(outcome)

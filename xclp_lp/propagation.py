@@ -17,7 +17,7 @@ from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.protocols.hamming import distances_between
-from xclp_crypto.role import Report
+from xclp_crypto.role import OnProgress
 from xclp_crypto.secret import Secret
 from xclp_lp.graph import Ties, checked_bits, neighbour_graph_from_bits
 from xclp_lp.labels import UNLABELLED
@@ -65,7 +65,7 @@ def influence(
     alpha: float,
     *,
     solver: Solver = "auto",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> NDArray[np.float64]:
     """Solve for columns of the influence matrix S = (I − α𝒲)⁻¹, all at once.
 
@@ -98,7 +98,7 @@ def influence_blocks(
     alpha: float,
     *,
     solver: Solver = "auto",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Solve for columns of S in blocks of at most 64 MiB, so that not all of S need exist at once.
 
@@ -117,7 +117,7 @@ def propagate(
     alpha: float,
     *,
     solver: Solver = "auto",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> NDArray[np.float64]:
     """Compute the scores Z = S·Y of a plain (pooled) run, solving for its C columns only.
 

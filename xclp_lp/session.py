@@ -74,7 +74,7 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_server,
 )
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import Report, RoleIO, recorded
+from xclp_crypto.role import OnProgress, RoleIO, recorded
 from xclp_crypto.secret import Secret
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.influence import (
@@ -231,7 +231,7 @@ def hash_rows(
     vectors: NDArray[np.floating[Any]],
     n_bits: int,
     kind: Projection = "random",
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> tuple[NDArray[np.uint8], bytes]:
     """Return the bits (n_j, L) of the vectors and the digest of the projection."""
     pi = projection(seed, n_bits, vectors.shape[1], kind)
@@ -469,7 +469,9 @@ async def _send_columns(
         await io.send(tuple(labelled), told)
 
 
-def solver_of(graph: sparse.csr_array, alpha: float, columns: int, progress: Report) -> Propagator:
+def solver_of(
+    graph: sparse.csr_array, alpha: float, columns: int, progress: OnProgress
+) -> Propagator:
     """Factorise I − α𝒲, or whatever makes so many columns of S cheapest."""
     return Propagator(graph, alpha, columns, progress=progress)
 
@@ -481,7 +483,7 @@ def columns_of(propagator: Propagator, picked: NDArray[np.intp]) -> NDArray[np.f
 
 
 def build_graph(
-    distances: NDArray[np.uint16], params: Parameters, progress: Report | None = None
+    distances: NDArray[np.uint16], params: Parameters, progress: OnProgress | None = None
 ) -> sparse.csr_array:
     """Return 𝒲; k is reduced where dropouts left fewer rows."""
     return neighbour_graph(

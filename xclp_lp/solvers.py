@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from xclp_crypto.errors import ParameterError, XclpError
-from xclp_crypto.role import Report
+from xclp_crypto.role import OnProgress
 from xclp_lp.graph import WORKERS
 
 Solver = Literal["auto", "cholesky", "sparse", "cg"]
@@ -92,7 +92,7 @@ class Propagator:
         columns: int,
         *,
         solver: Solver = "auto",
-        progress: Report | None = None,
+        progress: OnProgress | None = None,
     ) -> None:
         if not 0 < alpha < 1:
             raise ParameterError(f"alpha is {alpha}; it must be in (0, 1)")
@@ -447,7 +447,7 @@ def _has_few_neighbours(
     return np.where(degree <= _CG_DEGREE, 1.0, -1.0), 0.03 * left
 
 
-def _eliminate(matrix: sparse.csr_array, worth: _Worth | None, report: Report) -> _Elimination:
+def _eliminate(matrix: sparse.csr_array, worth: _Worth | None, report: OnProgress) -> _Elimination:
     """Eliminate independent sets of points while it is worth it.
 
     Args:

@@ -26,8 +26,8 @@ from xclp_crypto.transport.network.frames import (
     Bye,
     Codec,
     Data,
+    DroppedOut,
     End,
-    GivenUp,
     Hello,
     Ready,
     Refused,
@@ -54,7 +54,7 @@ FRAMES = st.one_of(
     st.builds(lambda ends, count: Ack(*ends, count), ENDS, U64),
     st.builds(lambda ends, *n: Data(*ends, *n, b"piece"), ENDS, U64, U32, U64, U64),
     st.builds(Beat, st.booleans(), U64),
-    st.builds(GivenUp, st.sampled_from(PARTIES)),
+    st.builds(DroppedOut, st.sampled_from(PARTIES)),
     st.builds(Bye, st.booleans()),
     st.just(End(False)),
     st.builds(lambda why: End(True, why), st.binary(min_size=1, max_size=40)),
@@ -68,7 +68,7 @@ EXAMPLES = [
     Ack("a", "b", 1 << 63),
     Data("server", "b", 3, 1, 10, 4, b"piece"),
     Beat(True, 5),
-    GivenUp("b"),
+    DroppedOut("b"),
     Bye(True),
     End(True, b"\1why"),
 ]
@@ -96,7 +96,7 @@ def test_what_is_read_is_what_was_written(kind, body):
         frame = CODEC.decode(kind, body)
     except VersionMismatch:
         return
-    if frame != GivenUp(""):
+    if frame != DroppedOut(""):
         assert written(frame) == HEAD.pack(len(body), kind) + body
 
 
@@ -151,7 +151,7 @@ def test_both_ends_are_different_parties(kind, ends):
 
 @pytest.mark.parametrize("number", [3, 65535])
 def test_who_is_given_up_may_be_nobody_here(number):
-    assert CODEC.decode(GivenUp.KIND, struct.pack(">H", number)) == GivenUp("")
+    assert CODEC.decode(DroppedOut.KIND, struct.pack(">H", number)) == DroppedOut("")
 
 
 @pytest.mark.parametrize("head", [

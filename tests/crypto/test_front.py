@@ -360,11 +360,11 @@ def test_values_of_no_rows_or_no_columns():
 
 def test_faults_and_progress_are_passed_on():
     with pytest.raises(TooFewParties):
-        secure_hamming(BITS, faults=Faults(vanish={"client-0": 0, "client-1": 0}))
+        secure_hamming(BITS, faults=Faults(dropouts={"client-0": 0, "client-1": 0}))
     with pytest.raises(Stalled):
-        secure_row_sums(VALUES, ROWS, faults=Faults(vanish={"server": 0}))
+        secure_row_sums(VALUES, ROWS, faults=Faults(dropouts={"server": 0}))
     with pytest.raises(ParameterError, match="cannot drop 'nobody'"):
-        secure_hamming(BITS, faults=Faults(vanish={"nobody": 0}))
+        secure_hamming(BITS, faults=Faults(dropouts={"nobody": 0}))
     seen = []
     secure_hamming(BITS, "masked", progress=seen.append)
     assert {p.party for p in seen} == {"client-0", "client-1", "client-2", "server"}

@@ -328,7 +328,7 @@ def test_bytes_are_those_of_the_formulas(p):
 
 def test_an_absent_client_is_left_out_of_a_signed_session():
     make = with_session(CLIENTS, give_session, give_session, identities=PINS)
-    outcome = run(make, Faults(vanish={"b": 0})).raise_errors()
+    outcome = run(make, Faults(dropouts={"b": 0})).raise_errors()
     assert {outcome.results[p].clients for p in ("a", "c", SERVER)} == {("a", "c")}
 
 

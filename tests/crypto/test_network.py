@@ -37,8 +37,8 @@ from xclp_crypto.transport.network.frames import (
     Bye,
     Codec,
     Data,
+    DroppedOut,
     End,
-    GivenUp,
     Ready,
     Refused,
     Resume,
@@ -619,7 +619,9 @@ def test_a_server_that_refuses_a_client_in_the_session_is_believed(tls):
 def test_who_is_given_up_and_nobody_here_is_not_missed(tls):
     """A client goes on, until it hears of somebody for whom it waits."""
     unknown = Codec(["a", "x", "y", "z"])  # a longer list than the client has
-    answer = b"".join(unknown.encode(GivenUp("z"))) + written(GivenUp("b"), GivenUp(SERVER))
+    answer = b"".join(unknown.encode(DroppedOut("z"))) + written(
+        DroppedOut("b"), DroppedOut(SERVER)
+    )
     error = welcomed_by(tls, answer)
     assert isinstance(error, Stalled)
     assert "no Blob from server" in str(error)

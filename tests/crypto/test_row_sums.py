@@ -259,7 +259,7 @@ def test_two_sums_in_one_session_need_two_purposes():
 def test_a_client_that_never_joined_is_not_asked(mode):
     values, rows = problem(4, 6)
     graph = MaskGraph.complete(names(4))
-    outcome = run(row_sums(values, rows, mode=mode), Faults(vanish={"c2": 0})).raise_errors()
+    outcome = run(row_sums(values, rows, mode=mode), Faults(dropouts={"c2": 0})).raise_errors()
     assert right(outcome, values, rows, graph, mode) == ("c0", "c1", "c3")
     assert outcome.results[SERVER].lost == {"c2": "setup"}
 
@@ -372,7 +372,7 @@ def test_every_two_dropouts_at_any_two_operations_end_rightly(mode):
     extra = 3 if mode == "restart" else 0
     seen = set()
     for first, second in product(range(operations), range(operations + extra)):
-        outcome = run(make, Faults(vanish={"c1": first, "c3": second}))
+        outcome = run(make, Faults(dropouts={"c1": first, "c3": second}))
         seen.add(right(outcome, values, rows, graph, (first, second)))
         assert not outcome.errors
         if mode == "restart":
@@ -392,7 +392,7 @@ def test_a_client_that_comes_back_after_another_vanished_gets_its_rows(mode):
     make = row_sums(values, rows, mode=mode, graph=graph)
     operations = run(make).operations["c1"]
     for away, gone in product(range(3, operations, 2), range(1, operations, 3)):
-        outcome = run(make, Faults(away={"c1": away}, vanish={"c3": gone}))
+        outcome = run(make, Faults(away={"c1": away}, dropouts={"c3": gone}))
         took_part = right(outcome, values, rows, graph, (away, gone))
         assert {"c0", "c2", "c4"} <= set(took_part)
         assert "c1" in outcome.results or mode == "restart", (away, gone)
@@ -802,7 +802,7 @@ def test_a_server_that_names_other_survivors_is_named_and_gets_no_shares(named, 
         await session.io.send(("c0", "c1", "c3"), SumSurvivors(client_set(graph, named)))
 
     make = row_sums(values, rows, graph=graph, server=server)
-    outcome = run(make, Faults(vanish={"c2": "row sums", "c4": 0}, away={"c3": "share"}))
+    outcome = run(make, Faults(dropouts={"c2": "row sums", "c4": 0}, away={"c3": "share"}))
     for client, message in blaming.items():
         error = outcome.errors[client]
         assert type(error) is FaultyPeer

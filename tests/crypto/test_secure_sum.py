@@ -137,7 +137,7 @@ def test_user_case_decoding_is_right_for_2_to_50_clients_and_after_a_drop(p):
     outcome = run(secure_sum(values, graph=graph)).raise_errors()
     assert right_sum(outcome, values, codec, graph, p) == names(p)
     if p > 2:
-        outcome = run(secure_sum(values, graph=graph), Faults(vanish={"c1": "upload"}))
+        outcome = run(secure_sum(values, graph=graph), Faults(dropouts={"c1": "upload"}))
         survivors = right_sum(outcome.raise_errors(), values, codec, graph, p)
         assert survivors == tuple(c for c in names(p) if c != "c1")
         assert outcome.results[SERVER].total[0] == -1.5 * (p - 1)
@@ -237,7 +237,7 @@ def test_a_client_that_vanished_in_one_sum_is_left_out_of_the_next():
             for purpose in ("first", "second")
         ]
 
-    for kind in ("vanish", "away"):
+    for kind in ("dropouts", "away"):
         faults = Faults(**{kind: {"c1": "upload"}})
         outcome = run(with_session(names(4), client, server), faults)
         first, second = outcome.results[SERVER]
@@ -312,7 +312,7 @@ def test_every_two_dropouts_at_any_two_operations_end_rightly():
     operations = run(make).operations["c1"]
     seen = set()
     for one, other in product(range(operations), repeat=2):
-        outcome = run(make, Faults(vanish={"c1": one, "c3": other}))
+        outcome = run(make, Faults(dropouts={"c1": one, "c3": other}))
         survivors = right_sum(outcome, values, codec, graph, (one, other))
         assert survivors is not None
         assert not outcome.errors
@@ -328,7 +328,7 @@ def test_every_two_clients_dropped_in_any_two_stages_end_rightly(threshold):
     stages = ("setup", "share", "upload", "reveal")
     for pair, when in product(combinations(values, 2), product(stages, repeat=2)):
         drop = dict(zip(pair, when, strict=True))
-        outcome = run(make, Faults(vanish=drop))
+        outcome = run(make, Faults(dropouts=drop))
         survivors = right_sum(outcome, values, codec, graph, drop)
         if threshold == 2:
             expected = tuple(c for c in values if drop.get(c, "reveal") == "reveal")
@@ -356,13 +356,13 @@ def test_user_case_below_the_threshold_the_protocol_stops_and_reveals_nothing(th
     values = problem(5)
     graph = MaskGraph.complete(names(5), threshold)
     gone = names(5)[: 5 - threshold + 1]
-    outcome = run(secure_sum(values, graph=graph), Faults(vanish=dict.fromkeys(gone, stage)))
+    outcome = run(secure_sum(values, graph=graph), Faults(dropouts=dict.fromkeys(gone, stage)))
     assert SERVER not in outcome.results
     assert isinstance(outcome.errors[SERVER], TooFewParties)
     assert "nothing was revealed" in str(outcome.errors[SERVER])
     assert sent(outcome, "SumReveal") == 0
     # And with one client more, the sum is there.
-    outcome = run(secure_sum(values, graph=graph), Faults(vanish=dict.fromkeys(gone[1:], stage)))
+    outcome = run(secure_sum(values, graph=graph), Faults(dropouts=dict.fromkeys(gone[1:], stage)))
     assert right_sum(outcome, values, codec_for(values), graph, stage) is not None
     assert sent(outcome, "SumReveal") >= threshold
 
@@ -371,7 +371,7 @@ def test_in_a_sparse_graph_a_client_without_enough_neighbours_stops_the_sum():
     values = problem(7)
     graph = MaskGraph(names(7), 2, 2, 3)
     for stage in ("share", "upload", "reveal"):
-        outcome = run(secure_sum(values, graph=graph), Faults(vanish={"c3": stage}))
+        outcome = run(secure_sum(values, graph=graph), Faults(dropouts={"c3": stage}))
         assert isinstance(outcome.errors[SERVER], TooFewParties)
         # Whose shares are all there cannot be told by a client: some reveal, but never enough.
         assert sent(outcome, "SumReveal") == 0 or stage == "reveal"
@@ -439,7 +439,7 @@ def test_a_server_that_names_survivors_that_did_not_take_part_is_named():
         await collect(session, graph, lab)
         await session.io.send(("c0", "c1", "c2"), survivors(graph, *names(4)))
 
-    outcome = run(cheating(script), Faults(vanish={"c3": "share"}))
+    outcome = run(cheating(script), Faults(dropouts={"c3": "share"}))
     for client in ("c0", "c1", "c2"):
         assert "survivors that did not take part" in named(outcome, client)
 
@@ -515,7 +515,7 @@ def test_a_server_that_counts_a_client_that_is_not_in_the_session_is_named():
     async def script(session, graph, lab):
         await session.io.send(("c0", "c1", "c2"), SumClients(client_set(graph, names(4))))
 
-    outcome = run(cheating(script), Faults(vanish={"c3": 0}))
+    outcome = run(cheating(script), Faults(dropouts={"c3": 0}))
     assert "starts a sum of 4 clients" in named(outcome, "c0")
 
 
@@ -693,7 +693,7 @@ def test_a_client_whose_shares_give_another_mask_key_is_named(monkeypatch):
     graph = MaskGraph.complete(names(5), 3)
     # As long as it stays, its key is not needed.
     run(secure_sum(values, graph=graph)).raise_errors()
-    outcome = run(secure_sum(values, graph=graph), Faults(vanish={"c1": "upload"}))
+    outcome = run(secure_sum(values, graph=graph), Faults(dropouts={"c1": "upload"}))
     error = outcome.errors[SERVER]
     assert type(error) is FaultyPeer
     assert "c1's shares give another mask key than the one that it announced" in str(error)
@@ -761,7 +761,7 @@ def test_a_mask_key_of_small_order_is_named(kind):
         session.io.send = send
         await secure_sum_client(session, own, codec, graph, rng)
 
-    outcome = run(secure_sum(problem(4), client=client), Faults(vanish={"c3": "upload"}))
+    outcome = run(secure_sum(problem(4), client=client), Faults(dropouts={"c3": "upload"}))
     for victim in ("c0", "c2") if kind is SumShares else (SERVER,):
         error = outcome.errors[victim]
         assert type(error) is FaultyPeer

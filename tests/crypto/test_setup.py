@@ -308,14 +308,14 @@ def test_the_server_refuses_names_that_collide(invited):
 
 def test_an_absent_client_is_left_out_by_everybody():
     make = with_session(CLIENTS, give_session, give_session)
-    outcome = run(make, Faults(vanish={"b": 0})).raise_errors()
+    outcome = run(make, Faults(dropouts={"b": 0})).raise_errors()
     for party in ("a", "c", SERVER):
         assert outcome.results[party].clients == ("a", "c")
     assert outcome.results["a"].peers == ("c",)
 
 
 def test_with_one_client_left_there_is_no_session():
-    outcome = run(setup(), Faults(vanish={"b": 0, "c": 0}))
+    outcome = run(setup(), Faults(dropouts={"b": 0, "c": 0}))
     assert isinstance(outcome.errors[SERVER], TooFewParties)
 
 
@@ -665,7 +665,7 @@ def right_or_typed(outcome, context):
         secrets = {outcome.results[c] for c in outcome.results[SERVER] if c in outcome.results}
         assert len(secrets) <= 1, context
     else:
-        assert SERVER in outcome.errors or SERVER in outcome.vanished, context
+        assert SERVER in outcome.errors or SERVER in outcome.dropouts, context
     for error in outcome.errors.values():
         assert isinstance(error, ProtocolError), context
 

@@ -122,8 +122,8 @@ def test_a_client_with_other_parameters_is_named_by_either_setup(kind):
 
 @pytest.mark.parametrize("kind", [REAL, IDEAL], ids=["real", "ideal"])
 def test_a_client_that_never_shows_up_is_left_out_by_either_setup(kind):
-    outcome = run(kind, vanish={"cleo": 0}).raise_errors()
-    assert outcome.vanished == ("cleo",)
+    outcome = run(kind, dropouts={"cleo": 0}).raise_errors()
+    assert outcome.dropouts == ("cleo",)
     for client in ("anna", "ben"):
         assert outcome.results[client][1] == {"anna": (1,), "ben": (2,)}
         assert (outcome.results[client][2] == 1.5).all()

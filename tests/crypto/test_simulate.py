@@ -208,7 +208,7 @@ def test_cost_is_json_ready_and_its_repr_readable():
 # Faults
 
 
-def test_a_party_vanishes_before_its_kth_operation():
+def test_a_party_drops_out_before_its_kth_operation():
     async def talker(io):
         await io.send("b", Note(b"1"))
         await io.compute(len, b"")
@@ -218,16 +218,16 @@ def test_a_party_vanishes_before_its_kth_operation():
     arrived = []
     for k in range(4):
         roles = {"a": talker, "b": nothing}
-        outcome = Simulation(faults=Faults(vanish={"a": k})).run(roles)
+        outcome = Simulation(faults=Faults(dropouts={"a": k})).run(roles)
         arrived.append(outcome.unread.get(("a", "b"), 0))
         assert outcome.operations["a"] == k
-        assert outcome.vanished == (("a",) if k < 3 else ())
+        assert outcome.dropouts == (("a",) if k < 3 else ())
         assert ("a" in outcome.results) == (k == 3)
         assert not outcome.errors
     assert arrived == [0, 1, 1, 2]
 
 
-def test_vanishing_closes_the_role_so_that_its_cleanup_runs():
+def test_dropping_out_closes_the_role_so_that_its_cleanup_runs():
     closed = []
 
     async def careful(io):
@@ -236,12 +236,12 @@ def test_vanishing_closes_the_role_so_that_its_cleanup_runs():
         finally:
             closed.append(io.name)
 
-    Simulation(faults=Faults(vanish={"a": 0})).run({"a": careful, "b": nothing})
+    Simulation(faults=Faults(dropouts={"a": 0})).run({"a": careful, "b": nothing})
     assert closed == ["a"]
 
 
-def test_a_party_that_does_not_exist_cannot_vanish():
-    for faults in (Faults(vanish={"z": 1}), Faults(vanish={"z": "x"}), Faults(away={"z": 1})):
+def test_a_party_that_does_not_exist_cannot_drop_out():
+    for faults in (Faults(dropouts={"z": 1}), Faults(dropouts={"z": "x"}), Faults(away={"z": 1})):
         with pytest.raises(ParameterError, match=r"'z'.*a, b"):
             Simulation(faults=faults).run({"a": nothing, "b": nothing})
 
@@ -264,11 +264,11 @@ async def stepping(io):
 @pytest.mark.parametrize(
     ("point", "sent"), [("outer", 1), ("inner", 2), ("empty", 5), ("run", 5), ("no step", 5)]
 )
-def test_a_party_vanishes_before_its_first_operation_in_a_step(point, sent):
-    outcome = Simulation(faults=Faults(vanish={"a": point})).run({"a": stepping, "b": nothing})
+def test_a_party_drops_out_before_its_first_operation_in_a_step(point, sent):
+    outcome = Simulation(faults=Faults(dropouts={"a": point})).run({"a": stepping, "b": nothing})
     assert outcome.unread == {("a", "b"): sent}
     assert outcome.operations["a"] == sent
-    assert outcome.vanished == (("a",) if sent < 5 else ())
+    assert outcome.dropouts == (("a",) if sent < 5 else ())
     assert ("a" in outcome.results) == (sent == 5)
 
 
@@ -310,7 +310,7 @@ def test_a_party_that_is_cut_off_comes_back_when_the_others_went_on_without_it(p
         "s": [{c: b"%d" % i for c in "abc" if c in n} for i, n in enumerate(numbers)],
     }
     assert outcome.returned == ("b",)
-    assert not outcome.vanished
+    assert not outcome.dropouts
     # and its own messages arrive, too late
     assert outcome.unread.get(("b", "s"), 0) == 3 - sum("b" in n for n in numbers)
 
@@ -359,11 +359,11 @@ def test_parties_come_back_one_after_the_other_and_only_once():
     outcome = Simulation(faults=Faults(away={"b": "talk", "a": 1})).run(roles).raise_errors()
     assert outcome.returned == ("a", "b")
     assert order == ["a", "c", "s", "s", "b"]
-    # a party may be cut off, come back and then vanish, or vanish first
-    gone = Simulation(faults=Faults(away={"a": 0}, vanish={"a": 1})).run(roles)
-    assert (gone.returned, gone.vanished, gone.operations["a"]) == (("a",), ("a",), 1)
-    gone = Simulation(faults=Faults(away={"a": 1}, vanish={"a": 0})).run(roles)
-    assert (gone.returned, gone.vanished, gone.operations["a"]) == ((), ("a",), 0)
+    # a party may be cut off, come back and then drop out, or drop out first
+    gone = Simulation(faults=Faults(away={"a": 0}, dropouts={"a": 1})).run(roles)
+    assert (gone.returned, gone.dropouts, gone.operations["a"]) == (("a",), ("a",), 1)
+    gone = Simulation(faults=Faults(away={"a": 1}, dropouts={"a": 0})).run(roles)
+    assert (gone.returned, gone.dropouts, gone.operations["a"]) == ((), ("a",), 0)
     assert not Simulation(faults=Faults(away={"a": "no step"})).run(roles).returned
 
 
@@ -829,7 +829,7 @@ def test_every_dropout_covers_every_operation_of_every_party():
     cases = [(c.party, c.after) for c in every_dropout(make)]
     assert cases == [(p, k) for p, n in operations.items() for k in range(n)]
     assert [c.party for c in every_dropout(make, ["b"])] == ["b"] * operations["b"]
-    assert str(next(every_dropout(make, ["b"]))) == "b vanishes after 0 operations"
+    assert str(next(every_dropout(make, ["b"]))) == "b drops out after 0 operations"
     with pytest.raises(ParameterError, match="'z'"):
         next(every_dropout(make, ["z"]))
 

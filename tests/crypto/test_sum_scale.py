@@ -65,7 +65,7 @@ def test_values_that_are_made_late_give_the_same_sums(mode, drop):
         made.append(client)
         return values_of(client)
 
-    outcome = late_row_sums(mode, make, Faults(vanish=dict.fromkeys(drop, "upload")))
+    outcome = late_row_sums(mode, make, Faults(dropouts=dict.fromkeys(drop, "upload")))
     expected = secure_row_sums(
         [values_of(c) for c in CLIENTS], list(ROWS.values()), names=CLIENTS, mode=mode, drop=drop
     )

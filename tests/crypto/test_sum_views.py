@@ -54,7 +54,7 @@ SEEDS = range(30)
 
 STATUS = {
     "living": Faults(),
-    "dropped": Faults(vanish={"d": "upload"}),
+    "dropped": Faults(dropouts={"d": "upload"}),
     "late": Faults(away={"d": "upload"}),
 }
 INPUT = {"a": 1, "b": -1, "c": 2, "d": -2}
@@ -647,7 +647,7 @@ def test_a_label_that_is_used_for_two_sums_would_tell_how_they_differ(monkeypatc
                 await secure_row_sums_server(session, ROWS, ENTRIES, codec, GRAPH, purpose)
 
         make = with_session(CLIENTS, client, server, seed=seed)
-        run(make, Faults(vanish={"d": "share"})).raise_errors()
+        run(make, Faults(dropouts={"d": "share"})).raise_errors()
         assert len(blocks) == 2
         return minus(*blocks).reshape(-1)
 

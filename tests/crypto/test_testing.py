@@ -121,13 +121,13 @@ def test_a_schedule_says_what_it_does_and_does_it():
     ]
     schedule = Schedule({"a": 3}, {"b": 2}, faults)
     assert str(schedule) == (
-        "a vanishes after 3 operations; b is away after 2 operations; "
+        "a drops out after 3 operations; b is away after 2 operations; "
         "message 0, SeedShare a → server: delayed by 7 messages; "
         "message 1, SeedShare b → server: truncated"
     )
     for _ in range(2):  # faults that count are made anew for each run
         outcome = run(counting(), schedule.faults())
-        assert outcome.vanished == ("a",)
+        assert outcome.dropouts == ("a",)
         assert isinstance(outcome.errors["server"], FaultyPeer)
         assert outcome.returned == ("b",)
     texts = {str(MessageFault("a", "b", 0, "X", kind, "zeroed", 2)) for kind in MESSAGE_FAULTS}
@@ -149,12 +149,12 @@ def test_random_schedules_have_one_to_three_faults_of_every_kind_party_and_messa
     sizes, kinds, tampers, points, messages = Counter(), Counter(), set(), set(), set()
     for seed in range(2000):
         schedule = random_schedule(SeededRng(seed), operations, sent)
-        kinds.update({"drop": len(schedule.vanish), "away": len(schedule.away)})
+        kinds.update({"drop": len(schedule.dropouts), "away": len(schedule.away)})
         kinds.update(fault.kind for fault in schedule.messages)
         tampers |= {f.tamper for f in schedule.messages if f.kind == "corrupt"}
-        points |= {*schedule.vanish.items(), *schedule.away.items()}
+        points |= {*schedule.dropouts.items(), *schedule.away.items()}
         messages |= {(f.sender, f.receiver, f.number) for f in schedule.messages}
-        sizes[len(schedule.vanish) + len(schedule.away) + len(schedule.messages)] += 1
+        sizes[len(schedule.dropouts) + len(schedule.away) + len(schedule.messages)] += 1
         assert all(1 <= f.later <= 2 * len(sent) for f in schedule.messages if "lay" in f.kind)
     assert set(sizes) == set(range(1, MAX_FAULTS + 1))
     # Faults at the same place are one, so the counts are only nearly equal.
@@ -202,7 +202,7 @@ def test_kinds_may_be_chosen():
         for case in islice(every_schedule(lambda seed: counting(), range(9), kinds=[kind]), 9):
             s = case.schedule
             assert {f.kind for f in s.messages} <= {kind}
-            assert bool(s.vanish) == (kind == "drop")
+            assert bool(s.dropouts) == (kind == "drop")
             assert bool(s.away) == (kind == "away")
     with pytest.raises(ParameterError, match="the kinds of faults are drop"):
         next(every_schedule(lambda seed: counting(), [0], kinds=["lie"]))
@@ -232,7 +232,7 @@ def test_a_run_that_does_not_end_raises_an_error_that_says_how_to_repeat_it():
     with pytest.raises(Endless, match=f"exceeds {limit} operations") as caught:
         list(every_schedule(lambda seed: stubborn, range(50), kinds=["drop"]))
     (note,) = caught.value.__notes__
-    assert "vanishes after" in note
+    assert "drops out after" in note
     seed = int(note.split(",")[0].removeprefix("seed "))
     with pytest.raises(Endless):
         next(every_schedule(lambda seed: stubborn, [seed], kinds=["drop"]))

@@ -50,7 +50,7 @@ def clients_for(seed: int) -> tuple[str, ...]:
 def _ending(case: Disturbed, parties: int | None) -> str:
     """Say how a run ended in which `parties` clients are in the server's result."""
     if parties is None:
-        if SERVER in case.outcome.vanished:
+        if SERVER in case.outcome.dropouts:
             return "the server vanished"
         return f"stopped: {type(case.outcome.errors[SERVER]).__name__}"
     everybody = parties == len(case.outcome.operations) - 1

@@ -44,14 +44,14 @@ def test_the_command_counts_how_they_ended_and_says_what_went_wrong(monkeypatch,
     assert "20 schedules: every one ended in the exact answer or in a typed error" in out
 
     def wrong(case):
-        assert not case.schedule.vanish
+        assert not case.schedule.dropouts
         return "fine"
 
     monkeypatch.setitem(SUBJECTS, "setup", Subject(SUBJECTS["setup"].make, wrong))
     with pytest.raises(AssertionError) as caught:
         run.main(["--schedules", "100", "--only", "setup"])
     described, repeat = caught.value.__notes__[0].split("\n")
-    assert "vanishes after" in described
+    assert "drops out after" in described
     arguments = shlex.split(repeat.removeprefix("to repeat: "))
     with pytest.raises(AssertionError) as again:
         run.main(arguments)

@@ -23,9 +23,9 @@ from xclp_crypto.transport.network.frames import (
     Bye,
     Codec,
     Data,
+    DroppedOut,
     End,
     Frame,
-    GivenUp,
     Hello,
     Ready,
     Refused,
@@ -197,7 +197,7 @@ def _server_frames() -> Decoder:
         hello + _bytes(other, *counts, Beat(True, 3), Bye(True)),
         hello + _bytes(Data("a", SERVER, 0, 1, 1 << 40, 0, b"")),
         hello + _bytes(Ack(SERVER, "a", 9)),
-        hello + _bytes(GivenUp("a")),
+        hello + _bytes(DroppedOut("a")),
         _bytes(Bye(True)),
         b"GET / HTTP/1.1\r\n\r\n",
     )
@@ -243,7 +243,7 @@ def _client_frames() -> Decoder:
         Ack("a", "b", 0),
         Data(SERVER, "a", 0, 1, 2, 0, b"a"),
         Data(SERVER, "a", 0, 1, 2, 1, b"b"),
-        GivenUp("b"),
+        DroppedOut("b"),
         Beat(False, 1),
         End(False),
     )

@@ -359,7 +359,7 @@ def random_kills(folder: Path, certificates: Path, seed: int, grace: float = 60.
     labels = {c: federation.labels(c) for c in federation.clients}
     found = {c: ls for c, ls in labels.items() if ls is not None}
     federation.explain(found)
-    gone = {e["client"] for e in federation.events(SERVER) if e["event"] == "gone"}
+    gone = {e["client"] for e in federation.events(SERVER) if e["event"] == "dropout"}
     assert gone <= killed, f"{gone - killed} were given up and never killed"
     gone |= {stays_dead} & killed  # the session may end before the server says so
     if federation.processes[SERVER].exitcode == 0:

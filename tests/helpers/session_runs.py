@@ -142,7 +142,7 @@ def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
 
     Where the server reports none, there must be some that explain the labels of all clients.
     """
-    assert {*outcome.results, *outcome.errors, *outcome.vanished} == {*data, SERVER}
+    assert {*outcome.results, *outcome.errors, *outcome.dropouts} == {*data, SERVER}
     assert all(isinstance(error, XclpError) for error in outcome.errors.values())
     found = {c: r.class_ids.tolist() for c, r in outcome.results.items() if c != SERVER}
     graph = outcome.results.get(SERVER)

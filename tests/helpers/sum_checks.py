@@ -51,7 +51,7 @@ def same(a, b):
 
 def all_ended(outcome, context):
     """Nobody hangs, and every error is typed and about the protocol."""
-    assert {*outcome.results, *outcome.errors, *outcome.vanished} == set(outcome.operations), (
+    assert {*outcome.results, *outcome.errors, *outcome.dropouts} == set(outcome.operations), (
         context
     )
     for error in outcome.errors.values():

@@ -495,7 +495,7 @@ def test_events_are_json_without_secrets(federation, tmp_path):
 
     from xclp_lp.cli.network import JsonFormatter
 
-    record = makeLogRecord({"msg": "gone", "levelname": "WARNING", "client": "a"})
+    record = makeLogRecord({"msg": "dropout", "levelname": "WARNING", "client": "a"})
     line = json.loads(JsonFormatter().format(record))
     assert line.pop("time").endswith("+00:00")
-    assert line == {"level": "warning", "event": "gone", "client": "a"}
+    assert line == {"level": "warning", "event": "dropout", "client": "a"}

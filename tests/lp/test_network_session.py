@@ -169,7 +169,7 @@ def test_a_server_that_was_stopped_gives_nobody_up(tmp_path, certificates):
     os.kill(stopped, signal.SIGCONT)
     assert set(federation.finish().values()) == {0}, federation.output(SERVER)
     assert {c: federation.labels(c) for c in federation.clients} == federation.simulated()
-    assert not {"gone", "given up"} & {e["event"] for e in federation.events(SERVER)}
+    assert not {"dropout", "given up"} & {e["event"] for e in federation.events(SERVER)}
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -59,7 +59,7 @@ def test_a_class_without_labels_is_given_to_nobody() -> None:
 def test_weights_count_exactly_the_labels_of_the_contributors(step: str) -> None:
     data = blobs({"a": 6, "b": 6, "c": 6, "d": 5}, labelled=3, seed=5)
     data["b"].class_ids[:3] = 0  # without b, the weight of class 0 is another
-    outcome = run(federation(data, BALANCED), Faults(vanish={"b": step}))
+    outcome = run(federation(data, BALANCED), Faults(dropouts={"b": step}))
     graph = outcome.results[SERVER]
     plain = expected(data, BALANCED, tuple(graph.sizes), graph.contributors)
     wrong = expected(data, replace(BALANCED, class_weight=None), tuple(graph.sizes), ("a", "c"))

@@ -52,7 +52,7 @@ Sent = dict[str, set[str]]
 
 def run_and_watch(
     make: Callable[[], dict[str, Role]],
-    vanish: Mapping[str, int | str] | None = None,
+    dropouts: Mapping[str, int | str] | None = None,
     away: Mapping[str, int | str] | None = None,
 ) -> tuple[Outcome, Sent]:
     sent: Sent = {}
@@ -62,7 +62,7 @@ def run_and_watch(
             sent.setdefault(delivery.sender, set()).add(delivery.message)
         return delivery.payload
 
-    return run(make, Faults(vanish or {}, away or {}, watch)), sent
+    return run(make, Faults(dropouts or {}, away or {}, watch)), sent
 
 
 def dropout(client: str, sent: Sent, params: Parameters) -> Dropout | None:
@@ -112,8 +112,8 @@ def check_vanishing(params: Parameters, gone: str) -> None:
     others = tuple(c for c in CLIENTS if c != gone)
     seen = set()
     for after in everywhere(make, gone):
-        outcome, sent = run_and_watch(make, vanish={gone: after})
-        assert outcome.vanished == (gone,)
+        outcome, sent = run_and_watch(make, dropouts={gone: after})
+        assert outcome.dropouts == (gone,)
         assert not outcome.errors, (after, outcome.errors)
         missed = dropout(gone, sent, params)
         graph: Participation = outcome.results[SERVER]
@@ -203,7 +203,7 @@ def test_when_the_server_vanishes_clients_stall_or_have_the_right_labels(hamming
     make = federation(THREE, params)
     finished, alone = [], 0
     for after in everywhere(make, SERVER):
-        outcome, _ = run_and_watch(make, vanish={SERVER: after})
+        outcome, _ = run_and_watch(make, dropouts={SERVER: after})
         check_outcome(outcome, THREE, params)
         finished.append(len(outcome.results))
         for error in outcome.errors.values():
@@ -228,7 +228,7 @@ def test_two_that_vanish_in_different_steps(pair: tuple[str, str]) -> None:
     for first in STEPS:
         for second in STEPS:
             vanish = dict(zip(pair, (first, second), strict=True))
-            outcome, sent = run_and_watch(make, vanish=vanish)
+            outcome, sent = run_and_watch(make, dropouts=vanish)
             assert not outcome.errors, (vanish, outcome.errors)
             graph: Participation = outcome.results[SERVER]
             missed = [dropout(c, sent, params) for c in pair]
@@ -254,7 +254,7 @@ def test_too_few_clients_stop_the_session(pair: tuple[str, str]) -> None:
     stopped = 0
     for after in range(operations[pair[0]]):
         vanish = {pair[0]: after, pair[1]: min(after, operations[pair[1]] - 1)}
-        outcome, sent = run_and_watch(make, vanish=vanish)
+        outcome, sent = run_and_watch(make, dropouts=vanish)
         check_outcome(outcome, THREE, SMALL)
         if all("Sealed[SumReveal]" in sent.get(c, set()) for c in pair):
             assert left in outcome.results
@@ -272,7 +272,7 @@ def test_below_the_threshold_nothing_is_revealed(threshold: int) -> None:
     make = federation(DATA, params)
     gone = CLIENTS[threshold - 1 :]
     for step in ("setup", "hashing", "hamming", "row sums", "share", "upload"):
-        outcome, sent = run_and_watch(make, vanish=dict.fromkeys(gone, step))
+        outcome, sent = run_and_watch(make, dropouts=dict.fromkeys(gone, step))
         error = outcome.errors[SERVER]
         assert isinstance(error, TooFewParties)
         assert (error.present, error.needed) == (threshold - 1, threshold)
@@ -286,8 +286,8 @@ def test_the_threshold_is_that_of_the_parameters(threshold: int | None) -> None:
     """By default two for the distances, and in the sums a majority of those in the graph."""
     params = replace(SMALL, hamming="plain", threshold=threshold)
     make = federation(DATA, params)
-    late = run(make, Faults(vanish={"a": "upload", "b": "upload"}))
-    early = run(make, Faults(vanish={"a": "hamming", "b": "hamming"}))
+    late = run(make, Faults(dropouts={"a": "upload", "b": "upload"}))
+    early = run(make, Faults(dropouts={"a": "hamming", "b": "hamming"}))
     assert (SERVER in late.results) is (threshold == 2)
     assert (SERVER in early.results) is (threshold != 3)
 
@@ -297,7 +297,7 @@ def test_a_server_that_goes_on_below_the_threshold_is_named() -> None:
     object.__setattr__(loose, "agreement", replace(SMALL, threshold=3).agreement)
     strict = replace(SMALL, threshold=3)
     params = dict.fromkeys(THREE, strict) | {SERVER: loose}
-    outcome = run(federation(THREE, params), Faults(vanish={"a": "hamming"}))
+    outcome = run(federation(THREE, params), Faults(dropouts={"a": "hamming"}))
     for client in ("b", "c"):
         error = outcome.errors[client]
         assert isinstance(error, FaultyPeer)
@@ -311,7 +311,7 @@ def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
     make = federation(data, SMALL)
     messages = set()
     for after in everywhere(make, "a"):
-        outcome, sent = run_and_watch(make, vanish={"a": after})
+        outcome, sent = run_and_watch(make, dropouts={"a": after})
         check_outcome(outcome, data, SMALL)
         if SERVER in outcome.errors:
             assert isinstance(outcome.errors[SERVER], ProtocolError)
@@ -334,7 +334,7 @@ def test_k_shrinks_when_dropouts_leave_fewer_rows() -> None:
     make = federation(data, params)
     sizes = set()
     for after in everywhere(make, "a"):
-        outcome, _ = run_and_watch(make, vanish={"a": after})
+        outcome, _ = run_and_watch(make, dropouts={"a": after})
         check_outcome(outcome, data, params)
         if SERVER in outcome.results:
             graph: Participation = outcome.results[SERVER]

@@ -204,13 +204,13 @@ def test_without_enough_noise_nothing_is_released() -> None:
     """With three clients in the sums and the own noise known, only two are left to add noise."""
     strict = replace(PRIVATE, privacy=replace(ASKED, noise_contributors=3))
     for step in ("setup", "hamming", "row sums", "upload"):
-        outcome = run(federation(DATA, strict), Faults(vanish={"c": step}))
+        outcome = run(federation(DATA, strict), Faults(dropouts={"c": step}))
         error = outcome.errors[SERVER]
         assert isinstance(error, TooFewParties)
         assert (error.present, error.needed) == (3, 4)
         assert not outcome.results
     assert not run(federation(DATA, strict)).errors
-    assert SERVER in run(federation(DATA, PRIVATE), Faults(vanish={"c": "upload"})).results
+    assert SERVER in run(federation(DATA, PRIVATE), Faults(dropouts={"c": "upload"})).results
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """All parties of a protocol in one process, with every message really encoded, moved and decoded.
 
-The driver meters bytes and rounds, attributes seconds to party and step, can let parties vanish
+The driver meters bytes and rounds, attributes seconds to party and step, can let parties drop out
 and messages be lost or altered, and is deterministic: parties run in the order in which they were
 given, each until it waits, or until it would send to a party that has not yet read what it was
 waiting for, which then goes first: so the messages of a party that never waits do not pile up. Time
@@ -52,7 +52,7 @@ class Faults:
     A point that is never reached has no effect.
 
     Attributes:
-        vanish: by party, the point at which it disappears without a word.
+        dropouts: by party, the point at which it leaves without a word, for good.
         away: by party, the point at which it is cut off, once. Messages to it wait. It comes back
             and goes on when nobody else can move and no wait with a deadline is left, that is,
             after the others went on without it; of several, the one that was cut off first.
@@ -61,7 +61,7 @@ class Faults:
             back from earlier calls, or none.
     """
 
-    vanish: Mapping[str, int | str] = field(default_factory=dict)
+    dropouts: Mapping[str, int | str] = field(default_factory=dict)
     away: Mapping[str, int | str] = field(default_factory=dict)
     on_message: Callable[[Delivery], bytes | Sequence[Delivery] | None] | None = None
 
@@ -73,7 +73,7 @@ class Outcome:
     Attributes:
         results: return value by party that finished.
         errors: typed error by party that failed, in the order of failing.
-        vanished: parties that `Faults.vanish` removed.
+        dropouts: parties that `Faults.dropouts` removed.
         returned: parties that `Faults.away` cut off and that came back.
         cost: the metered cost.
         views: by party, what it received and opened as ``(sender, message)``; empty unless
@@ -84,7 +84,7 @@ class Outcome:
 
     results: dict[str, Any]
     errors: dict[str, XclpError]
-    vanished: tuple[str, ...]
+    dropouts: tuple[str, ...]
     returned: tuple[str, ...]
     cost: Cost
     views: dict[str, list[tuple[str, Message]]]
@@ -131,14 +131,14 @@ class Simulation(Driver):
             ParameterError: a fault names a party that does not exist.
             Endless: more than `max_operations`.
         """
-        self._faulty = {*self._faults.vanish, *self._faults.away}
+        self._faulty = {*self._faults.dropouts, *self._faults.away}
         for name in self._faulty:
             if name not in roles:
                 raise ParameterError(f"cannot drop {name!r}: the parties are {', '.join(roles)}")
         self._operations = dict.fromkeys(roles, 0)
         self._performed = 0  # operations of all parties
         self._index = 0
-        self._vanished: list[str] = []
+        self._dropouts: list[str] = []
         self._away: dict[str, Operation] = {}  # what each does first when it comes back
         self._returned: list[str] = []
         self._start(roles)
@@ -154,7 +154,7 @@ class Simulation(Driver):
         return Outcome(
             results=self._results,
             errors=self._errors,
-            vanished=tuple(self._vanished),
+            dropouts=tuple(self._dropouts),
             returned=tuple(self._returned),
             cost=self._cost,
             views={p.name: p.view for p in self._parties.values()},
@@ -175,8 +175,8 @@ class Simulation(Driver):
 
     def _removed(self, party: Running, operation: Operation) -> bool:
         """Return whether a fault keeps `party` from its next operation."""
-        if self._reached(party, self._faults.vanish):
-            self._vanished.append(party.name)
+        if self._reached(party, self._faults.dropouts):
+            self._dropouts.append(party.name)
             self._end(party)
             return True
         away_before = party.name in self._away or party.name in self._returned

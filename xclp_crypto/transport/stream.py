@@ -38,7 +38,7 @@ _SAME_PARTY = "do both programs run the same party?"
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
-class _Connection:
+class _Duplex:
     """A non-blocking socket that never waits for one direction only.
 
     Attributes:
@@ -106,7 +106,7 @@ class SocketDriver(Simulation):
             it is shut down for sending when the parties here have ended.
         parties: all parties, in the order that both ends agree on.
         timeout: seconds in which some byte must move while this end waits, for reading or writing,
-            before the parties elsewhere count as gone; longer than their longest computation.
+            before the parties elsewhere count as dropouts; longer than their longest computation.
         progress: called before each computation.
     """
 
@@ -124,7 +124,7 @@ class SocketDriver(Simulation):
         if not isinstance(sock, socket.socket):
             raise ParameterError(f"a connected socket is needed, got {type(sock).__name__}")
         self._socket = sock
-        self._connection = _Connection(sock, timeout)
+        self._connection = _Duplex(sock, timeout)
         self._order = tuple(parties)
         self._frames: deque[tuple[str, str, bytes, int]] = deque()
 
@@ -148,7 +148,7 @@ class SocketDriver(Simulation):
         try:
             return super().run(roles)
         finally:
-            with suppress(OSError):  # the other end may be gone already
+            with suppress(OSError):  # the other end may have ended already
                 self._socket.settimeout(before)
                 self._socket.shutdown(socket.SHUT_WR)
 

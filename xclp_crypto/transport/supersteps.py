@@ -188,7 +188,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
 
 
 @dataclass
-class _Client:
+class _Correspondent:
     """What the relay knows of one client."""
 
     queue: deque[Item] = field(default_factory=deque)
@@ -204,7 +204,7 @@ class _Client:
     since: float | None = None  # when the oldest question without an answer was asked
     again: float = 0.0  # when to ask again
     tries: int = 0
-    gone: bool = False
+    dropped_out: bool = False
 
 
 class Relay:
@@ -243,7 +243,7 @@ class Relay:
             if not value > 0:
                 raise ParameterError(f"{what} must be a positive number of seconds, got {value!r}")
         self.role = role
-        self.clients = {name: _Client() for name in clients}
+        self.clients = {name: _Correspondent() for name in clients}
         self._join, self._deadline, self._retry = join, deadline, retry
         self._max_message = max_message
         self._clock = clock
@@ -307,7 +307,7 @@ class Relay:
     def _kept(self, item: Item, got: Answer) -> bool:
         return item.number < got.kept.get(item.sender, 0)
 
-    def _take_items(self, got: Answer, client: _Client) -> None:
+    def _take_items(self, got: Answer, client: _Correspondent) -> None:
         client.gap = False
         for item in got.items:
             if item.sender != got.name:
@@ -346,10 +346,10 @@ class Relay:
         """Let the server's role go on, without those that are given up where it must."""
         self._run()
         for name, client in self.clients.items():
-            gone = not client.ended and self._expired(client)
-            if gone and not client.gone and not client.failed:
+            dropped_out = not client.ended and self._expired(client)
+            if dropped_out and not client.dropped_out and not client.failed:
                 _logger.warning("%s is given up: it does not answer", name)
-            client.gone = gone
+            client.dropped_out = dropped_out
         wait = self.role.waiting
         if wait is None:
             self._over = self._over or self._still()
@@ -380,7 +380,7 @@ class Relay:
             asks.append((name, Ask(items, dict(client.taken), gone)))
         return asks
 
-    def _wants(self, name: str, client: _Client) -> bool:
+    def _wants(self, name: str, client: _Correspondent) -> bool:
         """Return whether there is something to ask a client."""
         if not client.came or client.ended:
             return False
@@ -397,10 +397,10 @@ class Relay:
         gone = [n for n, c in others if self._over or self._silent(c)]
         return (*gone, self.role.name) if self.role.ended else tuple(gone)
 
-    def _silent(self, client: _Client) -> bool:
+    def _silent(self, client: _Correspondent) -> bool:
         return client.ended or self._expired(client)
 
-    def _expired(self, client: _Client) -> bool:
+    def _expired(self, client: _Correspondent) -> bool:
         if client.failed:
             return True
         if not client.came:

@@ -88,7 +88,7 @@ class _EventFile(logging.FileHandler):
 class _Lines(logging.Handler):
     """Says on the terminal who comes and goes."""
 
-    EVENTS = ("connected", "gone", "refused", "TLS handshake failed", "dry run", "no connection")
+    EVENTS = ("connected", "dropout", "refused", "TLS handshake failed", "dry run", "no connection")
 
     def __init__(self) -> None:
         super().__init__()

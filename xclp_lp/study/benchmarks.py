@@ -26,7 +26,7 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_crypto.protocols.secure_sum.costs import ROUNDS
 from xclp_crypto.protocols.secure_sum.secure_sum import check_upload
-from xclp_crypto.role import Report
+from xclp_crypto.role import OnProgress
 from xclp_crypto.transport.driver import Progress
 from xclp_lp.graph import neighbour_graph, neighbour_graph_from_bits
 from xclp_lp.lsh import hash_bits, projection
@@ -293,7 +293,7 @@ def bench_propagation(
     dense: bool = True,
     repeat: int = 3,
     seed: int = 0,
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Time the server's half on `clustered` vectors, from distances to scores, in three ways.
 
@@ -315,7 +315,7 @@ def bench_propagation(
     given = {"n": n, "labelled": labelled, "bits": n_bits, "k": k, "alpha": alpha}
     given |= {"from_features": from_features, "repeat": repeat, "seed": seed}
     _require_propagation(n, labelled, n_bits, repeat, from_features=from_features)
-    report: Report = progress or (lambda *_: None)
+    report: OnProgress = progress or (lambda *_: None)
     vectors, classes = clustered(n, seed)
     picked = np.sort(np.random.default_rng(seed).permutation(n)[:labelled])
     Y = np.zeros((n, CLASSES))

@@ -122,7 +122,7 @@ def right_or_typed(outcome, bits, context):
         assert got.sizes == {c: len(bits[c]) for c in got.sizes}, context
         assert np.array_equal(got.matrix, oracle(bits, list(got.sizes))), context
     else:
-        assert SERVER in outcome.errors or SERVER in outcome.vanished, context
+        assert SERVER in outcome.errors or SERVER in outcome.dropouts, context
     for error in outcome.errors.values():
         assert isinstance(error, ProtocolError), context
 

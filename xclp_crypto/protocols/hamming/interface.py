@@ -22,7 +22,7 @@ from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.distance import upper_distances
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import Report, recorded
+from xclp_crypto.role import OnProgress, recorded
 from xclp_crypto.wire import Message, sent
 
 _REPORTED = 1 << 22  # distances between two reports
@@ -166,7 +166,9 @@ async def own_distances(session: Session, bits: NDArray[np.uint8]) -> NDArray[np
 
 
 @recorded
-def local_distances(bits: NDArray[np.uint8], progress: Report | None = None) -> NDArray[np.uint16]:
+def local_distances(
+    bits: NDArray[np.uint8], progress: OnProgress | None = None
+) -> NDArray[np.uint16]:
     """Return the n(n−1)/2 distances above the diagonal of one client's own rows."""
     n = len(bits)
     found, at = np.empty(n * (n - 1) // 2, dtype=np.uint16), 0
@@ -310,7 +312,7 @@ def _assemble(
     kept: Mapping[str, int],
     n_bits: int,
     block: Callable[[str, str], NDArray[np.uint16]],
-    progress: Report,
+    progress: OnProgress,
 ) -> NDArray[np.uint16]:
     """Combine the shares of every pair of kept clients into the symmetric matrix."""
     n = sum(kept.values())

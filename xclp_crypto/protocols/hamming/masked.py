@@ -48,7 +48,7 @@ from xclp_crypto.protocols.hamming.interface import (
 )
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import Report
+from xclp_crypto.role import OnProgress
 from xclp_crypto.wire import Message, sent
 
 Float = NDArray[np.float32] | NDArray[np.float64]
@@ -129,7 +129,7 @@ def client_upload(
     me: str,
     key: bytes,
     lab: bytes,
-    progress: Report | None = None,
+    progress: OnProgress | None = None,
 ) -> tuple[NDArray[np.uint16], dict[str, NDArray[np.uint16]]]:
     """Return what client `me` sends: masked rows, and shares by peer."""
     n_bits = bits.shape[1]

@@ -56,7 +56,7 @@ from xclp_crypto.protocols.secure_sum.rows import (
 )
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import Report
+from xclp_crypto.role import OnProgress
 
 
 def owner_mask(
@@ -87,7 +87,7 @@ def strip_block(
     at_own: dict[str, Residues],
     lab: bytes,
     modulus: int,
-    progress: Report,
+    progress: OnProgress,
 ) -> None:
     """Take the masks of the survivors off this client's block, in place.
 

@@ -10,7 +10,7 @@
     RESUME: how many messages it has, of each peer ───▶ ◀─── RESUME: the same; also of other clients
     DATA: pieces of messages, to anybody ◀────────────▶ its own, or handed on to their receiver
     ACK: how many messages the role has taken ◀───────▶
-    BEAT: alive, waiting or computing ◀───────────────▶ GONE: of a client that is given up
+    BEAT: alive, waiting or computing ◀───────────────▶ DROPPED_OUT: a client that is given up
     BYE: its role has ended ──────────────────────────▶
              ◀────────────── END: the session is over, or why it failed
 

@@ -27,9 +27,9 @@ from xclp_crypto.transport.network.frames import (
     Bye,
     Codec,
     Data,
+    DroppedOut,
     End,
     Frame,
-    GivenUp,
     Hello,
     Ready,
     Refused,
@@ -72,14 +72,14 @@ class ClientParty(Party):
         self.server = server
         self.agreement = agreement
         self.connection: Connection | None = None
-        self.gone: set[str] = set()
+        self.dropouts: set[str] = set()
         self.over = False
 
     def expired(self, peer: str) -> bool:
         """See `Party.expired`."""
         if self.mail.inboxes[peer].complete:
             return False
-        return peer in self.gone or (self.over and self.failure is None)
+        return peer in self.dropouts or (self.over and self.failure is None)
 
     async def tell(self, peer: str, frame: Frame) -> None:
         """See `Party.tell`."""
@@ -171,8 +171,8 @@ class ClientParty(Party):
                 return
             if isinstance(frame, Refused):
                 raise heard(frame.why, "the server refuses")
-            if isinstance(frame, GivenUp):
-                self.gone.add(frame.party)
+            if isinstance(frame, DroppedOut):
+                self.dropouts.add(frame.party)
             elif isinstance(frame, Data | Ack | Resume):
                 if frame.addressee != self.me:
                     raise VersionMismatch(
@@ -182,7 +182,7 @@ class ClientParty(Party):
                     )
                 self.take(frame)
                 if isinstance(frame, Resume):
-                    self.gone.discard(frame.receiver)
+                    self.dropouts.discard(frame.receiver)
             elif not isinstance(frame, Beat):
                 raise VersionMismatch(f"the server sends no frames of kind {frame.KIND}")
             self.wake.set()
@@ -192,7 +192,9 @@ class ClientParty(Party):
         while (
             self.failure is None
             and not self.over
-            and any(box.bytes for peer, box in self.mail.outboxes.items() if peer not in self.gone)
+            and any(
+                box.bytes for peer, box in self.mail.outboxes.items() if peer not in self.dropouts
+            )
         ):
             self.wake.clear()
             await self.acknowledge_rest()

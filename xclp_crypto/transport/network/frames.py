@@ -11,7 +11,7 @@
     RESUME, ACK:  sender (2) ‖ receiver (2) ‖ how many messages (8)
     DATA:         sender (2) ‖ receiver (2) ‖ number (8) ‖ depth (4) ‖ size (8) ‖ offset (8) ‖ piece
     BEAT:         computing (1) ‖ progress (8)
-    GONE:         party (2)
+    DROPPED_OUT:  party (2)
     BYE:          well (1)
     END:          failed (1) ‖ why, if it failed
     why:          code (1) ‖ text, or OTHER_AGREEMENT (1) ‖ agreement
@@ -250,7 +250,7 @@ class Beat(Frame):
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp(Frame):
+class DroppedOut(Frame):
     """A client is given up; `party` is empty where it is none that this end knows."""
 
     KIND = 9
@@ -293,7 +293,7 @@ def _wrong_size(frame: Frame | type[Frame], size: int) -> VersionMismatch:
 
 _FRAMES: Final[dict[int, type[Frame]]] = {
     frame.KIND: frame
-    for frame in (Ready, Hello, Welcome, Refused, Resume, Ack, Data, Beat, GivenUp, Bye, End)
+    for frame in (Ready, Hello, Welcome, Refused, Resume, Ack, Data, Beat, DroppedOut, Bye, End)
 }
 
 _FIELDS: Final = {frame: tuple(f.name for f in fields(frame)) for frame in _FRAMES.values()}

@@ -128,9 +128,14 @@ class Connection:
         self.heard = -1.0
 
     async def send(self, frame: Frame) -> None:
-        """Send a frame, and wait until the connection takes more."""
+        """Send a frame, and wait until the connection takes more.
+
+        Raises:
+            OSError, TimeoutError: the connection broke, or takes no more.
+            ConnectionResetError: it is closed.
+        """
         async with self._turn:
-            if self._writer.is_closing():  # asyncio fails in other ways when TLS is gone
+            if self._writer.is_closing():  # asyncio fails in other ways when TLS has ended
                 raise ConnectionResetError("the connection is closed")
             for part in self._codec.encode(frame):
                 self._writer.write(part)

@@ -25,9 +25,9 @@ from xclp_crypto.transport.network.frames import (
     Beat,
     Bye,
     Data,
+    DroppedOut,
     End,
     Frame,
-    GivenUp,
     Hello,
     Ready,
     Refused,
@@ -58,7 +58,7 @@ class _Presence:
     connection: Connection | None = None
     came: bool = False
     ended: bool = False
-    gone: bool = False
+    dropped_out: bool = False
     instance: bytes = b""
     busy: bool = False
     progress: int = -1
@@ -163,11 +163,11 @@ class ServerParty(Party):
                     "role; start it with its log, or begin a new session"
                 )
             self.mail.inboxes[name].clear()
-        if client.connection is not None:  # it came back before this end noticed that it had gone
+        if client.connection is not None:  # it came back before this end noticed that it was away
             client.connection.close()
             await cancel(client.tasks)  # or they would take pieces out of its outbox
         client.connection, client.instance, client.came = connection, hello.instance, True
-        client.gone = client.busy = False
+        client.dropped_out = client.busy = False
         client.moved = self.clock()
         client.counts = {}
         _logger.info("connected", extra={"client": name})
@@ -176,8 +176,8 @@ class ServerParty(Party):
         for peer, other in self.clients.items():
             if peer != name and other.connection is not None and name in other.counts:
                 await connection.send(Resume(name, peer, other.counts[name]))
-            if peer != name and other.gone:
-                await connection.send(GivenUp(peer))
+            if peer != name and other.dropped_out:
+                await connection.send(DroppedOut(peer))
         client.tasks = tasks = [
             asyncio.create_task(self._read_from(connection, name)),
             asyncio.create_task(self.write_to(connection, [name])),
@@ -218,13 +218,13 @@ class ServerParty(Party):
         while True:
             await asyncio.sleep(self.limits.beat / 2)
             for name, client in self.clients.items():
-                gone = self.expired(name)
-                if gone and not client.gone:
+                dropped_out = self.expired(name)
+                if dropped_out and not client.dropped_out:
                     if not client.ended:
-                        _logger.warning("gone", extra={"client": name})
+                        _logger.warning("dropout", extra={"client": name})
                     for other in self.clients:
-                        await self.tell(other, GivenUp(name))
-                client.gone = gone
+                        await self.tell(other, DroppedOut(name))
+                client.dropped_out = dropped_out
 
     async def linger(self) -> None:
         """Wait until every client has ended or is given up."""
