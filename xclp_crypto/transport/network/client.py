@@ -333,7 +333,16 @@ def check(
 ) -> None:
     """Ask a server whether this client, with these parameters, could join it; nothing more.
 
-    Args and errors: as for `join`.
+    Args:
+        agreement: what all parties must have in common.
+        address: host and port of the server.
+        tls: from `tls_context`.
+        limits: how long is waited.
+
+    Raises:
+        NetworkError: the server cannot be reached, or is the wrong one.
+        ParameterError: it has other parameters; names the fields.
+        XclpError: it refuses for another reason.
     """
 
     async def ask() -> None:
