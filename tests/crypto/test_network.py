@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import network_runs as runs
 import protocol_runs
 import pytest
-from durable_runs import Blob
+from durable_runs import Blob, seedless
 from network_runs import CODEC, SERVER, Federation, Patient, Wire, hello, written
 
 from xclp_crypto.errors import (
@@ -67,10 +67,6 @@ def clock(monkeypatch):
     clock = runs.Clock()
     monkeypatch.setattr(Clock, "__call__", lambda _: clock())
     return clock
-
-
-def seedless(make):
-    return {name: lambda io, rng, name=name: make()[name](io) for name in make()}
 
 
 # Runs
@@ -179,6 +175,23 @@ def test_connections_that_break_again_and_again_lose_nothing(tls):
     assert relay.breaks >= 5
 
 
+@contextmanager
+def unconnected(name, role, limits=runs.LIMITS, fed=()):
+    """A server, or the client a, that was fed something and has no connection."""
+    peers = [peer for peer in ("a", "b", SERVER) if peer != name]
+    durable = DurableRole(name, role, NoLog(), peers=peers)
+    durable.run()
+    for sender in fed:
+        durable.feed(sender, fed[sender])
+    if name == SERVER:
+        made = ServerParty(durable, peers, runs.AGREEMENT, limits)
+    else:
+        made = ClientParty(durable, ("a", "b"), SERVER, runs.AGREEMENT, limits)
+    yield made
+    made.close()
+    durable.close()
+
+
 # Who is given up
 
 
@@ -261,23 +274,19 @@ def test_time_in_which_the_server_did_not_run_does_not_count(monkeypatch):
     now = [1e9]
     monkeypatch.setattr(party, "monotonic", lambda: now[0])
     limits = Limits()
-    role = DurableRole(SERVER, gathering()[SERVER], NoLog(), peers=("a", "b"))
-    role.run()
-    server = ServerParty(role, ("a", "b"), runs.AGREEMENT, limits)
-    for _ in range(2):
-        now[0] += 100 * limits.join
+    with unconnected(SERVER, gathering()[SERVER], limits) as server:
+        for _ in range(2):
+            now[0] += 100 * limits.join
+            assert not server.expired("a")
+        for _ in range(int(limits.join / limits.beat) - 3):
+            now[0] += limits.beat
+            assert not server.expired("a")
+        now[0] += 2 * limits.beat  # a busy machine
         assert not server.expired("a")
-    for _ in range(int(limits.join / limits.beat) - 3):
-        now[0] += limits.beat
-        assert not server.expired("a")
-    now[0] += 2 * limits.beat  # a busy machine
-    assert not server.expired("a")
-    for _ in range(3):
-        now[0] += limits.beat
-        server.clock()
-    assert server.expired("a")
-    server.close()
-    role.close()
+        for _ in range(3):
+            now[0] += limits.beat
+            server.clock()
+        assert server.expired("a")
 
 
 def test_a_client_that_is_silent_is_left_out(tls):
@@ -361,16 +370,11 @@ def test_a_client_that_lost_its_log_is_refused(tls):
 
 def test_a_rebuilt_server_waits_only_for_grace_for_a_client_that_had_come(clock):
     """It may have ended, and removed its log, before the server was killed."""
-    role = DurableRole(SERVER, gathering()[SERVER], NoLog(), peers=("a", "b"))
-    role.run()
-    role.feed("a", encode(Blob(b"x")))
-    server = ServerParty(role, ("a", "b"), runs.AGREEMENT, runs.LIMITS)
-    assert not server.expired("a")
-    clock.ahead = (runs.LIMITS.grace + runs.LIMITS.join) / 2
-    assert server.expired("a")
-    assert not server.expired("b")
-    server.close()
-    role.close()
+    with unconnected(SERVER, gathering()[SERVER], fed={"a": encode(Blob(b"x"))}) as server:
+        assert not server.expired("a")
+        clock.ahead = (runs.LIMITS.grace + runs.LIMITS.join) / 2
+        assert server.expired("a")
+        assert not server.expired("b")
 
 
 def test_a_refused_certificate_is_suspected_at_the_first_attempt(tls, strangers, serving, caplog):
@@ -689,18 +693,14 @@ def on_server(role, talk):
     """Run `talk(server)` beside a server's role, without a listener; return what it returns."""
 
     async def main():
-        durable = DurableRole(SERVER, role, NoLog(), peers=("a", "b"))
-        durable.run()
-        server = ServerParty(durable, ("a", "b"), runs.AGREEMENT, runs.LIMITS)
-        try:
-            return await talk(server)
-        finally:
-            for handler in server.handlers:
-                handler.cancel()
-            if server.handlers:
-                await asyncio.wait(server.handlers)
-            server.close()
-            durable.close()
+        with unconnected(SERVER, role) as server:
+            try:
+                return await talk(server)
+            finally:
+                for handler in server.handlers:
+                    handler.cancel()
+                if server.handlers:
+                    await asyncio.wait(server.handlers)
 
     return asyncio.run(main())
 
@@ -795,15 +795,11 @@ def test_a_connection_that_breaks_while_a_message_is_acknowledged_is_closed():
     """The message is acknowledged on the next one, as having been taken."""
 
     async def main():
-        role = DurableRole("a", waits_for_the_server, NoLog(), peers=("b", SERVER))
-        role.run()
-        client = ClientParty(role, ("a", "b"), SERVER, runs.AGREEMENT, runs.LIMITS)
         wire = Wire(SERVER)
         wire.closed = True
-        client.connection = Connection(wire.reader, wire, CODEC, 1.0, client.clock)
-        await client.tell(SERVER, Ack(SERVER, "a", 1))
-        client.close()
-        role.close()
+        with unconnected("a", waits_for_the_server) as client:
+            client.connection = Connection(wire.reader, wire, CODEC, 1.0, client.clock)
+            await client.tell(SERVER, Ack(SERVER, "a", 1))
         return wire
 
     wire = asyncio.run(main())
@@ -827,23 +823,19 @@ def test_a_role_that_sends_much_is_held_while_it_moves_and_never_for_ever(monkey
     paused = 0
 
     async def main():
-        role = DurableRole("a", waits_for_the_server, NoLog(), peers=("b", SERVER))
-        role.run()
-        client = ClientParty(role, ("a", "b"), SERVER, runs.AGREEMENT, runs.LIMITS)
-        client.mail.outboxes["b"].bytes = 1000  # not connected, so that nobody holds it
-        box = client.mail.outboxes[SERVER]
-        box.open, box.bytes = True, left[0]
+        with unconnected("a", waits_for_the_server) as client:
+            client.mail.outboxes["b"].bytes = 1000  # not connected, so that nobody holds it
+            box = client.mail.outboxes[SERVER]
+            box.open, box.bytes = True, left[0]
 
-        async def sleep(seconds):
-            nonlocal paused
-            paused += 1
-            box.bytes = left[paused]
+            async def sleep(seconds):
+                nonlocal paused
+                paused += 1
+                box.bytes = left[paused]
 
-        with monkeypatch.context() as patch:
-            patch.setattr(party.asyncio, "sleep", sleep)
-            await client._let_leave()
-        client.close()
-        role.close()
+            with monkeypatch.context() as patch:
+                patch.setattr(party.asyncio, "sleep", sleep)
+                await client._let_leave()
 
     asyncio.run(main())
     assert paused == waits

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import protocol_runs as runs
 import pytest
-from durable_runs import KEY, Engine, durable
+from durable_runs import KEY, Engine, durable, seedless, started
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -50,11 +50,6 @@ PROTOCOLS = {
 }
 
 
-def seedless(make):
-    """Roles of a factory that has its randomness already."""
-    return {name: lambda io, rng, name=name: make()[name](io) for name in make()}
-
-
 def plain(result):
     """What can be compared of a result."""
     if isinstance(result, np.ndarray):
@@ -64,6 +59,15 @@ def plain(result):
     if hasattr(result, "matrix"):
         return result.matrix.tolist(), result.sizes
     return repr(result)
+
+
+def log_of(*records):
+    """A log in memory that has these records."""
+    log = Log.from_bytes(b"", KEY)
+    assert list(log.replay()) == []
+    for kind, *parts in records:
+        log.append(kind, *parts)
+    return log
 
 
 def pieces(data):
@@ -103,8 +107,7 @@ def test_a_role_stopped_after_any_record_goes_on_with_the_same_bytes(finished):
         inputs = [data for kind, data in Log.from_bytes(whole, KEY).replay() if kind == 3]
         ends = pieces(whole)
         for end in ends[1 :: max(1, len(ends) // 12)]:
-            party = durable(name, engine.roles[name], peers, whole[: end + 5 * (end % 2)])
-            party.run()
+            party = started(name, engine.roles[name], peers, whole[: end + 5 * (end % 2)])
             for data in inputs[sum(party.fed.values()) :]:
                 length, depth = struct.unpack_from(">HI", data)
                 party.feed(data[6 : 6 + length].decode(), data[6 + length :], depth)
@@ -159,8 +162,7 @@ async def _late(io, rng):
 
 def test_a_wait_that_ended_ends_the_same_way_again():
     message = wire.encode(Labelled())
-    party = durable("server", _late, ["a", "b"])
-    party.run()
+    party = started("server", _late, ["a", "b"])
     assert party.waiting.missing == ("a", "b")
     assert not party.waiting.patient
     party.feed("b", message)
@@ -176,8 +178,7 @@ def test_without_anybody_the_wait_ends_in_an_error_again():
     async def role(io, rng):
         return await io.recv(Labelled, "b")
 
-    party = durable("a", role, ["b"])
-    party.run()
+    party = started("a", role, ["b"])
     party.give_up()
     party.run()
     again = durable("a", role, ["b"], party._log.to_bytes())
@@ -187,8 +188,7 @@ def test_without_anybody_the_wait_ends_in_an_error_again():
 
 
 def test_a_message_that_does_not_decode_is_the_same_fault_again():
-    party = durable("server", _late, ["a", "b"])
-    party.run()
+    party = started("server", _late, ["a", "b"])
     for sender, payload in (("b", b"\x10\x04"), ("a", b"xyz")):
         party.feed(sender, payload)
     party.run()
@@ -205,8 +205,7 @@ def test_messages_fed_early_are_kept():
         return "both"
 
     message = wire.encode(Labelled())
-    party = durable("c", role, ["a", "b"])
-    party.run()
+    party = started("c", role, ["a", "b"])
     party.feed("b", message)
     again = durable("c", role, ["a", "b"], party._log.to_bytes())
     again.feed("a", message)
@@ -235,8 +234,7 @@ def sending(payload):
 
 
 def test_a_replay_that_would_send_other_bytes_is_refused():
-    party = durable("a", sending(1.0), ["b"])
-    party.run()
+    party = started("a", sending(1.0), ["b"])
     data = party._log.to_bytes()
     assert durable("a", sending(1.0), ["b"], data).outgoing()[0].before
     with pytest.raises(ReplayError, match="would send other bytes to b than before"):
@@ -250,8 +248,7 @@ def test_a_replay_that_does_other_things_is_refused():
     async def waits(io, rng):
         await io.recv(Labelled, "b")
 
-    party = durable("a", sending(1.0), ["b"])
-    party.run()
+    party = started("a", sending(1.0), ["b"])
     for role, words in ((ends, "has ended where"), (waits, "waits where")):
         with pytest.raises(ReplayError, match=f"a {words} the log has a message that it sends"):
             durable("a", role, ["b"], party._log.to_bytes())
@@ -276,8 +273,7 @@ def test_a_log_that_comes_to_another_record_than_the_role_is_refused():
     async def receives(io, rng):
         await io.recv(Labelled, "b")
 
-    party = durable("a", receives, ["b"])
-    party.run()
+    party = started("a", receives, ["b"])
     party.feed("b", wire.encode(Labelled()))
     words = "a comes to a message that it sends where the log has a message that arrives"
     with pytest.raises(ReplayError, match=words):
@@ -289,8 +285,7 @@ def test_a_log_with_a_message_of_nobody_is_refused(fed):
     async def receives(io, rng):
         await io.recv(Labelled, "b")
 
-    party = durable("a", receives, ["b"])
-    party.run()
+    party = started("a", receives, ["b"])
     party._log.append(3, fed)
     with pytest.raises(LogError, match="the log has a message of nobody in this session"):
         durable("a", receives, ["b"], party._log.to_bytes())
@@ -300,8 +295,7 @@ def test_a_role_that_has_ended_takes_nothing_and_keeps_nothing():
     async def ends(io, rng):
         return "early"
 
-    party = durable("a", ends, ["b"])
-    party.run()
+    party = started("a", ends, ["b"])
     data = party._log.to_bytes()
     party.feed("b", b"late")
     party.advance()
@@ -374,8 +368,7 @@ def test_recorded_results_are_taken_from_the_log_and_others_are_computed_again()
         array, data = await io.compute(kept, 3)
         return array.tolist(), str(array.dtype), data, await io.compute(again, 4)
 
-    party = durable("a", role, ["b"])
-    party.run()
+    party = started("a", role, ["b"])
     assert calls == ["kept", "again"]
     rebuilt = durable("a", role, ["b"], party._log.to_bytes())
     assert calls == ["kept", "again", "again"]
@@ -390,8 +383,7 @@ def test_a_recorded_error_is_raised_again():
     async def role(io, rng):
         await io.compute(fails)
 
-    party = durable("a", role, ["b"])
-    party.run()
+    party = started("a", role, ["b"])
     for rebuilt in (party, durable("a", role, ["b"], party._log.to_bytes())):
         with pytest.raises(FaultyPeer, match="on purpose"):
             rebuilt.result()
@@ -493,13 +485,8 @@ def test_a_large_message_is_in_memory_twice_at_most(tmp_path, sealed):
 
 def test_large_records_are_cut_into_pieces(monkeypatch):
     monkeypatch.setattr(logs, "PIECE_BYTES", 7)
-    log = Log.from_bytes(b"", KEY)
-    assert list(log.replay()) == []
     records = [(1, b""), (2, bytes(7)), (3, bytes(range(50)))]
-    log.append(*records[0])
-    log.append(*records[1])
-    log.append(3, bytes(range(3)), bytes(range(3, 50)))
-    data = log.to_bytes()
+    data = log_of(*records[:2], (3, bytes(range(3)), bytes(range(3, 50)))).to_bytes()
     assert list(Log.from_bytes(data, KEY).replay()) == records
     for cut in range(len(data)):
         assert list(Log.from_bytes(data[:cut], KEY).replay()) == [
@@ -531,11 +518,7 @@ def test_a_torn_end_is_cut_off_and_written_again(tmp_path):
 
 
 def test_any_altered_byte_of_a_log_is_refused():
-    log = Log.from_bytes(b"", KEY)
-    assert list(log.replay()) == []
-    for kind, data in RECORDS:
-        log.append(kind, data)
-    whole = log.to_bytes()
+    whole = log_of(*RECORDS).to_bytes()
     for at in range(len(whole)):
         altered = bytearray(whole)
         altered[at] ^= 1
@@ -544,11 +527,7 @@ def test_any_altered_byte_of_a_log_is_refused():
 
 
 def test_records_that_change_places_are_refused():
-    log = Log.from_bytes(b"", KEY)
-    assert list(log.replay()) == []
-    for data in (b"one", b"two"):
-        log.append(1, data)
-    whole = log.to_bytes()
+    whole = log_of((1, b"one"), (1, b"two")).to_bytes()
     first, middle, _ = pieces(whole)
     swapped = whole[:first] + whole[middle:] + whole[first:middle]
     with pytest.raises(LogError, match="does not open"):
@@ -602,8 +581,7 @@ def test_appending_before_reading_is_refused():
 
 
 def test_a_piece_under_the_right_key_that_is_too_short_is_refused():
-    log = Log.from_bytes(b"", KEY)
-    assert list(log.replay()) == []
+    log = log_of()
     log._append_piece(b"k")
     with pytest.raises(LogError, match="another key was given, or it is damaged"):
         list(Log.from_bytes(log.to_bytes(), KEY).replay())

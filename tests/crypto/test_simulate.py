@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from durable_runs import Blob
 from protocol_runs import hamming, row_sums
 
 from xclp_crypto import wire
@@ -17,43 +18,35 @@ from xclp_crypto.errors import (
     Stalled,
     TooFewParties,
 )
-from xclp_crypto.fields import Raw
 from xclp_crypto.testing import deliveries, every_corruption, every_dropout, run, transcript_digest
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Simulation
 
 
-class Note(wire.Message):
-    """n bytes."""
-
-    TAG = 0xFE10
-    text: bytes = wire.sent(Raw("n"))
-
-
-class Other(Note):
+class Other(Blob):
     TAG = 0xFE11
 
 
 def sender(to, *texts):
     async def role(io):
         for text in texts:
-            await io.send(to, Note(text))
+            await io.send(to, Blob(text))
 
     return role
 
 
 def receiver(frm, times=1, n=1):
     async def role(io):
-        return [(await io.recv(Note, frm, n=n)).text for _ in range(times)]
+        return [(await io.recv(Blob, frm, n=n)).data for _ in range(times)]
 
     return role
 
 
 def gatherer(parties, at_least=None, n=1):
     async def role(io):
-        got = await io.gather(Note, parties, at_least, n=n)
-        return {c: m.text for c, m in got.items()}
+        got = await io.gather(Blob, parties, at_least, n=n)
+        return {c: m.data for c, m in got.items()}
 
     return role
 
@@ -65,9 +58,9 @@ def taker(parties, at_least=None, n=1, taken=None):
         seen = [] if taken is None else taken
 
         def take(party, message):
-            seen.append((party, message.text))
+            seen.append((party, message.data))
 
-        return seen, await io.gather_each(Note, parties, take, at_least, n=n)
+        return seen, await io.gather_each(Blob, parties, take, at_least, n=n)
 
     return role
 
@@ -145,15 +138,15 @@ def test_rounds_are_chains_of_messages():
     async def ping(io):
         for _ in range(3):
             with io.step("there"):
-                await io.send("pong", Note(b"x"))
+                await io.send("pong", Blob(b"x"))
             with io.step("back"):
-                await io.recv(Note, "pong", n=1)
+                await io.recv(Blob, "pong", n=1)
 
     async def pong(io):
         for _ in range(3):
-            await io.recv(Note, "ping", n=1)
+            await io.recv(Blob, "ping", n=1)
             with io.step("back"):
-                await io.send("ping", Note(b"x"))
+                await io.send("ping", Blob(b"x"))
 
     cost = Simulation().run({"ping": ping, "pong": pong}).cost
     assert (cost.rounds, cost.rounds_in("there"), cost.rounds_in("back")) == (6, 3, 3)
@@ -190,7 +183,7 @@ def test_the_outermost_step_wins():
         assert io.current_step == "run"
         with io.step("outer"), io.step("inner"):
             assert io.current_step == "outer"
-            await io.send("b", Note(b"x"))
+            await io.send("b", Blob(b"x"))
         assert io.current_step == "run"
 
     outcome = Simulation().run({"a": role, "b": nothing}).raise_errors()
@@ -210,9 +203,9 @@ def test_cost_is_json_ready_and_its_repr_readable():
 
 def test_a_party_drops_out_before_its_kth_operation():
     async def talker(io):
-        await io.send("b", Note(b"1"))
+        await io.send("b", Blob(b"1"))
         await io.compute(len, b"")
-        await io.send("b", Note(b"2"))
+        await io.send("b", Blob(b"2"))
         return "done"
 
     arrived = []
@@ -232,7 +225,7 @@ def test_dropping_out_closes_the_role_so_that_its_cleanup_runs():
 
     async def careful(io):
         try:
-            await io.send("b", Note(b"1"))
+            await io.send("b", Blob(b"1"))
         finally:
             closed.append(io.name)
 
@@ -248,16 +241,16 @@ def test_a_party_that_does_not_exist_cannot_drop_out():
 
 async def stepping(io):
     """Operations outside of steps, in an outer and in an inner step, and in that step again."""
-    await io.send("b", Note(b"1"))
+    await io.send("b", Blob(b"1"))
     with io.step("outer"):
-        await io.send("b", Note(b"2"))
+        await io.send("b", Blob(b"2"))
         with io.step("inner"):
-            await io.send("b", Note(b"3"))
-        await io.send("b", Note(b"4"))
+            await io.send("b", Blob(b"3"))
+        await io.send("b", Blob(b"4"))
     with io.step("empty"):
         pass
     with io.step("inner"):
-        await io.send("b", Note(b"5"))
+        await io.send("b", Blob(b"5"))
     return "done"
 
 
@@ -279,17 +272,17 @@ def three_rounds(*, clients=("a", "b", "c")):
         counts = []
         for i in range(3):
             with io.step(f"round {i}"):
-                await io.send("s", Note(b"%d" % i))
-                counts.append((await io.recv(Note, "s", n=1)).text)
+                await io.send("s", Blob(b"%d" % i))
+                counts.append((await io.recv(Blob, "s", n=1)).data)
         return counts
 
     async def server(io):
         here, kept = clients, []
         for _ in range(3):
-            got = await io.gather(Note, here, 1, n=1)
+            got = await io.gather(Blob, here, 1, n=1)
             here = tuple(got)
-            kept.append({c: m.text for c, m in got.items()})
-            await io.send(clients, Note(b"%d" % len(here)))
+            kept.append({c: m.data for c, m in got.items()})
+            await io.send(clients, Blob(b"%d" % len(here)))
         return kept
 
     return {**dict.fromkeys(clients, client), "s": server}
@@ -327,14 +320,14 @@ def test_nobody_gives_up_a_peer_that_waits_for_a_party_that_is_cut_off(order):
 
     def relay(frm, to):
         async def role(io):
-            got = await io.gather(Note, [frm], 0, n=1) if frm else {}
-            await io.send(to, Note(b"x"))
+            got = await io.gather(Blob, [frm], 0, n=1) if frm else {}
+            await io.send(to, Blob(b"x"))
             return tuple(got)
 
         return role
 
     async def last(io):
-        return tuple(await io.gather(Note, ["b"], 0, n=1))
+        return tuple(await io.gather(Blob, ["b"], 0, n=1))
 
     roles = {"a": relay(None, "b"), "b": relay("a", "c"), "c": last}
     faults = Faults(away={"a": 0})
@@ -347,12 +340,12 @@ def test_parties_come_back_one_after_the_other_and_only_once():
 
     async def talker(io):
         with io.step("talk"):
-            await io.send("s", Note(b"x"))
+            await io.send("s", Blob(b"x"))
             order.append(io.name)
-            await io.send("s", Note(b"y"))
+            await io.send("s", Blob(b"y"))
 
     async def server(io):
-        while len(await io.gather(Note, "abc", 0, n=1)):
+        while len(await io.gather(Blob, "abc", 0, n=1)):
             order.append("s")
 
     roles = {"a": talker, "b": talker, "c": talker, "s": server}
@@ -383,7 +376,7 @@ def test_messages_may_be_held_back_repeated_and_redirected():
     assert outcome(late, 3).results["b"] == [b"2", b"3", b"1"]
     assert outcome(lambda d: [d, d], 6).results["b"] == [b"1", b"1", b"2", b"2", b"3", b"3"]
     assert isinstance(outcome(lambda d: [], 1).errors["b"], Stalled)
-    altered = outcome(lambda d: [replace(d, payload=b"\xfe\x10z")], 3)
+    altered = outcome(lambda d: [replace(d, payload=wire.encode(Blob(b"z")))], 3)
     assert altered.results["b"] == [b"z"] * 3
     assert altered.cost.total_bytes == 9  # what was sent counts
     forged = outcome(lambda d: [replace(d, sender="b", receiver="a")], 1)
@@ -402,12 +395,12 @@ def test_a_message_that_comes_late_keeps_its_place_in_the_chain_of_messages():
         return [d, *held] if d.sender == "c" else [d]
 
     async def after_b(io):
-        await io.recv(Note, "b", n=1)
-        await io.send("d", Note(b"z"))
+        await io.recv(Blob, "b", n=1)
+        await io.send("d", Blob(b"z"))
 
     async def last(io):
-        await io.recv(Note, "a", n=1)
-        await io.send("b", Note(b"!"))
+        await io.recv(Blob, "a", n=1)
+        await io.send("b", Blob(b"!"))
 
     # a → d is sent first and arrives with c → d, which is second in its chain.
     roles = {"a": sender("d", b"x"), "b": sender("c", b"y"), "c": after_b, "d": last}
@@ -424,11 +417,11 @@ def test_a_run_without_end_is_ended_at_the_limit(loop):
         try:
             while True:
                 if loop == "sends":
-                    await io.send("b", Note(b"x"))
+                    await io.send("b", Blob(b"x"))
                 elif loop == "computes":
                     await io.compute(len, b"")
                 else:
-                    await io.gather(Note, "b", 0, n=1)
+                    await io.gather(Blob, "b", 0, n=1)
         finally:
             closed.append(io.name)
 
@@ -451,14 +444,14 @@ def test_an_error_of_a_fault_itself_is_not_blamed_on_the_sender():
 def test_a_lost_message_stalls_its_receiver_who_is_told_the_step_and_the_sender():
     async def role(io):
         with io.step("wait"):
-            await io.recv(Note, "a", n=1)
+            await io.recv(Blob, "a", n=1)
 
     faults = Faults(on_message=lambda d: None)
     outcome = Simulation(faults=faults).run({"a": sender("b", b"x"), "b": role})
     error = outcome.errors["b"]
     assert isinstance(error, Stalled)
     assert (error.party, error.step, error.waiting_for) == ("b", "wait", ("a",))
-    assert "no Note from a" in str(error)
+    assert "no Blob from a" in str(error)
     assert outcome.results == {"a": None}
     with pytest.raises(Stalled):
         outcome.raise_errors()
@@ -475,7 +468,7 @@ def test_an_altered_message_is_its_senders_fault(altered):
     error = outcome.errors["b"]
     assert isinstance(error, FaultyPeer)
     assert error.parties == ("a",)
-    assert str(error).startswith("a did not follow the protocol: Note")
+    assert str(error).startswith("a did not follow the protocol: Blob")
     assert "a" in outcome.results
 
 
@@ -488,8 +481,8 @@ def test_a_fault_sees_index_step_link_type_and_bytes():
 
     Simulation(faults=Faults(on_message=watch)).run({"a": sender("b", b"x", b"y"), "b": nothing})
     assert [(d.index, d.sender, d.receiver, d.message, d.payload) for d in seen] == [
-        (0, "a", "b", "Note", b"\xfe\x10x"),
-        (1, "a", "b", "Note", b"\xfe\x10y"),
+        (0, "a", "b", "Blob", b"\xff\x51x"),
+        (1, "a", "b", "Blob", b"\xff\x51y"),
     ]
 
 
@@ -568,7 +561,7 @@ def test_gather_each_hands_over_in_order_of_arrival_and_returns_the_order_asked_
     outcome = Simulation(record=True).run(roles).raise_errors()
     arrived = [("a", b"x"), ("b", b"y"), ("c", b"z")]
     assert outcome.results["s"] == (arrived, ("c", "a", "b"))
-    assert [(frm, m.text) for frm, m in outcome.views["s"]] == arrived
+    assert [(frm, m.data) for frm, m in outcome.views["s"]] == arrived
     assert outcome.unread == {("a", "s"): 1}
     # those that came before the wait are handed over when it starts
     late = {"a": roles["a"], "b": roles["b"], "c": roles["c"], "s": taker("cab")}
@@ -607,13 +600,13 @@ def test_an_error_of_one_message_is_raised_in_the_role_that_gathers_each(server_
     taken, after = [], []
 
     def take(party, message):
-        if message.text == b"!":
+        if message.data == b"!":
             raise ParameterError("refused")
         taken.append(party)
 
     async def server(io):
         try:
-            await io.gather_each(Note, "abc", take, n=1)
+            await io.gather_each(Blob, "abc", take, n=1)
         except (FaultyPeer, ParameterError) as error:
             after.extend(taken)
             return error
@@ -645,12 +638,12 @@ def test_gather_each_keeps_no_message():
         most.append(len(alive))
 
     async def server(io):
-        await io.send([f"c{i}" for i in range(20)], Note(b"x"))
-        await io.gather_each(Note, [f"c{i}" for i in range(20)], take, n=3)
+        await io.send([f"c{i}" for i in range(20)], Blob(b"x"))
+        await io.gather_each(Blob, [f"c{i}" for i in range(20)], take, n=3)
 
     async def client(io):
-        await io.recv(Note, "s", n=1)
-        await io.send("s", Note(b"big"))
+        await io.recv(Blob, "s", n=1)
+        await io.send("s", Blob(b"big"))
 
     roles = {**{f"c{i}": client for i in range(20)}, "s": server}
     assert not Simulation().run(roles).raise_errors().unread
@@ -663,7 +656,7 @@ def test_time_of_each_belongs_to_the_receiver_under_its_name():
 
     async def server(io):
         with io.step("sum"):
-            await io.gather_each(Note, "ab", add_up, n=1)
+            await io.gather_each(Blob, "ab", add_up, n=1)
 
     roles = {"s": server, "a": sender("s", b"x"), "b": sender("s", b"y")}
     work = Simulation().run(roles).raise_errors().cost.seconds
@@ -692,9 +685,9 @@ def test_at_the_deadline_waits_on_parties_that_ended_are_given_up_first():
 
     def patient(frm):
         async def role(io):
-            await io.gather(Note, [frm], 0, n=1)
+            await io.gather(Blob, [frm], 0, n=1)
             order.append(io.name)
-            await io.send("s", Note(b"x"))
+            await io.send("s", Blob(b"x"))
 
         return role
 
@@ -715,7 +708,7 @@ def test_otherwise_the_party_given_first_gives_up_first_and_the_server_last():
 
     def role(frm):
         async def wait(io):
-            await io.gather(Note, frm, 0, n=1)
+            await io.gather(Blob, frm, 0, n=1)
             order.append(io.name)
 
         return wait
@@ -731,13 +724,13 @@ def test_otherwise_the_party_given_first_gives_up_first_and_the_server_last():
 def test_a_wait_without_a_deadline_outlasts_every_deadline():
     # The client waits for the server, whose own wait on another client has a deadline.
     async def server(io):
-        got = await io.gather(Note, ["a", "b"], 1, n=1)
-        await io.send(tuple(got), Note(b"z"))
+        got = await io.gather(Blob, ["a", "b"], 1, n=1)
+        await io.send(tuple(got), Blob(b"z"))
         return set(got)
 
     async def lost(io):
-        await io.send("s", Note(b"x"))
-        await io.recv(Note, "s", n=1)
+        await io.send("s", Blob(b"x"))
+        await io.recv(Blob, "s", n=1)
 
     roles = {"a": lost, "b": lost, "s": server}
     faults = Faults(on_message=lambda d: None if d.sender == "a" else d.payload)
@@ -787,7 +780,7 @@ def test_an_error_that_is_not_ours_is_a_bug_and_propagates(where):
 
     async def waits(io):
         try:
-            await io.recv(Note, "a", n=1)
+            await io.recv(Blob, "a", n=1)
         finally:
             closed.append(io.name)
 
@@ -817,7 +810,7 @@ def test_views_hold_what_was_received_and_only_if_asked_for():
     roles = {"a": sender("b", b"x"), "b": receiver("a")}
     assert Simulation().run(roles).views == {"a": [], "b": []}
     (frm, message), *rest = Simulation(record=True).run(roles).views["b"]
-    assert (frm, message.text, rest) == ("a", b"x", [])
+    assert (frm, message.data, rest) == ("a", b"x", [])
 
 
 # The public helpers
@@ -858,11 +851,11 @@ def test_a_receiver_that_was_waiting_reads_before_it_is_sent_more():
     async def source(io):
         for i in range(5):
             log.append(f"send {i}")
-            await io.send("sink", Note(b"%d" % i))
+            await io.send("sink", Blob(b"%d" % i))
 
     async def sink(io):
         for i in range(5):
-            await io.recv(Note, "source", n=1)
+            await io.recv(Blob, "source", n=1)
             log.append(f"read {i}")
 
     Simulation().run({"sink": sink, "source": source}).raise_errors()
@@ -876,12 +869,12 @@ def test_a_broadcast_is_not_interrupted():
     log = []
 
     async def source(io):
-        await io.send(("a", "b"), Note(b"1"))
-        await io.send("c", Note(b"2"))
+        await io.send(("a", "b"), Blob(b"1"))
+        await io.send("c", Blob(b"2"))
         log.append("sent")
 
     async def sink(io):
-        await io.recv(Note, "source", n=1)
+        await io.recv(Blob, "source", n=1)
         log.append(io.name)
 
     Simulation().run({"a": sink, "b": sink, "c": sink, "source": source}).raise_errors()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import socket
-import ssl
 import subprocess
 import sys
 import threading
@@ -16,10 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from network_runs import authority
 
 from xclp_crypto import Identities, IdentityKey, cross_distances, wire
 from xclp_crypto.errors import (
@@ -73,15 +68,20 @@ def both(receiver, sender):
     return results["receiver"], results["sender"]
 
 
+def cross(mine=MINE, theirs=THEIRS, receiver=(), sender=(), **common):
+    """Run both ends, which may have options of their own; return results or errors."""
+    return both(
+        lambda s: cross_distances(mine, s, receives=True, **common, **dict(receiver)),
+        lambda s: cross_distances(theirs, s, receives=False, **common, **dict(sender)),
+    )
+
+
 @pytest.mark.parametrize("backend", TWO_PARTY)
 def test_two_programs_get_exact_cross_distances(backend):
     mine, theirs = (
         (MINE[:, :20], THEIRS[:, :20]) if backend.startswith("paillier") else (MINE, THEIRS)
     )
-    received, sent = both(
-        lambda s: cross_distances(mine, s, receives=True, backend=backend),
-        lambda s: cross_distances(theirs, s, receives=False, backend=backend),
-    )
+    received, sent = cross(mine, theirs, backend=backend)
     assert (received[0] == expected(mine, theirs)).all()
     assert sent[0] is None
     assert received[1].total_bytes > 0
@@ -90,10 +90,7 @@ def test_two_programs_get_exact_cross_distances(backend):
 @pytest.mark.parametrize(("rows", "others"), [(0, 3), (3, 0), (1, 1), (200, 130)])
 def test_sizes(rows, others):
     a, b = RNG.integers(0, 2, (rows, 33)), RNG.integers(0, 2, (others, 33))
-    received, _ = both(
-        lambda s: cross_distances(a, s, receives=True),
-        lambda s: cross_distances(b, s, receives=False),
-    )
+    received, _ = cross(a, b)
     assert received[0].shape == (rows, others)
     assert (received[0] == expected(a, b)).all()
 
@@ -108,10 +105,7 @@ def test_the_sender_does_not_reveal_distances_between_its_own_rows(monkeypatch):
         return message
 
     monkeypatch.setattr(DistanceShares, "read", classmethod(spy))
-    both(
-        lambda s: cross_distances(MINE, s, receives=True),
-        lambda s: cross_distances(THEIRS, s, receives=False),
-    )
+    cross()
     assert len(seen) == 2
     assert all(not message.local.any() for message in seen)
     assert expected(THEIRS, THEIRS).any()  # there was something to hide
@@ -125,10 +119,7 @@ def test_back_ends_that_are_not_private_between_two_programs_are_refused(backend
 
 
 def test_other_parameters_are_named():
-    received, sent = both(
-        lambda s: cross_distances(MINE, s, receives=True),
-        lambda s: cross_distances(THEIRS[:, :60], s, receives=False),
-    )
+    received, sent = cross(theirs=THEIRS[:, :60])
     assert isinstance(received, FaultyPeer)
     assert received.parties == ("sender",)
     assert "n_bits" in str(received)
@@ -222,16 +213,10 @@ def test_rows_that_can_be_solved_for_give_a_warning_and_can_be_refused():
     many = RNG.integers(0, 2, (count, 70))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        both(
-            lambda s: cross_distances(many, s, receives=True),
-            lambda s: cross_distances(THEIRS, s, receives=False),
-        )
+        cross(many)
     assert [w.category for w in caught] == [PrivacyWarning]
     assert "can be solved for" in str(caught[0].message)
-    received, sent = both(
-        lambda s: cross_distances(MINE, s, receives=True),
-        lambda s: cross_distances(THEIRS, s, receives=False, at_most_rows=4),
-    )
+    received, sent = cross(sender={"at_most_rows": 4})
     assert isinstance(sent, ParameterError)
     assert "5 rows, and at_most_rows = 4" in str(sent)
     assert isinstance(received, ProtocolError)
@@ -240,65 +225,26 @@ def test_rows_that_can_be_solved_for_give_a_warning_and_can_be_refused():
 def test_limit_as_many_rows_as_bits_reveal_the_others_rows():
     """What the warning is about: distances to unit vectors are the bits."""
     probes = np.vstack([np.zeros((1, 70), dtype=int), np.eye(70, dtype=int)])
-    received, _ = both(
-        lambda s: cross_distances(probes, s, receives=True),
-        lambda s: cross_distances(THEIRS, s, receives=False),
-    )
+    received, _ = cross(probes)
     distances = received[0].astype(int)
     assert ((distances[0] - distances[1:] + 1) // 2 == THEIRS.T).all()
 
 
 def test_tls_with_certificates_on_both_sides(tmp_path):
-    certificate, key = _certificate(tmp_path)
-
-    def context(side):
-        made = ssl.SSLContext(side)
-        made.check_hostname = False
-        made.verify_mode = ssl.CERT_REQUIRED
-        made.load_verify_locations(certificate)
-        made.load_cert_chain(certificate, key)
-        return made
-
+    tls = authority(tmp_path / "certs", ["sender"])
     # large enough for both directions to be busy at once
     a, b = RNG.integers(0, 2, (150, 4096)), RNG.integers(0, 2, (140, 4096))
 
     def receiver(sock):
-        with context(ssl.PROTOCOL_TLS_SERVER).wrap_socket(sock, server_side=True) as secure:
+        with tls("server").wrap_socket(sock, server_side=True) as secure:
             return cross_distances(a, secure, receives=True)
 
     def sender(sock):
-        with context(ssl.PROTOCOL_TLS_CLIENT).wrap_socket(sock) as secure:
+        with tls("sender").wrap_socket(sock, server_hostname="localhost") as secure:
             return cross_distances(b, secure, receives=False)
 
     received, _ = both(receiver, sender)
     assert (received[0] == a @ (1 - b).T + (1 - a) @ b.T).all()
-
-
-def _certificate(folder):
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
-    start = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(start)
-        .not_valid_after(start.replace(year=2100))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = folder / "certificate.pem", folder / "key.pem"
-    paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    paths[1].write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    return paths
 
 
 @pytest.mark.parametrize("at", [0, 40, 200, 600, 5000])
@@ -336,10 +282,7 @@ def pins(name, **others):
 
 
 def with_pins(receiver, sender):
-    return both(
-        lambda s: cross_distances(MINE, s, receives=True, identities=receiver),
-        lambda s: cross_distances(THEIRS, s, receives=False, identities=sender),
-    )
+    return cross(receiver={"identities": receiver}, sender={"identities": sender})
 
 
 def test_two_programs_that_pin_each_other_get_the_same_distances():
@@ -456,10 +399,7 @@ def test_who_sits_between_and_swaps_the_receivers_keys_is_noticed_by_the_sender(
 def test_limit_without_identities_whoever_answers_gets_the_distances():
     """The sender means to reach another program; nothing tells it that this one is Mallory's."""
     probes = np.vstack([np.zeros((1, 70), dtype=int), np.eye(70, dtype=int)])
-    stolen, sent = both(
-        lambda s: cross_distances(probes, s, receives=True),
-        lambda s: cross_distances(THEIRS, s, receives=False),
-    )
+    stolen, sent = cross(probes)
     distances = stolen[0].astype(int)
     assert ((distances[0] - distances[1:] + 1) // 2 == THEIRS.T).all()
     assert sent[0] is None
@@ -584,11 +524,7 @@ def test_a_driver_must_have_parties_on_both_sides():
 
 def test_the_same_seed_gives_the_same_bytes():
     costs = [
-        both(
-            lambda s: cross_distances(MINE, s, receives=True, rng=SeededRng(1)),
-            lambda s: cross_distances(THEIRS, s, receives=False, rng=SeededRng(2)),
-        )[0][1]
-        for _ in range(2)
+        cross(receiver={"rng": SeededRng(1)}, sender={"rng": SeededRng(2)})[0][1] for _ in range(2)
     ]
     assert costs[0].bytes_by_link() == costs[1].bytes_by_link()
 

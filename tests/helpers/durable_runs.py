@@ -18,10 +18,22 @@ class Blob(Message):
     data: bytes = sent(Raw("n"))
 
 
+def seedless(make):
+    """Roles of a factory that has its randomness already."""
+    return {name: lambda io, rng, name=name: make()[name](io) for name in make()}
+
+
 def durable(name, role, peers, log=b"", seed=0):
     """The role, new or from the bytes of its log."""
     rng = SeededRng(seed).child("log of", name, len(log))
     return DurableRole(name, role, Log.from_bytes(log, KEY), peers=peers, rng=rng)
+
+
+def started(name, role, peers, log=b""):
+    """The role at its first wait, or its end."""
+    party = durable(name, role, peers, log)
+    party.run()
+    return party
 
 
 class Engine:
