@@ -217,27 +217,44 @@ def test_a_client_that_never_comes_is_left_out(tls, clock):
     assert federation.results() == {SERVER: ["a"], "a": "sent"}
 
 
-def test_too_few_clients_end_the_session_for_all(tls, clock):
+def without_b(tls, clock, server, then):
+    """Run a and the server; all limits pass when both have spoken, and b never comes."""
     here = threading.Event()
 
     async def client(io, rng):
         await io.recv(Blob, SERVER, n=1)
         here.set()
-        await io.send(SERVER, Blob(b"x"))
-        await io.recv(Blob, SERVER, n=1)
+        await then(io)
 
-    async def server(io, rng):
+    async def greets(io, rng):
         await io.send("a", Blob(b"x"))
-        await io.gather(Blob, ("a", "b"), 2, n=1)
+        await server(io)
 
     limits = Patient(deadline=1e6)  # a computes nothing, so that it is not given up
-    federation = Federation({"a": client, "b": client, SERVER: server}, tls, limits=limits).serve()
+    federation = Federation({"a": client, "b": client, SERVER: greets}, tls, limits=limits).serve()
     federation.join("a")
     here.wait()
     clock.ahead = 2 * limits.join
-    found = federation.results()
+    return federation.results()
+
+
+def test_too_few_clients_end_the_session_for_all(tls, clock):
+    async def client(io):
+        await io.send(SERVER, Blob(b"x"))
+        await io.recv(Blob, SERVER, n=1)
+
+    found = without_b(tls, clock, lambda io: io.gather(Blob, ("a", "b"), 2, n=1), client)
     assert isinstance(found[SERVER], TooFewParties)
     assert "the server ended the session" in str(found["a"])
+
+
+def test_clients_hear_of_a_client_that_is_given_up(tls, clock):
+    def client(io):
+        return io.recv(Blob, "b", n=1)
+
+    found = without_b(tls, clock, lambda io: io.gather(Blob, ("a",), 0, n=1), client)
+    assert isinstance(found["a"], Stalled)
+    assert "no Blob from b" in str(found["a"])
 
 
 def test_a_client_that_computes_without_end_is_left_out(tls, clock):
@@ -301,29 +318,6 @@ def test_a_client_that_is_silent_is_left_out(tls):
         silent.sendall(written(hello()))
         assert silent.recv(5)
         assert federation.results() == {SERVER: ["a"], "a": "sent"}
-
-
-def test_clients_hear_of_a_client_that_is_given_up(tls, clock):
-    here = threading.Event()
-
-    async def waits(io, rng):
-        await io.recv(Blob, SERVER, n=1)
-        here.set()
-        await io.recv(Blob, "b", n=1)
-
-    async def server(io, rng):
-        await io.send("a", Blob(b"x"))
-        return sorted(await io.gather(Blob, ("a",), 0, n=1))
-
-    roles = {"a": waits, "b": waits, SERVER: server}
-    limits = Patient(deadline=1e6)
-    federation = Federation(roles, tls, limits=limits).serve()
-    federation.join("a")
-    here.wait()
-    clock.ahead = 2 * limits.join
-    found = federation.results()
-    assert isinstance(found["a"], Stalled)
-    assert "no Blob from b" in str(found["a"])
 
 
 def test_what_the_server_fails_with_is_told(tls):
@@ -396,15 +390,8 @@ def test_a_server_that_was_started_anew_is_another_session(tls, clock):
     role = federation.role("a")
     role.keep(b"another session!")
     with pytest.raises(LogError, match="another session than the one that the server runs"):
-        network.join(
-            role,
-            ("a", "b"),
-            SERVER,
-            runs.AGREEMENT,
-            ("localhost", federation.port),
-            tls("a"),
-            limits=runs.LIMITS,
-        )
+        federation.join("a", role=role).result()
+    del federation.futures["a"]
     clock.jump()
     assert federation.results() == {SERVER: []}
 

@@ -81,16 +81,16 @@ def test_without_losses_a_client_is_asked_a_few_times(deferred, most):
     assert max(node.starts for node in engine.nodes.values()) <= most + 1
 
 
-# Who is lost
+# Dropouts
 
 
 @pytest.mark.parametrize(("asked", "stage"), [(0, "share"), (1, "upload"), (2, "reveal")])
-def test_a_client_that_answers_no_more_is_lost_where_it_stopped(asked, stage, caplog):
-    def vanish(engine):
+def test_a_client_that_answers_no_more_drops_out_where_it_stopped(asked, stage, caplog):
+    def drop_out(engine):
         if engine.asked.count("d") > asked:
             engine.absent.add("d")
 
-    engine = Engine(SUM(), deadline=100).run(each=vanish)
+    engine = Engine(SUM(), deadline=100).run(each=drop_out)
     result = engine.relay.role.result()
     assert result.record.lost == {"d": stage}
     assert result.total.tolist() == total("abcd" if stage == "reveal" else "abc")
@@ -108,7 +108,7 @@ def test_a_client_that_is_away_for_less_than_the_deadline_takes_part():
     assert engine.now > 90
 
 
-def test_a_client_that_never_comes_is_missed_when_the_time_to_join_is_over():
+def test_a_client_that_never_comes_is_a_dropout_when_the_time_to_join_is_over():
     engine = Engine(SUM(), join=50)
     engine.absent.add("b")
     engine.run()

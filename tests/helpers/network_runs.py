@@ -97,14 +97,14 @@ class Federation:
         ready.wait()
         return self
 
-    def join(self, name, *, port=None, host="localhost", tls=None, agreement=None):
+    def join(self, name, *, port=None, tls=None, role=None):
         self.futures[name] = self.pool.submit(
             network.join,
-            self.role(name),
+            role or self.role(name),
             self.clients,
             SERVER,
-            agreement or self.agreement,
-            (host, port or self.port),
+            self.agreement,
+            ("localhost", port or self.port),
             tls or self.tls(name),
             limits=self.limits,
         )
