@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from textwrap import TextWrapper
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
+from xclp_lp.declared import meaning
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection, projection_seed
 from xclp_lp.parameters import Arguments, ClassWeight
@@ -32,40 +34,10 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
     Every client and the server run in this process and exchange the real, encrypted messages. The
     labels are those of label propagation over the pooled data.
 
+    The arguments are the fields of `xclp_lp.parameters.Arguments`, which say what each is for, and
+    the names of the clients.
+
     Args:
-        n_bits: L, bits of a hash; more bits estimate angles better and cost more.
-        k: neighbours per point, smaller than the number of all rows.
-        alpha: α in (0, 1); close to 1 lets labels travel far.
-        gamma: exponent γ > 0 of the cosine similarity.
-        projection: ``random`` hyperplanes as in the paper, or a ``tight-frame``, whose hyperplanes
-            are orthogonal in blocks, for at most 4096 features.
-        hamming: back end for the distances: ``rlwe`` (private against any collusion), ``masked``
-            (fastest; private unless a client shares its keys with the server), ``plain`` (not
-            private) or another of `xclp_crypto.protocols.hamming.BACKENDS`.
-        include_self: whether a point may be its own neighbour.
-        ties: ``all`` keeps every neighbour as near as the k-th, so that the order of clients does
-            not matter; ``lowest-index`` keeps exactly k.
-        classes: all class labels; by default those that occur, which in a real federation
-            everybody would have to know beforehand.
-        fraction_bits: fractional bits of the fixed-point scores, at least 30 + log2(clients)
-            unless there is noise in the sums.
-        threshold: fewest clients with which a run goes on; by default 2, and in the secure sums a
-            majority. With up to 100 clients it is also how many, with the server, can take one
-            client's part from the sums: do not set it below a majority of them without need.
-        class_weight: ``balanced`` weighs every label by 1/(labels of its class over all clients),
-            for imbalanced classes; the clients learn these totals, the server does not.
-        privacy: differential privacy of the labels. `xclp_crypto.privacy.RandomizedResponse`: each
-            client randomises its labels for itself. `xclp_crypto.privacy.LabelPrivacy`: noise in
-            the secure sums, which excludes `class_weight` and costs far more accuracy; scores
-            below zero count as zero. See docs/understand/privacy.md.
-        reset_labelled: whether labelled rows keep their own labels, with confidence 1, instead of
-            what is predicted for them.
-        relative_confidence: whether each client divides its confidences by the largest of them.
-        groups: splits the clients into federations that run one after the other and know nothing
-            of each other: a number of groups, drawn at random by `random_state`, or the name of
-            its group for each client. Each needs two clients, a label, and more rows than k.
-        random_state: an integer fixes the random projection and random groups, and nothing else, so
-            that results can be repeated; None lets the clients agree on a secret projection.
         client_names: one name per client, for errors and costs.
 
     Attributes:
@@ -258,3 +230,13 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Run `fit` and return `transduction_`."""
         transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
         return transduction
+
+
+def _with_meanings(doc: str) -> str:
+    """Return the docstring with what every argument is for, from where it is declared."""
+    wrapped = TextWrapper(100, initial_indent=" " * 8, subsequent_indent=" " * 12)
+    told = [wrapped.fill(f"{f.name}: {meaning(Arguments, f.name)}.") for f in fields(Arguments)]
+    return doc.replace("    Args:\n", "\n".join(["    Args:", *told, ""]))
+
+
+CrossClientLabelPropagation.__doc__ = _with_meanings(str(CrossClientLabelPropagation.__doc__))

@@ -70,7 +70,7 @@ class Agreed(Declared):
             title="the name of a back end",
             description="back end for the distances: rlwe (private against any collusion), masked "
             "(fastest; private unless a client shares its keys with the server), plain (not "
-            f"private) or another of {', '.join(BACKENDS)}",
+            f"private), {', '.join(b for b in BACKENDS if b not in ('rlwe', 'masked', 'plain'))}",
         ),
     ] = "rlwe"
     include_self: Annotated[bool, Meta(description="whether a point may be its own neighbour")] = (

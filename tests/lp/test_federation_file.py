@@ -616,184 +616,110 @@ def removed(file: str) -> Callable[[Path], None]:
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("k = 2", "hamming = plain",
+         r"Invalid value \(at line 4, .*; text needs quotes, as in hamming = \"plain\"$"),
+        ("k = 2", "k = 2 3",
+         r"Expected newline or end of document after a statement \(at line 4, column 7\)$"),
+        ("[parameters]", "[[parameters]]", r"\[parameters\] must be a section, got"),
+        ("[parameters]", "[parametres]",
+         r"unknown field 'parametres'; .*; did you mean 'parameters'\?$"),
+        ("n_bits = 64", "nbits = 64", r"unknown field 'nbits'; .*; did you mean 'n_bits'\?$"),
+        ("k = 2", "kk = 2", r"\[parameters\]: unknown field 'kk'; the"),
+        ("[parameters]", 'client_names = "x"\n[parameters]',
+         "unknown field 'client_names'; the fields are parameters, clients, output"),
+        ("[parameters]", "output = 3\n[parameters]", "folder, got 3"),
+        ("[parameters]", 'output = ""\n[parameters]', "folder, got ''"),
+        ("[clients.south]", "[clients.north]", "federation.toml: .*north"),
+        ("label_column", "labels_column",
+         r"\[clients.north\]: unknown field 'labels_column'; .*; did you mean 'label_column'"),
+        ('features = "north.csv"', "", r"\[clients.north\]: features is missing; name the file"),
+        ('features = "north.csv"', "features = 7",
+         r"\[clients.north\]: features must be text, got 7"),
+        ('features = "north.csv"', 'features = "north.csv"\nfeature_columns = "f0"',
+         r"\[clients.north\]: feature_columns must be a list of names, got 'f0'"),
+        ('labels = "south_y.npy"', 'id_column = "x"',
+         r"\[clients.south\]: id_column needs a .csv or .parquet file"),
+        ('labels = "south_y.npy"', 'label_column = "x"',
+         r"\[clients.south\]: label_column needs a .csv or .parquet file"),
+        ('labels = "south_y.npy"', 'truth_column = "x"',
+         r"\[clients.south\]: truth_column needs a .csv or .parquet file"),
+    ],
+)  # fmt: skip
+def test_a_federation_file_with_a_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:
+    _refused(tmp_path, changed(old, new), ParameterError, message)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('features = "north.csv"', 'features = "north.csv"\nfeature_columns = ["f9"]',
+         "client 'north': .*north.csv has no column 'f9'; its columns are 'label', 'f0'"),
+        ('features = "north.csv"', 'features = "gone.csv"',
+         "client 'north': there is no file .*gone.csv"),
+        ('features = "north.csv"', 'features = "federation.toml"',
+         "client 'north': .*federation.toml is none of the kinds that can be read"),
+        ('features = "north.csv"', 'features = "north.csv"\nid_column = "name"',
+         "client 'north': .*north.csv has no column 'name'"),
+        ('label_column = "label"', 'label_column = "digit"',
+         "client 'north': .*north.csv has no column 'digit'; its .* 'label', 'f0', 'f1', 'f2'$"),
+        ('label_column = "label"', 'label_column = "label"\ntruth_column = "f9"',
+         "client 'north': .*north.csv has no column 'f9'"),
+        ('labels_array = "y"', 'labels_array = "z"',
+         "client 'east': .*east.npz holds the arrays x, y; choose one with labels_array"),
+        ('features_array = "x"', "",
+         "client 'east': .*east.npz holds the arrays x, y; choose one with features_array"),
+        ('labels = "south_y.npy"', 'labels = "north.csv"',
+         "client 'south': say which column .*north.csv holds the labels: label_column"),
+    ],
+)  # fmt: skip
+def test_data_that_a_federation_file_does_not_fit(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    _refused(tmp_path, changed(old, new), DataError, message)
+
+
+@pytest.mark.parametrize(
     ("spoil", "error", "message"),
     [
         (lambda p: p.unlink(), ParameterError, "there is no file .*federation.toml"),
         (lambda p: p.unlink() or p.mkdir(), ParameterError, "federation.toml is a folder"),
-        (
-            lambda p: p.write_bytes(b"\xff"),
-            ParameterError,
-            "federation.toml is not encoded in UTF-8; save it as UTF-8",
-        ),
-        (
-            lambda p: p.write_text("k = "),
-            ParameterError,
-            "federation.toml: Invalid value .at end of document",
-        ),
-        (
-            changed("k = 2", "hamming = plain"),
-            ParameterError,
-            r"Invalid value \(at line 4, .*; text needs quotes, as in hamming = \"plain\"$",
-        ),
-        (
-            changed("k = 2", "k = 2 3"),
-            ParameterError,
-            r"Expected newline or end of document after a statement \(at line 4, column 7\)$",
-        ),
+        (lambda p: p.write_bytes(b"\xff"), ParameterError,
+         "federation.toml is not encoded in UTF-8; save it as UTF-8"),
+        (lambda p: p.write_text("k = "), ParameterError,
+         "federation.toml: Invalid value .at end of document"),
         (rewritten("south.npy", ""), DataError, "client 'south': .*south.npy is empty$"),
         (lambda p: p.write_text(""), ParameterError, r"no section \[clients.NAME\]"),
         (lambda p: p.write_text("clients = 3"), ParameterError, "clients must be a section, got 3"),
-        (
-            changed("[parameters]", "[[parameters]]"),
-            ParameterError,
-            r"\[parameters\] must be a section, got",
-        ),
-        (
-            changed("[parameters]", "[parametres]"),
-            ParameterError,
-            r"unknown field 'parametres'; .*; did you mean 'parameters'\?$",
-        ),
-        (
-            changed("n_bits = 64", "nbits = 64"),
-            ParameterError,
-            r"unknown field 'nbits'; .*; did you mean 'n_bits'\?$",
-        ),
-        (changed("k = 2", "kk = 2"), ParameterError, r"\[parameters\]: unknown field 'kk'; the"),
-        (
-            changed("[parameters]", 'client_names = "x"\n[parameters]'),
-            ParameterError,
-            "unknown field 'client_names'; the fields are parameters, clients, output",
-        ),
-        (changed("[parameters]", "output = 3\n[parameters]"), ParameterError, "folder, got 3"),
-        (changed("[parameters]", 'output = ""\n[parameters]'), ParameterError, "folder, got ''"),
-        (
-            changed("[clients.south]", "[clients.north]"),
-            ParameterError,
-            "federation.toml: .*north",
-        ),
-        (
-            changed("label_column", "labels_column"),
-            ParameterError,
-            r"\[clients.north\]: unknown field 'labels_column'; .*; did you mean 'label_column'",
-        ),
-        (
-            changed('features = "north.csv"', ""),
-            ParameterError,
-            r"\[clients.north\]: features is missing; name the file",
-        ),
-        (
-            changed('features = "north.csv"', "features = 7"),
-            ParameterError,
-            r"\[clients.north\]: features must be text, got 7",
-        ),
-        (
-            changed('features = "north.csv"', 'features = "north.csv"\nfeature_columns = "f0"'),
-            ParameterError,
-            r"\[clients.north\]: feature_columns must be a list of names, got 'f0'",
-        ),
-        (
-            changed('features = "north.csv"', 'features = "north.csv"\nfeature_columns = ["f9"]'),
-            DataError,
-            "client 'north': .*north.csv has no column 'f9'; its columns are 'label', 'f0'",
-        ),
-        (
-            changed('features = "north.csv"', 'features = "gone.csv"'),
-            DataError,
-            "client 'north': there is no file .*gone.csv",
-        ),
-        (
-            changed('features = "north.csv"', 'features = "federation.toml"'),
-            DataError,
-            "client 'north': .*federation.toml is none of the kinds that can be read",
-        ),
-        (
-            changed('features = "north.csv"', 'features = "north.csv"\nid_column = "name"'),
-            DataError,
-            "client 'north': .*north.csv has no column 'name'",
-        ),
-        (
-            changed('label_column = "label"', 'label_column = "digit"'),
-            DataError,
-            "client 'north': .*north.csv has no column 'digit'; its .* 'label', 'f0', 'f1', 'f2'$",
-        ),
-        (
-            changed('labels = "south_y.npy"', 'id_column = "x"'),
-            ParameterError,
-            r"\[clients.south\]: id_column needs a .csv or .parquet file",
-        ),
-        (
-            changed('labels = "south_y.npy"', 'label_column = "x"'),
-            ParameterError,
-            r"\[clients.south\]: label_column needs a .csv or .parquet file",
-        ),
-        (
-            changed('labels = "south_y.npy"', 'truth_column = "x"'),
-            ParameterError,
-            r"\[clients.south\]: truth_column needs a .csv or .parquet file",
-        ),
-        (
-            changed('label_column = "label"', 'label_column = "label"\ntruth_column = "f9"'),
-            DataError,
-            "client 'north': .*north.csv has no column 'f9'",
-        ),
-        (
-            changed('labels_array = "y"', 'labels_array = "z"'),
-            DataError,
-            "client 'east': .*east.npz holds the arrays x, y; choose one with labels_array",
-        ),
-        (
-            changed('features_array = "x"', ""),
-            DataError,
-            "client 'east': .*east.npz holds the arrays x, y; choose one with features_array",
-        ),
-        (
-            changed('labels = "south_y.npy"', 'labels = "north.csv"'),
-            DataError,
-            "client 'south': say which column .*north.csv holds the labels: label_column",
-        ),
         (removed("south_y.npy"), DataError, "client 'south': there is no file .*south_y.npy"),
-        (
-            rewritten("north.csv", "label,f0,f1,f2\n3,1,2,x\n"),
-            DataError,
-            "client 'north': row 1, column 'f2' of .*north.csv is 'x', which is no number",
-        ),
-        (
-            rewritten("north.csv", "label,f0,f1,f2\n3,1,2,3\n3,1,,3\n"),
-            DataError,
-            "client 'north': row 2, column 'f1' of .*north.csv is empty",
-        ),
-        (
-            rewritten("north.csv", "label,f0,f0,f2\n3,1,2,3\n"),
-            DataError,
-            "client 'north': the first line of .*north.csv names 'f0' twice",
-        ),
-        (
-            rewritten("north.csv", "label,f0,f1,f2\n3,1,2\n"),
-            DataError,
-            "client 'north': row 1 of .*north.csv has 3 fields; the header has 4",
-        ),
-        (
-            rewritten("north.csv", "label\n3\n"),
-            DataError,
-            "client 'north': .*north.csv has no feature columns",
-        ),
-        (
-            rewritten("north.csv", "label,f0,f1,f2\n3,1,2,nan\n"),
-            DataError,
-            "client 'north': row 1, column 'f2' of .*north.csv is 'nan', which is not finite",
-        ),
-        (
-            lambda p: np.save(p.parent / "south_y.npy", np.zeros(3)),
-            DataError,
-            "client 'south': .*south.npy has 4 rows and .*south_y.npy has 3 labels, which are join",
-        ),
+        (rewritten("north.csv", "label,f0,f1,f2\n3,1,2,x\n"), DataError,
+         "client 'north': row 1, column 'f2' of .*north.csv is 'x', which is no number"),
+        (rewritten("north.csv", "label,f0,f1,f2\n3,1,2,3\n3,1,,3\n"), DataError,
+         "client 'north': row 2, column 'f1' of .*north.csv is empty"),
+        (rewritten("north.csv", "label,f0,f0,f2\n3,1,2,3\n"), DataError,
+         "client 'north': the first line of .*north.csv names 'f0' twice"),
+        (rewritten("north.csv", "label,f0,f1,f2\n3,1,2\n"), DataError,
+         "client 'north': row 1 of .*north.csv has 3 fields; the header has 4"),
+        (rewritten("north.csv", "label\n3\n"), DataError,
+         "client 'north': .*north.csv has no feature columns"),
+        (rewritten("north.csv", "label,f0,f1,f2\n3,1,2,nan\n"), DataError,
+         "client 'north': row 1, column 'f2' of .*north.csv is 'nan', which is not finite"),
+        (lambda p: np.save(p.parent / "south_y.npy", np.zeros(3)), DataError,
+         "client 'south': .*south.npy has 4 rows and .*south_y.npy has 3 labels, which are join"),
         (rewritten("south.npy", "x"), DataError, "client 'south': .*south.npy cannot be read"),
     ],
-)
+)  # fmt: skip
 def test_files_that_cannot_be_used(
     tmp_path: Path, spoil: Callable[[Path], None], error: type[XclpError], message: str
 ) -> None:
-    path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
+    _refused(tmp_path, spoil, error, message)
+
+
+def _refused(
+    folder: Path, spoil: Callable[[Path], None], error: type[XclpError], message: str
+) -> None:
+    path = write_federation(folder, [as_csv, as_npy, as_npz])
     spoil(path)
     with pytest.raises(error, match=message) as caught:
         load_federation(path)

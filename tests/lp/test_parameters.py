@@ -171,3 +171,6 @@ def test_commands_have_an_option_for_every_parameter(command):
 
 def test_every_argument_says_what_it_is_for():
     assert all(meaning(Arguments, name) for name in keys_of(Arguments))
+    shown = " ".join(CrossClientLabelPropagation.__doc__.split())
+    for name in keys_of(Arguments):
+        assert f"{name}: {meaning(Arguments, name)}." in shown

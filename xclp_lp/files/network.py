@@ -96,6 +96,11 @@ class NetworkSettings(Settings):
         """Return the seed of the projection, if it is fixed."""
         return projection_seed(self.random_state)
 
+    def agreement_with(self, **others: Any) -> Agreement:
+        """Return what all programs compare: these parameters, and others."""
+        seed = None if self.seed is None else hashlib.sha256(self.seed).digest()
+        return Agreement(**self.params.agreement().fields, random_state=seed, **others)
+
 
 @dataclass(frozen=True)
 class TlsSection(Declared):
@@ -188,16 +193,11 @@ class NetworkFile:
 
     def agreement(self) -> Agreement:
         """Return what all programs compare before anything else."""
-        seed = self.settings.seed
         pinned = None
         if self.identities is not None:
             pinned = tuple(self.identities.of(p).to_text() for p in (*self.clients, SERVER))
-        return Agreement(
-            **self.params.agreement().fields,
-            clients=self.clients,
-            columns=self.columns,
-            identities=pinned,
-            random_state=None if seed is None else hashlib.sha256(seed).digest(),
+        return self.settings.agreement_with(
+            clients=self.clients, columns=self.columns, identities=pinned
         )
 
 

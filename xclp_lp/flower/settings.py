@@ -20,7 +20,6 @@ A node's, by ``flower-supernode --node-config``, which only this node has::
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,8 +90,7 @@ class RunSettings(NetworkSettings):
 
     def agreement(self) -> Agreement:
         """Return what a log is bound to beside the data."""
-        seed = None if self.seed is None else hashlib.sha256(self.seed).digest()
-        return Agreement(**self.params.agreement().fields, clients=self.clients, random_state=seed)
+        return self.agreement_with(clients=self.clients)
 
 
 @dataclass(frozen=True)
