@@ -203,12 +203,8 @@ def _header(text: bytes) -> bytes:
 def _tables(folder: Path) -> Iterator[Decoder]:
     def read(file: Path) -> Any:
         found = tables.read_file(file, "north")
-        if isinstance(found, tables.Table):
-            columns = tables.feature_columns(
-                found, "north", file, columns=None, leave_out=[], like=None
-            )
-            return tables.features_of(found, "north", file, array=None, columns=columns)
-        return tables.features_of(found, "north", file, array=None, columns=())
+        columns = [] if found.table is None else found.feature_columns(columns=None, leave_out=[])
+        return found.features(columns=columns)
 
     yield _file_decoder(
         "table-csv",
@@ -347,10 +343,11 @@ def _data_sets(folder: Path) -> Iterator[Decoder]:
     )
     pixels = np.zeros((1, 3072), np.uint8)
     batch = {"data": pixels, "labels": [3], "fine_labels": [3]}
-    for name, n_classes in (("cifar-10", 10), ("cifar-100", 100)):
+    archives = {"cifar-10": cifar._CIFAR_10, "cifar-100": cifar._CIFAR_100}
+    for name, kind in archives.items():
         yield _decoder(
             f"{name}-python",
-            lambda data, n=n_classes: cifar._python({"b": data}, "b", n),
+            lambda data, kind=kind: cifar._python({"b": data}, "b", kind),
             _pickle(batch),
             _pickle({**batch, "labels": [[1], [2, 3]], "fine_labels": [[1], [2, 3]]}),
             _pickle({**batch, "labels": [2**70], "fine_labels": [2**70]}),
@@ -358,7 +355,7 @@ def _data_sets(folder: Path) -> Iterator[Decoder]:
         )
     yield _decoder(
         "cifar-binary",
-        lambda data: [cifar._binary({"b.bin": data}, "b", n) for n in (10, 100)],
+        lambda data: [cifar._binary({"b.bin": data}, "b", kind) for kind in archives.values()],
         bytes(3073),
         b"",
         bytes(3074),

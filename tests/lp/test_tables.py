@@ -18,13 +18,10 @@ from pyarrow import parquet
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.files.tables import (
     SUFFIXES,
+    Source,
     Table,
-    column_of,
-    feature_columns,
-    features_of,
     integers_if_all,
     joined_by_id,
-    labels_of,
     looks_like_row_numbers,
     read_file,
 )
@@ -36,26 +33,27 @@ def text(path: Path, content: str | bytes) -> Path:
 
 
 def read_table(path: Path) -> Table:
-    table = read_file(path, "alice")
-    assert isinstance(table, Table)
+    table = read_file(path, "alice").table
+    assert table is not None
     return table
 
 
-def features(source: Any, **options: Any) -> Any:
+def source(content: Any, path: str = "file") -> Source:
+    return content if isinstance(content, Source) else Source(content, "alice", Path(path))
+
+
+def features(content: Any, **options: Any) -> Any:
     array = options.pop("array", None)
-    if not isinstance(source, Table):
-        return features_of(source, "alice", Path("file"), array=array)
-    chosen = columns(source, **options)
-    return features_of(source, "alice", Path("file"), columns=chosen)
+    chosen = columns(content, **options) if source(content).table is not None else ()
+    return source(content).features(array=array, columns=chosen)
 
 
-def columns(source: Table, **options: Any) -> list[str]:
-    defaults: dict[str, Any] = {"columns": None, "leave_out": ()}
-    return feature_columns(source, "alice", Path("file"), **(defaults | options))
+def columns(content: Any, **options: Any) -> list[str]:
+    return source(content).feature_columns(**{"columns": None, "leave_out": ()} | options)
 
 
-def labels(source: Any, **options: Any) -> Any:
-    return labels_of(source, "alice", Path("file"), **({"array": None, "column": None} | options))
+def labels(content: Any, **options: Any) -> Any:
+    return source(content).labels(**{"array": None, "column": None} | options)
 
 
 # Reading
@@ -116,8 +114,8 @@ def test_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", x)
     np.savez(tmp_path / "both.npz", x=x, y=y)
     np.savez_compressed(tmp_path / "small.npz", y=y)
-    assert np.array_equal(read_file(tmp_path / "x.npy", "alice"), x)
-    both = read_file(tmp_path / "both.npz", "alice")
+    assert np.array_equal(read_file(tmp_path / "x.npy", "alice").content, x)
+    both = read_file(tmp_path / "both.npz", "alice").content
     assert isinstance(both, dict)
     assert list(both) == ["x", "y"]
     assert np.array_equal(both["x"], x)
@@ -298,12 +296,12 @@ def test_columns_that_are_not_there() -> None:
     with pytest.raises(DataError, match="client 'alice': file has no feature columns"):
         features(TABLE, columns=[])
     with pytest.raises(DataError, match="file has no column 'w'"):
-        column_of(TABLE, "alice", Path("file"), "w")
+        source(TABLE).column("w")
     with pytest.raises(DataError, match=r"'digit'; did you mean 'digit'\?$"):
-        column_of(TABLE, "alice", Path("file"), "digits")
+        source(TABLE).column("digits")
     wide = Table({f"c{i}": [] for i in range(100)})
     with pytest.raises(DataError, match=r"its columns are 'c0', .* 'c7', … \(100 in all\)$"):
-        column_of(wide, "alice", Path("file"), "w")
+        source(wide).column("w")
 
 
 def test_columns_are_matched_by_name() -> None:
@@ -367,7 +365,8 @@ def test_labels_of_a_table() -> None:
 
 
 def joined(values: list[Any], label_ids: list[Any], ids: list[Any]) -> list[Any]:
-    return joined_by_id(values, label_ids, ids, "alice", Path("labels"), Path("features"))
+    of, file = source(TABLE, "features"), source(TABLE, "labels")
+    return joined_by_id(values, label_ids, file, ids, of)
 
 
 def test_labels_are_joined_by_id() -> None:
@@ -392,18 +391,18 @@ def test_ids_that_cannot_be_joined(label_ids: list[Any], ids: list[Any], message
 
 
 @pytest.mark.parametrize(
-    ("source", "options", "message"),
+    ("content", "options", "message"),
     [
         ({"x": 1, "y": 2}, {}, "client 'alice': file holds the arrays x, y; choose one with"),
         ({"x": 1}, {"array": "z"}, "holds the arrays x; choose one with"),
         ({}, {}, r"holds the arrays \(none\); choose one with"),
     ],
 )
-def test_arrays_that_are_not_there(source: Any, options: Any, message: str) -> None:
+def test_arrays_that_are_not_there(content: Any, options: Any, message: str) -> None:
     with pytest.raises(DataError, match=f"{message} features_array"):
-        features(source, **options)
+        features(content, **options)
     with pytest.raises(DataError, match=f"{message} labels_array"):
-        labels(source, **options)
+        labels(content, **options)
 
 
 @pytest.mark.parametrize(

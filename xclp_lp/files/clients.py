@@ -13,19 +13,9 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.errors import ParameterError
 from xclp_lp.declared import Declared, Text
-from xclp_lp.files.tables import (
-    Table,
-    column_of,
-    feature_columns,
-    features_of,
-    joined_by_id,
-    labels_of,
-    looks_like_row_numbers,
-    read_file,
-    rows_by_id,
-)
+from xclp_lp.files.tables import Source, joined_by_id, looks_like_row_numbers, read_file
 from xclp_lp.wording import count
 
 Folder = Annotated[str, Meta(min_length=1, title="the name of a folder")]
@@ -155,50 +145,35 @@ def load_client(
         ParameterError: a column is asked for of a file without columns.
         DataError: what a file holds does not fit together, or not to the other client.
     """
-    features_path = path.parent / section.features
-    source = read_file(features_path, name)
+    source = read_file(path.parent / section.features, name)
     columns, ids, truth = None, None, None
-    if isinstance(source, Table):
-        columns, ids, truth = _columns(source, name, section, features_path, like)
-    else:
+    if source.table is None:
         _require_no_columns(section, f"{path}, [{title or f'clients.{name}'}]")
-    features = features_of(
-        source, name, features_path, array=section.features_array, columns=columns or ()
-    )
+    else:
+        columns, ids, truth = _columns(source, section, like)
+    features = source.features(array=section.features_array, columns=columns or ())
     if columns is not None and section.feature_columns is None:
         _warn_of_row_numbers(name, columns, features, section.id_column)
     rows = len(np.atleast_1d(features))
     if not rows:
-        warnings.warn(f"client {name!r}: {features_path} has no rows", UserWarning, stacklevel=3)
-    labels_path, label_source = features_path, source
-    if section.labels is not None:
-        labels_path = path.parent / section.labels
-        label_source = read_file(labels_path, name)
+        warnings.warn(f"client {name!r}: {source.path} has no rows", UserWarning, stacklevel=3)
+    of = source if section.labels is None else read_file(path.parent / section.labels, name)
     labels: list[Any] | NDArray[Any] = [None] * rows
-    place = None
+    place, column = None, section.label_column
     if section.has_labels:
-        labels = labels_of(
-            label_source,
-            name,
-            labels_path,
-            array=section.labels_array,
-            column=section.label_column,
-            id_column=section.id_column,
-        )
-        column = section.label_column
-        place = f"column {column!r} of {labels_path}" if column else f"{labels_path}"
-    paths = (features_path, labels_path)
-    if section.labels is not None and isinstance(label_source, Table) and ids is not None:
-        labels = _joined(list(labels), label_source, ids, name, section.id_column, paths)
+        labels = of.labels(array=section.labels_array, column=column, id_column=section.id_column)
+        place = f"column {column!r} of {of.path}" if column else f"{of.path}"
+    if section.labels is not None and ids is not None:
+        labels = _joined(labels, of, ids, source, str(section.id_column))
     if features.ndim == 2 and (isinstance(labels, list) or labels.ndim == 1):
-        labels = _one_for_each_row(labels, label_source, rows, name, paths)
+        labels = _one_for_each_row(labels, of, rows, source)
     return LoadedClient(
         name,
         features,
         labels,
         list(range(rows)) if ids is None else ids,
         None if columns is None else tuple(columns),
-        paths,
+        (source.path, of.path),
         section.group if isinstance(section, ClientSection) else None,
         section.id_column,
         place,
@@ -207,29 +182,22 @@ def load_client(
 
 
 def _columns(
-    source: Table,
-    name: str,
-    section: DataSection,
-    path: Path,
-    like: tuple[str, Sequence[str]] | None,
+    source: Source, section: DataSection, like: tuple[str, Sequence[str]] | None
 ) -> tuple[list[str], list[Any] | None, list[Any] | None]:
     """Return which columns are features, and what those of ids and true labels hold, if named."""
     ids, truth = None, None
-    label_column, id_column = section.label_column, section.id_column
     truth_column = section.truth_column if isinstance(section, ClientSection) else None
-    if label_column is not None and section.labels is None:
-        column_of(source, name, path, label_column)  # mistyped, it would be a feature
-    if id_column is not None:
-        ids = column_of(source, name, path, id_column)
-        rows_by_id(ids, name, path)  # refuses ids that are empty or not unique
+    if section.label_column is not None and section.labels is None:
+        source.column(section.label_column)  # mistyped, it would be a feature
+    if section.id_column is not None:
+        ids = source.column(section.id_column)
+        source.rows_by_id(ids)  # refuses ids that are empty or not unique
     if truth_column is not None:
-        truth = list(labels_of(source, name, path, array=None, column=truth_column))
-    columns = feature_columns(
-        source,
-        name,
-        path,
+        truth = list(source.labels(array=None, column=truth_column))
+    special = (section.label_column, section.id_column, truth_column)
+    columns = source.feature_columns(
         columns=section.feature_columns,
-        leave_out=[c for c in (label_column, id_column, truth_column) if c is not None],
+        leave_out=[c for c in special if c is not None],
         like=like,
     )
     return columns, ids, truth
@@ -248,47 +216,34 @@ def _require_no_columns(section: DataSection, where: str) -> None:
 
 
 def _joined(
-    labels: list[Any],
-    table: Table,
-    ids: list[Any],
-    name: str,
-    id_column: str | None,
-    paths: tuple[Path, Path],
-) -> list[Any]:
+    labels: list[Any] | NDArray[Any], of: Source, ids: list[Any], source: Source, id_column: str
+) -> list[Any] | NDArray[Any]:
     """Return the labels of a table of their own in the order of the features' ids.
 
-    A table of labels alone is in that order already.
+    A column of labels alone is in that order already, and so is an array.
     """
-    features_path, labels_path = paths
-    if id_column in table.columns:
-        label_ids = table.columns[str(id_column)]
-        return joined_by_id(labels, label_ids, ids, name, labels_path, features_path)
-    if len(table.columns) > 1:
-        raise DataError(
-            f"client {name!r}: {labels_path} has no column {id_column!r} to join its labels by; "
-            "rename the column with the ids, or leave only the labels in that file, to be taken in "
-            f"the order of {features_path}"
+    if of.table is not None and id_column in of.table.columns:
+        return joined_by_id(list(labels), of.table.columns[id_column], of, ids, source)
+    if of.table is not None and len(of.table.columns) > 1:
+        raise of.error(
+            f"has no column {id_column!r} to join its labels by; rename the column with the ids, "
+            f"or leave only the labels in that file, to be taken in the order of {source.path}"
         )
     return labels
 
 
 def _one_for_each_row(
-    labels: list[Any] | NDArray[Any],
-    source: Table | NDArray[Any] | dict[str, NDArray[Any]],
-    rows: int,
-    name: str,
-    paths: tuple[Path, Path],
+    labels: list[Any] | NDArray[Any], of: Source, rows: int, source: Source
 ) -> list[Any] | NDArray[Any]:
     """Return labels that are joined by position, without blank lines at the end of their file."""
-    if isinstance(source, Table) and len(source.columns) == 1:
+    if of.table is not None and len(of.table.columns) == 1:
         while len(labels) > rows and labels[-1] is None:
             labels = labels[:-1]
     if len(labels) != rows:
-        features_path, labels_path = paths
-        raise DataError(
-            f"client {name!r}: {features_path} has {count(rows, 'row')} and {labels_path} has "
-            f"{count(len(labels), 'label')}, which are joined by position; give one for each "
-            "row (unlabelled: empty or -1), or put the same id_column into both tables"
+        raise source.error(
+            f"has {count(rows, 'row')} and {of.path} has {count(len(labels), 'label')}, which are "
+            "joined by position; give one for each row (unlabelled: empty or -1), or put the same "
+            "id_column into both tables"
         )
     return labels
 

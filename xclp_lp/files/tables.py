@@ -59,7 +59,175 @@ _DAMAGED = (
 """What NumPy and Python raise for files that are damaged; wide, for NumPy promises nothing here."""
 
 
-def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArray[Any]]:
+@dataclass(frozen=True)
+class Source:
+    """What a file of a client holds: a table, one array, or the named arrays of an .npz file.
+
+    Attributes:
+        content: of the file.
+        client: whose it is, for errors.
+        path: of the file, for errors.
+    """
+
+    content: Table | NDArray[Any] | dict[str, NDArray[Any]]
+    client: str
+    path: Path
+
+    @property
+    def table(self) -> Table | None:
+        """Return the table, if it is one."""
+        return self.content if isinstance(self.content, Table) else None
+
+    def error(self, message: str) -> DataError:
+        """Return an error that begins with client and file."""
+        return DataError(f"client {self.client!r}: {self.path} {message}")
+
+    def column(self, name: str) -> list[Any]:
+        """Return one column of a table; raises `DataError` where there is none of this name."""
+        columns = {} if self.table is None else self.table.columns
+        if name not in columns:
+            raise self.error(
+                f"has no column {name!r}; its columns are {listing(columns)}"
+                f"{did_you_mean(name, columns)}"
+            )
+        return columns[name]
+
+    def feature_columns(
+        self,
+        *,
+        columns: Sequence[str] | None,
+        leave_out: Sequence[str],
+        like: tuple[str, Sequence[str]] | None = None,
+    ) -> list[str]:
+        """Return which columns of a table are features, in their order.
+
+        Args:
+            columns: those that the user lists, if any; by default all but `leave_out`.
+            leave_out: columns that are no features.
+            like: another client and its columns: by default the same ones in the same order.
+
+        Raises:
+            DataError: there are none, or others than those of `like`.
+        """
+        own = [] if self.table is None else self.table.columns
+        names = [c for c in own if c not in leave_out] if columns is None else list(columns)
+        if not names:
+            raise self.error("has no feature columns")
+        if columns is not None or like is None:
+            return names
+        other, expected = like
+        missing = [c for c in expected if c not in names]
+        extra = [c for c in names if c not in expected]
+        if missing or extra:
+            differences = [f"missing {listing(missing)}"] * bool(missing)
+            differences += [f"extra {listing(extra)}"] * bool(extra)
+            raise DataError(
+                f"client {self.client!r}: the feature columns of {self.path} are not those of "
+                f"client {other!r}: {' and '.join(differences)}; name them alike, list "
+                "feature_columns for each client, or mark columns that are no features with "
+                "id_column or label_column"
+            )
+        return list(expected)
+
+    def features(self, *, array: str | None = None, columns: Sequence[str] = ()) -> NDArray[Any]:
+        """Return the (n_j, d) features.
+
+        Args:
+            array: which array of an .npz file; by default the only one.
+            columns: which columns of a table, in this order.
+
+        Raises:
+            DataError: a column is missing, or a cell is empty or no finite number.
+        """
+        if self.table is None:
+            return self._array(array, "features_array")
+        matrix = np.empty((len(self.table), len(columns)))
+        for i, name in enumerate(columns):
+            for row, cell in enumerate(self.column(name)):
+                matrix[row, i] = self._number(cell, row, name)
+        return matrix
+
+    def labels(
+        self, *, array: str | None, column: str | None, id_column: str | None = None
+    ) -> list[Any] | NDArray[Any]:
+        """Return one client's labels; empty cells of a table become None.
+
+        Args:
+            array: which array of an .npz file; by default the only one.
+            column: which column of a table; by default the only one.
+            id_column: a column of a table that holds no labels.
+
+        Raises:
+            DataError: it is not clear where the labels are.
+        """
+        if self.table is None:
+            return self._array(array, "labels_array")
+        if column is None:
+            candidates = [c for c in self.table.columns if c != id_column]
+            if len(candidates) != 1:
+                raise DataError(
+                    f"client {self.client!r}: say which column of {self.path} holds the labels: "
+                    f"label_column = one of {listing(candidates)}"
+                )
+            (column,) = candidates
+        return [None if _is_empty(cell) else cell for cell in self.column(column)]
+
+    def rows_by_id(self, ids: Sequence[Any]) -> dict[str, int]:
+        """Return the index of each row by its id, which is compared as text.
+
+        Raises:
+            DataError: an id is empty or occurs twice; names the rows.
+        """
+        rows: dict[str, int] = {}
+        for row, value in enumerate(ids):
+            key = "" if value is None else str(value).strip()
+            if not key:
+                raise DataError(
+                    f"client {self.client!r}: row {row + 1} of {self.path} has no id; rows are "
+                    "told apart by id_column, so every row needs one"
+                )
+            if key in rows:
+                raise DataError(
+                    f"client {self.client!r}: rows {rows[key] + 1} and {row + 1} of {self.path} "
+                    f"have the same id {key!r}; rows are told apart by id_column, so ids must be "
+                    "unique"
+                )
+            rows[key] = row
+        return rows
+
+    def _array(self, name: str | None, option: str) -> NDArray[Any]:
+        arrays = self.content
+        if not isinstance(arrays, dict):
+            return np.asarray(arrays)
+        if name is None and len(arrays) == 1:
+            return next(iter(arrays.values()))
+        if name not in arrays:
+            raise self.error(
+                f"holds the arrays {', '.join(arrays) or '(none)'}; choose one with {option}"
+                f"{did_you_mean(name or '', arrays)}"
+            )
+        return arrays[name]
+
+    def _number(self, cell: Any, row: int, column: str) -> float:
+        place = f"client {self.client!r}: row {row + 1}, column {column!r} of {self.path}"
+        remedy = "drop the row or the column, or fill it in (impute)"
+        if _is_empty(cell):
+            raise DataError(f"{place} is empty; {remedy}")
+        try:
+            if isinstance(cell, str) and "_" in cell:  # Python takes 1_000
+                raise ValueError
+            number = float(cell)
+        except (TypeError, ValueError):
+            raise DataError(
+                f"{place} is {cell!r}, which is no number; if the column is no feature, name it in "
+                "id_column or label_column, or list feature_columns"
+            ) from None
+        if not np.isfinite(number):
+            raise DataError(f"{place} is {cell!r}, which is not finite; {remedy}")
+        return number
+
+
+def read_file(path: Path, client: str) -> Source:
     """Read a file by its suffix: a table, one array, or the named arrays of an .npz file.
 
     Raises:
@@ -76,11 +244,11 @@ def read_file(path: Path, client: str) -> Table | NDArray[Any] | dict[str, NDArr
             raise DataError(f"client {client!r}: {path} is empty")
         match suffix:
             case ".csv":
-                return _read_csv(path, client)
+                return Source(_read_csv(path, client), client, path)
             case ".parquet":
-                return _read_parquet(path)
+                return Source(_read_parquet(path), client, path)
             case _:
-                return _read_numpy(path)
+                return Source(_read_numpy(path), client, path)
     except FileNotFoundError:
         raise DataError(f"client {client!r}: there is no file {path}") from None
     except UnicodeDecodeError:
@@ -172,224 +340,40 @@ def _read_parquet(path: Path) -> Table:
         raise OSError(str(error)) from None
 
 
-def feature_columns(
-    source: Table,
-    client: str,
-    path: Path,
-    *,
-    columns: Sequence[str] | None,
-    leave_out: Sequence[str],
-    like: tuple[str, Sequence[str]] | None = None,
-) -> list[str]:
-    """Return which columns of a table are features, in their order.
-
-    Args:
-        source: the content of the file.
-        client: name for errors.
-        path: the file, for errors.
-        columns: those that the user lists, if any; by default all but `leave_out`.
-        leave_out: columns that are no features.
-        like: another client and its columns: by default the same ones in the same order.
-
-    Raises:
-        DataError: there are none, or others than those of `like`.
-    """
-    names = [c for c in source.columns if c not in leave_out] if columns is None else list(columns)
-    if not names:
-        raise DataError(f"client {client!r}: {path} has no feature columns")
-    if columns is not None or like is None:
-        return names
-    other, expected = like
-    missing = [c for c in expected if c not in names]
-    extra = [c for c in names if c not in expected]
-    if missing or extra:
-        differences = [f"missing {listing(missing)}"] * bool(missing)
-        differences += [f"extra {listing(extra)}"] * bool(extra)
-        raise DataError(
-            f"client {client!r}: the feature columns of {path} are not those of client {other!r}: "
-            f"{' and '.join(differences)}; name them alike, list feature_columns for each client, "
-            "or mark columns that are no features with id_column or label_column"
-        )
-    return list(expected)
-
-
-def features_of(
-    source: Table | NDArray[Any] | dict[str, NDArray[Any]],
-    client: str,
-    path: Path,
-    *,
-    array: str | None = None,
-    columns: Sequence[str] = (),
-) -> NDArray[Any]:
-    """Return the (n_j, d) features from what `read_file` gave.
-
-    Args:
-        source: the content of the file.
-        client: name for errors.
-        path: the file, for errors.
-        array: which array of an .npz file; by default the only one.
-        columns: which columns of a table, in this order.
-
-    Raises:
-        DataError: a column is missing, or a cell is empty or no finite number.
-    """
-    if not isinstance(source, Table):
-        return _pick_array(source, client, path, array, "features_array")
-    matrix = np.empty((len(source), len(columns)))
-    for i, name in enumerate(columns):
-        for row, cell in enumerate(column_of(source, client, path, name)):
-            matrix[row, i] = _number(cell, client, path, row, name)
-    return matrix
-
-
 def looks_like_row_numbers(column: NDArray[Any]) -> bool:
     """Return whether a column of at least three numbers counts up by one from an integer."""
     return len(column) > 2 and bool(np.all(np.diff(column) == 1)) and float(column[0]).is_integer()
 
 
-def column_of(source: Table, client: str, path: Path, name: str) -> list[Any]:
-    """Return one column of a table; raises `DataError` where there is none of this name."""
-    if name not in source.columns:
-        raise DataError(
-            f"client {client!r}: {path} has no column {name!r}; its columns are "
-            f"{listing(source.columns)}{did_you_mean(name, source.columns)}"
-        )
-    return source.columns[name]
-
-
-def labels_of(
-    source: Table | NDArray[Any] | dict[str, NDArray[Any]],
-    client: str,
-    path: Path,
-    *,
-    array: str | None,
-    column: str | None,
-    id_column: str | None = None,
-) -> list[Any] | NDArray[Any]:
-    """Return one client's labels; empty cells of a table become None.
-
-    Args:
-        source: the content of the file.
-        client: name for errors.
-        path: the file, for errors.
-        array: which array of an .npz file; by default the only one.
-        column: which column of a table; by default the only one.
-        id_column: a column of a table that holds no labels.
-
-    Raises:
-        DataError: it is not clear where the labels are.
-    """
-    if not isinstance(source, Table):
-        return _pick_array(source, client, path, array, "labels_array")
-    if column is None:
-        candidates = [c for c in source.columns if c != id_column]
-        if len(candidates) != 1:
-            raise DataError(
-                f"client {client!r}: say which column of {path} holds the labels: label_column = "
-                f"one of {listing(candidates)}"
-            )
-        (column,) = candidates
-    return [None if _is_empty(cell) else cell for cell in column_of(source, client, path, column)]
-
-
 def joined_by_id(
-    labels: Sequence[Any],
-    label_ids: Sequence[Any],
-    ids: Sequence[Any],
-    client: str,
-    label_path: Path,
-    path: Path,
+    labels: Sequence[Any], label_ids: Sequence[Any], source: Source, ids: Sequence[Any], of: Source
 ) -> list[Any]:
     """Return the labels of the rows called `ids`; rows without an entry get None.
 
     Args:
         labels: (m,) one for each entry of `label_ids`.
         label_ids: (m,) ids in the table of labels; compared as text, so that 7 is "7".
+        source: the table of labels.
         ids: (n_j,) ids in the table of features.
-        client: name for errors.
-        label_path: the file of the labels, for errors.
-        path: the file of the features, for errors.
+        of: the table of features.
 
     Raises:
         DataError: an id is empty or occurs twice, or is not among `ids`.
     """
-    rows = rows_by_id(ids, client, path)
+    rows = of.rows_by_id(ids)
     result: list[Any] = [None] * len(ids)
-    for key, entry in rows_by_id(label_ids, client, label_path).items():
+    for key, entry in source.rows_by_id(label_ids).items():
         if key not in rows:
             raise DataError(
-                f"client {client!r}: row {entry + 1} of {label_path} has the id {key!r}, which no "
-                f"row of {path} has; delete it or correct the id"
+                f"client {source.client!r}: row {entry + 1} of {source.path} has the id {key!r}, "
+                f"which no row of {of.path} has; delete it or correct the id"
             )
         result[rows[key]] = labels[entry]
     return result
 
 
-def rows_by_id(ids: Sequence[Any], client: str, path: Path) -> dict[str, int]:
-    """Return the index of each row by its id, which is compared as text.
-
-    Raises:
-        DataError: an id is empty or occurs twice; names the rows.
-    """
-    rows: dict[str, int] = {}
-    for row, value in enumerate(ids):
-        key = "" if value is None else str(value).strip()
-        if not key:
-            raise DataError(
-                f"client {client!r}: row {row + 1} of {path} has no id; rows are told apart by "
-                "id_column, so every row needs one"
-            )
-        if key in rows:
-            raise DataError(
-                f"client {client!r}: rows {rows[key] + 1} and {row + 1} of {path} have the same id "
-                f"{key!r}; rows are told apart by id_column, so ids must be unique"
-            )
-        rows[key] = row
-    return rows
-
-
 def _is_empty(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
-def _pick_array(
-    source: NDArray[Any] | dict[str, NDArray[Any]],
-    client: str,
-    path: Path,
-    name: str | None,
-    option: str,
-) -> NDArray[Any]:
-    if not isinstance(source, dict):
-        return source
-    if name is None and len(source) == 1:
-        return next(iter(source.values()))
-    if name not in source:
-        raise DataError(
-            f"client {client!r}: {path} holds the arrays {', '.join(source) or '(none)'}; choose "
-            f"one with {option}{did_you_mean(name or '', source)}"
-        )
-    return source[name]
-
-
-def _number(cell: Any, client: str, path: Path, row: int, column: str) -> float:
-    place = f"client {client!r}: row {row + 1}, column {column!r} of {path}"
-    if _is_empty(cell):
-        raise DataError(f"{place} is empty; drop the row or the column, or fill it in (impute)")
-    try:
-        if isinstance(cell, str) and "_" in cell:  # Python takes 1_000
-            raise ValueError
-        number = float(cell)
-    except (TypeError, ValueError):
-        raise DataError(
-            f"{place} is {cell!r}, which is no number; if the column is no feature, name it in "
-            "id_column or label_column, or list feature_columns"
-        ) from None
-    if not np.isfinite(number):
-        raise DataError(
-            f"{place} is {cell!r}, which is not finite; drop the row or the column, or fill it in "
-            "(impute)"
-        )
-    return number
 
 
 def integers_if_all(labels: Sequence[list[Any] | NDArray[Any]]) -> list[list[Any] | NDArray[Any]]:
