@@ -175,20 +175,20 @@ def test_labels_in_the_files_are_true_and_few() -> None:
 def test_the_numbers_in_the_readme(examples: Path) -> None:
     folder = examples / "quickstart"
     loaded = load_federation(folder / "federation.toml")
-    p = loaded.parameters
+    p = loaded.arguments
     truth = rows_of(folder / "truth.csv")
     codes, bits = [], []
     right = alone = hidden = 0
     for client in loaded.clients:
         codes.append(encode(*marked_values(client.labels, client.name), range(10)))
-        seed: Any = projection_seed(p["random_state"])
-        bits.append(hash_rows(seed, np.asarray(client.features, dtype=float), p["n_bits"])[0])
-    baseline = per_client(bits, [one_hot(c, 10) for c in codes], k=p["k"], alpha=0.99)
+        seed: Any = projection_seed(p.random_state)
+        bits.append(hash_rows(seed, np.asarray(client.features, dtype=float), p.n_bits)[0])
+    baseline = per_client(bits, [one_hot(c, 10) for c in codes], k=p.k, alpha=0.99)
     for client, own, without in zip(loaded.clients, codes, baseline, strict=True):
         expected = [r for r in truth if r["client"] == client.name]
         found = rows_of(loaded.output / f"{client.name}.csv")
         assert [r["id"] for r in found] == [r["id"] for r in expected]
-        for f, e, code, label in zip(found, expected, own, without.labels, strict=True):
+        for f, e, code, label in zip(found, expected, own, without.class_ids, strict=True):
             if code < 0:
                 hidden += 1
                 right += f["label"] == e["digit"]

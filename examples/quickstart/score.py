@@ -33,18 +33,16 @@ def main() -> None:
                 right += row["label"] == truth[client.name, row["id"]]
     print(f"together: {right} of {hidden} unlabelled rows ({right / hidden:.1%}) come out right")
 
-    given = federation.parameters
-    n_classes = len(given["classes"])
-    seed = projection_seed(given["random_state"])
-    bits = [
-        hash_rows(seed, c.features.astype(float), given["n_bits"])[0] for c in federation.clients
-    ]
-    codes = [encode(*marked_values(c.labels, c.name), given["classes"]) for c in federation.clients]
-    labels = per_client(bits, [one_hot(c, n_classes) for c in codes], k=given["k"], alpha=0.99)
+    given = federation.arguments
+    n_classes = len(given.classes)
+    seed = projection_seed(given.random_state)
+    bits = [hash_rows(seed, c.features.astype(float), given.n_bits)[0] for c in federation.clients]
+    codes = [encode(*marked_values(c.labels, c.name), given.classes) for c in federation.clients]
+    labels = per_client(bits, [one_hot(c, n_classes) for c in codes], k=given.k, alpha=0.99)
     right = 0
     for client, own, found in zip(federation.clients, codes, labels, strict=True):
         for row_id, code, label in zip(client.ids, own, found.class_ids, strict=True):
-            digit = str(given["classes"][label])
+            digit = str(given.classes[label])
             right += code == UNLABELLED and digit == truth[client.name, str(row_id)]
     print(f"each client alone: {right} of {hidden} ({right / hidden:.1%})")
 
