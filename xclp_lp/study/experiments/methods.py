@@ -54,7 +54,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Labelling:
     """Labels of all rows.
 
     Attributes:
@@ -70,14 +70,14 @@ class Answer:
     record: RunRecord | None = None
 
 
-def run_xclp(task: Task, chosen: Arguments) -> Answer:
+def run_xclp(task: Task, chosen: Arguments) -> Labelling:
     """Run Algorithm 1 with every party in this process."""
     estimator = CrossClientLabelPropagation(
         **chosen.keywords() | {"classes": range(task.n_classes)}, client_names=task.names
     )
     result = estimator.plan(task.features, task.class_ids).run()
     predictions = result.predictions.values()
-    return Answer(
+    return Labelling(
         [p.class_ids for p in predictions],
         [p.confidence for p in predictions],
         [p.distribution.max(axis=1, initial=0.0) for p in predictions],
@@ -85,7 +85,7 @@ def run_xclp(task: Task, chosen: Arguments) -> Answer:
     )
 
 
-def run_per_client(task: Task, chosen: Arguments) -> Answer:
+def run_per_client(task: Task, chosen: Arguments) -> Labelling:
     """Propagate labels within each client alone, on the same hashes."""
     seed, balanced = projection_seed(chosen.random_state) or b"", chosen.class_weight is not None
     predictions = per_client(
@@ -100,7 +100,7 @@ def run_per_client(task: Task, chosen: Arguments) -> Answer:
     return _shown(predictions, task, chosen)
 
 
-def run_pooled(task: Task, chosen: Arguments) -> Answer:
+def run_pooled(task: Task, chosen: Arguments) -> Labelling:
     """Propagate labels over the pooled vectors with exact cosines: the ceiling.
 
     Exact cosines have no `ties` to speak of; no point is its own neighbour.
@@ -113,12 +113,12 @@ def run_pooled(task: Task, chosen: Arguments) -> Answer:
     return _shown([Prediction(*part) for part in zip(*parts, strict=True)], task, chosen)
 
 
-def _shown(predictions: Sequence[Prediction], task: Task, chosen: Arguments) -> Answer:
+def _shown(predictions: Sequence[Prediction], task: Task, chosen: Arguments) -> Labelling:
     shown = [chosen.shown(p, y) for p, y in zip(predictions, task.class_ids, strict=True)]
-    return Answer([p.class_ids for p in shown], confidence=[p.confidence for p in shown])
+    return Labelling([p.class_ids for p in shown], confidence=[p.confidence for p in shown])
 
 
-def run_label_spreading(task: Task, chosen: Arguments) -> Answer:
+def run_label_spreading(task: Task, chosen: Arguments) -> Labelling:
     """Run scikit-learn's LabelSpreading on the pooled vectors, scaled to length 1.
 
     Neighbours on the sphere are those by angle, but all have weight 1. No `gamma`, `class_weight`.
@@ -138,30 +138,30 @@ def run_label_spreading(task: Task, chosen: Arguments) -> Answer:
         warnings.simplefilter("ignore", RuntimeWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(unit, np.concatenate(task.class_ids))
-    return Answer(_by_client(model.transduction_.astype(np.int64), task))
+    return Labelling(_by_client(model.transduction_.astype(np.int64), task))
 
 
-def run_fedavg_linear(task: Task, chosen: Arguments) -> Answer:
+def run_fedavg_linear(task: Task, chosen: Arguments) -> Labelling:
     """Train a linear network with FederatedAveraging on the labelled rows."""
     return _run_fedavg(task, chosen, rectified=False)
 
 
-def run_fedavg_mlp(task: Task, chosen: Arguments) -> Answer:
+def run_fedavg_mlp(task: Task, chosen: Arguments) -> Labelling:
     """Train a network with one hidden layer of 128 ReLUs with FederatedAveraging."""
     return _run_fedavg(task, chosen, rectified=True)
 
 
-def _run_fedavg(task: Task, chosen: Arguments, *, rectified: bool) -> Answer:
+def _run_fedavg(task: Task, chosen: Arguments, *, rectified: bool) -> Labelling:
     seed = chosen.random_state or 0
     network = train(task.features, task.class_ids, task.n_classes, rectified=rectified, seed=seed)
-    return Answer([network.predict(x) for x in task.features])
+    return Labelling([network.predict(x) for x in task.features])
 
 
 def _by_client(rows: NDArray[Any], task: Task) -> list[NDArray[Any]]:
     return np.split(rows, np.cumsum([len(y) for y in task.class_ids])[:-1])
 
 
-METHODS: dict[str, Callable[[Task, Arguments], Answer]] = {
+METHODS: dict[str, Callable[[Task, Arguments], Labelling]] = {
     "per-client": run_per_client,
     "xclp": run_xclp,
     "pooled": run_pooled,

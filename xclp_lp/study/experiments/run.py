@@ -21,7 +21,7 @@ from xclp_lp.study.experiments.config import METRICS, Experiment
 from xclp_lp.study.experiments.features import EXTRACTORS
 from xclp_lp.study.experiments.forms import FORMS, Drawing, Groups, Trial, rows_to_score
 from xclp_lp.study.experiments.given import Given
-from xclp_lp.study.experiments.methods import METHODS, TRAINED, Answer, Task
+from xclp_lp.study.experiments.methods import METHODS, TRAINED, Labelling, Task
 from xclp_lp.study.scores import Scores
 from xclp_lp.study.views import RunRecord
 
@@ -137,7 +137,7 @@ def _run_trial(
     vectors = EXTRACTORS[experiment.extractor](given)
     task = Task(tuple(vectors), tuple(class_ids), len(classes), federation.names)
     runs = []
-    answers: dict[str, Answer] = {}
+    answers: dict[str, Labelling] = {}
     for method in methods:
         if report is not None:
             report(seed, trial.setting, method)
@@ -171,12 +171,12 @@ def _scores(
     federation: Federation,
     truth: list[NDArray[np.int64]],
     scored: list[NDArray[np.bool_]],
-    answers: dict[str, Answer],
+    answers: dict[str, Labelling],
 ) -> Scores:
     def joined(values: list[NDArray[Any]] | None) -> Any:
         return None if values is None else np.concatenate(values)[np.concatenate(scored)]
 
-    xclp = answers.get("xclp", Answer([]))
+    xclp = answers.get("xclp", Labelling([]))
     return Scores(
         clients=federation.names,
         classes=tuple(map(str, federation.classes)),
@@ -188,7 +188,7 @@ def _scores(
     )
 
 
-def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> Answer:
+def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> Labelling:
     """Run a method on each group of clients."""
     parts = []
     for group in groups:
@@ -208,8 +208,8 @@ def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> A
     labels = by_client([y for part in parts for y in part.labels])
     records = [part.record for part in parts if part.record is not None]
     if not records:
-        return Answer(labels)
-    return Answer(
+        return Labelling(labels)
+    return Labelling(
         labels,
         by_client([v for part in parts for v in part.confidence or ()]),
         by_client([v for part in parts for v in part.probability or ()]),
