@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command_lines import Xclp, never, one_line
 
 from xclp_crypto.errors import ParameterError
+from xclp_lp.cli import bench as bench_cli
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.propagation import hamming_distances, propagate
@@ -63,12 +63,10 @@ def test_more_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         bench.bench_hamming("paillier", 2000, 2000, 64)
 
 
-def test_command_writes_the_same_keys(tmp_path: Path) -> None:
+def test_command_writes_the_same_keys(xclp: Xclp, tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     command = "bench hamming --backend masked --n 4 --m 3 --bits 64 --repeat 1 --json"
-    subprocess.run(  # noqa: S603  # our own command line
-        [sys.executable, "-m", "xclp_lp", *command.split(), str(file)], check=True
-    )
+    assert xclp(*command.split(), file)[0] == 0
     result = json.loads(file.read_text("utf-8"))
     assert set(result) == KEYS
     assert (result["n"], result["m"], result["bits"]) == (4, 3, 64)
@@ -178,19 +176,6 @@ def test_a_sum_that_cannot_be_measured_is_refused(change: dict[str, int], messag
         bench_sum(**{"clients": 5, "size": 10} | change)
 
 
-def test_command_writes_the_keys_of_a_sum(tmp_path: Path) -> None:
-    file = tmp_path / "bench.json"
-    command = "bench sum --clients 10 --size 1000 --drop 1 --repeat 1 --json"
-    subprocess.run(  # noqa: S603  # our own command line
-        [sys.executable, "-m", "xclp_lp", *command.split(), str(file)], check=True
-    )
-    result = json.loads(file.read_text("utf-8"))
-    assert set(result) == SUM_KEYS
-    assert (result["clients"], result["size"], result["drop"]) == (10, 1000, 1)
-    assert (result["survivors"], result["threshold"], result["bits"]) == (9, 6, 64)
-    assert result["exact"] is True
-
-
 # Propagation
 
 PROPAGATION_KEYS = {
@@ -283,17 +268,75 @@ def test_progress_of_propagation() -> None:
 
 
 @pytest.mark.parametrize("options", ["--no-dense", "--from-features --solver cg"])
-def test_propagation_command_writes_the_same_keys(tmp_path: Path, options: str) -> None:
+def test_propagation_command_writes_the_same_keys(xclp: Xclp, tmp_path: Path, options: str) -> None:
     file = tmp_path / "bench.json"
     command = f"bench propagation --n 80 --labelled 9 --bits 64 --k 3 --repeat 1 {options} --json"
-    done = subprocess.run(  # noqa: S603  # our own command line
-        [sys.executable, "-m", "xclp_lp", *command.split(), str(file)],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    code, out, _ = xclp(*command.split(), file)
+    assert code == 0
     result = json.loads(file.read_text("utf-8"))
     assert set(result) == PROPAGATION_KEYS
     assert (result["n"], result["labelled"], result["bits"], result["k"]) == (80, 9, 64, 3)
-    assert "labels identical" in done.stdout
+    assert "labels identical" in out
     assert result["dense_seconds"] is None
+
+
+# The command line
+
+
+def test_bench_sum_says_what_it_will_cost_and_then_what_it_did(xclp: Xclp, tmp_path: Path) -> None:
+    file = tmp_path / "sum.json"
+    options = "--clients 4 --size 500 --drop 1 --bits 32 --threshold 3 --repeat 1 --seed 3"
+    code, out, err = xclp("bench", "sum", *options.split(), "--json", file)
+    assert (code, err) == (0, "")
+    estimate, *rest = out.splitlines()
+    assert estimate.startswith(
+        "sum over 4 clients, each with 500 values modulo 2^32 and masks with 3 others: 1"
+    )
+    assert " kB in 9 rounds, about " in estimate
+    assert estimate.endswith(" of memory; at least 3 must stay, 1 drop out")
+    text = "\n".join(rest)
+    for words in ("setup …", "reveal …", "4 clients × 500 values × 32 bits", "3 of 4", "yes"):
+        assert words in text
+    result = json.loads(file.read_text("utf-8"))
+    assert set(result) == SUM_KEYS
+    assert (result["clients"], result["size"], result["drop"]) == (4, 500, 1)
+    assert (result["threshold"], result["bits"]) == (3, 32)
+    assert (result["exact"], result["survivors"], result["seed"]) == (True, 3, 3)
+
+
+def test_bench_sum_takes_sparse_masks(xclp: Xclp, tmp_path: Path) -> None:
+    file = tmp_path / "sum.json"
+    for option, neighbours in (("--sparse", 40), ("--complete", 59)):
+        arguments = ["--clients", "60", "--size", "1", "--repeat", "1", option, "--json", file]
+        assert xclp("bench", "sum", *arguments)[0] == 0
+        assert json.loads(file.read_text("utf-8"))["neighbours"] == neighbours
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--clients", "4", "--drop", "2"], "drop must be in 0 … 1, got 2"),
+        (["--bits", "16"], "bits must be 32 or 64"),
+        (["--threshold", "11"], "threshold must be in 2 … 10"),
+        (["--clients", "9000", "--size", "10000000"], " GB; use fewer clients or values"),
+        (["--json", "gone/out.json"], "there is no folder"),
+    ],
+)
+def test_bench_sum_refuses_before_anything_is_computed(
+    xclp: Xclp,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr(bench_cli.SumBench, "run", never)
+    code, out, err = xclp("bench", "sum", *arguments)
+    assert (code, out) == (2, "")
+    assert message in one_line(err)
+
+
+def test_bench_sum_exits_1_when_a_sum_is_wrong(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = bench_cli.SumBench.run
+    monkeypatch.setattr(bench_cli.SumBench, "run", lambda *a: real(*a) | {"exact": False})
+    code, out, _ = xclp("bench", "sum", "--clients", "3", "--size", "5", "--repeat", "1")
+    assert code == 1
+    assert "NO" in out
