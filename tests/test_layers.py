@@ -58,6 +58,18 @@ ALLOWED_IO = {
 }
 
 
+LP_LAYERS = [
+    *("wording", "declared", "labels", "graph", "lsh", "solvers", "messages", "influence"),
+    *("propagation", "parameters", "noise", "session", "memory", "forecast", "plan", "summary"),
+    *("estimator", ""),  # xclp_lp itself, which shows the estimator
+    "files",
+    ("study", "flower"),
+    "cli",
+    "__main__",
+]
+"""The same of xclp_lp; what is in one entry knows nothing of the rest of that entry."""
+
+
 def sources(package):
     return sorted((ROOT / package).rglob("*.py"))
 
@@ -134,6 +146,46 @@ def test_every_entry_of_the_layers_exists():
     present = {layer(module_name(p)) for p in CRYPTO}
     listed = {(n, entry) for n, entries in enumerate(LAYERS) for entry in entries}
     assert present == listed
+
+
+def lp_layer(module):
+    """Number of the layer, and the entry, of a module of xclp_lp."""
+    entry = module.removeprefix("xclp_lp").removeprefix(".").split(".")[0]
+    for number, entries in enumerate(LP_LAYERS):
+        if entry in ((entries,) if isinstance(entries, str) else entries):
+            return number, entry
+    raise AssertionError(f"{module} is in no layer; give it one")
+
+
+MODULES = {module_name(p): p for package in ("xclp_crypto", "xclp_lp") for p in sources(package)}
+
+
+def imported_modules(path):
+    """Modules of ours that a file names in imports, at any depth; not the packages around them."""
+    found = imports(path) & set(MODULES)
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.ImportFrom):
+            parts = {f"{node.module}.{alias.name}" for alias in node.names}
+            if parts <= set(MODULES):
+                found.discard(node.module)
+    return found - {module_name(path)}
+
+
+@pytest.mark.parametrize("path", sources("xclp_lp"), ids=ids(sources("xclp_lp")))
+def test_a_file_of_the_layer_above_imports_from_its_own_room_or_lower_ones(path):
+    own, entry = lp_layer(module_name(path))
+    for name in imported_modules(path):
+        if name.split(".")[0] == "xclp_lp":
+            number, other = lp_layer(name)
+            assert number < own or other == entry, f"{path.name} imports {name} from a higher layer"
+
+
+def test_no_file_imports_itself_by_way_of_others():
+    """Neither in functions nor for the types alone."""
+    left = {module: imported_modules(path) for module, path in MODULES.items()}
+    while free := {module for module, needs in left.items() if not needs & set(left)}:
+        left = {module: needs for module, needs in left.items() if module not in free}
+    assert not left, f"circles among {', '.join(sorted(left))}"
 
 
 @pytest.mark.parametrize("path", sources("xclp_crypto"), ids=ids(sources("xclp_crypto")))
