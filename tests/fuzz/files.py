@@ -355,7 +355,7 @@ def _data_sets(folder: Path) -> Iterator[Decoder]:
         )
     yield _decoder(
         "cifar-binary",
-        lambda data: [cifar._binary({"b.bin": data}, "b", kind) for kind in archives.values()],
+        lambda data: [cifar._binary({"b.bin": data}, "b.bin", kind) for kind in archives.values()],
         bytes(3073),
         b"",
         bytes(3074),
