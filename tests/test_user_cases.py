@@ -78,7 +78,7 @@ CASES = {
     ],
     "5,000 numbers grew to 1.7 GB of ciphertext without warning": [
         "crypto/test_hamming_paillier.py::test_user_case_sizes_are_known_before_the_run_starts",
-        "lp/test_cli.py::test_a_plan_of_sizes_alone",
+        "lp/test_cli_run.py::test_a_plan_of_sizes_alone",
     ],
     # Oblivious transfer
     "the hash left out the choice index, and with PK0 = PK1 both pads were equal": [
