@@ -304,13 +304,10 @@ def secure_sum(
         9007199254740993
     """
     source = rng_or_system(rng)
-    clients = client_names(len(_per_client("values", values)), names)
-    arrays = {c: as_array(v, c) for c, v in zip(clients, values, strict=True)}
+    arrays = _same_shapes(values, names)
+    clients = tuple(arrays)
     shape = arrays[clients[0]].shape
-    _require_same_shape(arrays)
-    codec = FixedPoint(fraction_bits, parties=len(clients), modulus=modulus)
-    for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
-        codec.check(array, client=name)
+    codec = _codec_for(arrays, fraction_bits, modulus)
     warn_if_two(len(clients), server_learns=True)
     graph = MaskGraph.choose(clients, threshold, sparse=sparse)
     agreement = Agreement(**graph_and_codec(graph, codec), shape=shape)
@@ -398,25 +395,17 @@ def secure_row_sums(
         PrivacyWarning: two clients take part, or are left: each learns the other's part.
     """
     source = rng_or_system(rng)
-    clients = client_names(len(_per_client("values", values)), names)
+    arrays = _same_shapes(values, names, matrices=True)
+    clients = tuple(arrays)
     check_mode(mode)
     if mode == "restart" and sparse:
         raise ParameterError("mode 'restart' has no sparse masks; use mode 'recover'")
     if len(_per_client("rows", rows)) != len(clients):
         raise ParameterError(f"{len(rows)} row sets for {len(clients)} clients")
     owned = {c: _row_indices(c, r) for c, r in zip(clients, rows, strict=True)}
-    arrays = {c: as_array(v, c) for c, v in zip(clients, values, strict=True)}
-    for client, array in arrays.items():
-        if array.ndim != 2:
-            raise DataError(
-                f"client {client!r}: values have shape {array.shape}, expected (rows, columns)"
-            )
-    _require_same_shape(arrays)
     n, columns = arrays[clients[0]].shape
     check_rows(owned, n)
-    codec = FixedPoint(fraction_bits, parties=len(clients))
-    for name, array in arrays.items():  # refuse what cannot be encoded before anything is sent
-        codec.check(array, client=name)
+    codec = _codec_for(arrays, fraction_bits, RING)
     warn_if_two(len(clients))
     restart = mode == "restart"
     graph = MaskGraph.choose(clients, threshold, sparse=False if restart else sparse)
@@ -441,15 +430,32 @@ def secure_row_sums(
     return RowSumsResult(blocks, record.survivors, _lost(record, outcome), outcome.cost)
 
 
-def _require_same_shape(arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Refuse clients whose values have another shape than the first one's."""
-    first, *_ = arrays
+def _same_shapes(
+    values: Sequence[ArrayLike], names: Sequence[str] | None, *, matrices: bool = False
+) -> dict[str, NDArray[Any]]:
+    """Return the values by client; refuse those of another shape than the first client's."""
+    clients = client_names(len(_per_client("values", values)), names)
+    arrays = {c: as_array(v, c) for c, v in zip(clients, values, strict=True)}
+    first = clients[0]
     for client, array in arrays.items():
+        if matrices and array.ndim != 2:
+            raise DataError(
+                f"client {client!r}: values have shape {array.shape}, expected (rows, columns)"
+            )
         if array.shape != arrays[first].shape:
             raise DataError(
                 f"client {client!r}: values have shape {array.shape}, {first!r} has "
                 f"{arrays[first].shape}"
             )
+    return arrays
+
+
+def _codec_for(arrays: Mapping[str, NDArray[Any]], fraction_bits: int, modulus: int) -> FixedPoint:
+    """Return the code of the sum; refuse what it cannot encode before anything is sent."""
+    codec = FixedPoint(fraction_bits, parties=len(arrays), modulus=modulus)
+    for name, array in arrays.items():
+        codec.check(array, client=name)
+    return codec
 
 
 def _lost(record: SumRecord, outcome: Outcome) -> dict[str, str]:

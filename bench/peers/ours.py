@@ -195,8 +195,7 @@ def _strip(total, graph, keys, seeds, lab, gone, shares=None):
     masks = double_masks.ServerMasks(graph, lab, {c: keys[c].public.encode() for c in keys})
     left = {c for c in graph.clients if c not in gone}
     for client, held in shares.items():
-        strip = double_masks.strip_pair_masks if client in gone else double_masks.strip_self_mask
-        strip(masks, client, held, left, total, 1 << 32, {})
+        double_masks.strip_masks(masks, client, held, left, total, 1 << 32, {})
     return total
 
 

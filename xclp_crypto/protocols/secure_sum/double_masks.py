@@ -489,8 +489,7 @@ async def close_masks(
             raise TooFewParties(io.current_step, len(held), graph.share_threshold)
     left = set(survivors)
     for done, (client, held) in enumerate(shares.items(), 1):
-        strip = strip_self_mask if client in left else strip_pair_masks
-        await io.compute(strip, masks, client, held, left, total, modulus, own or {})
+        await io.compute(strip_masks, masks, client, held, left, total, modulus, own or {})
         io.report("masks stripped", done, len(shares))
     return tuple(reveals)
 
@@ -521,7 +520,7 @@ def _sparing(total: Residues, rows: NDArray[np.intp]) -> Iterator[None]:
     total[rows] = before
 
 
-def strip_self_mask(
+def strip_masks(
     masks: ServerMasks,
     client: str,
     shares: list[Share],
@@ -530,23 +529,13 @@ def strip_self_mask(
     modulus: int,
     own: Mapping[str, NDArray[np.intp]],
 ) -> None:
-    """Take a survivor's self mask from the sum, in place."""
-    lab = _self_label(masks.lab, client)
-    with _sparing(total, own.get(client, NO_ROWS)):
-        accumulate(total, _recovered(masks, client, shares), lab, modulus, subtract=True)
-
-
-def strip_pair_masks(
-    masks: ServerMasks,
-    client: str,
-    shares: list[Share],
-    survivors: Collection[str],
-    total: Residues,
-    modulus: int,
-    own: Mapping[str, NDArray[np.intp]],
-) -> None:
-    """Take the masks that survivors share with a vanished client from the sum, in place."""
-    pair = KeyPair(_recovered(masks, client, shares))
+    """Take a survivor's self mask, or a dropout's masks with survivors, from the sum, in place."""
+    secret = _recovered(masks, client, shares)
+    if client in survivors:
+        with _sparing(total, own.get(client, NO_ROWS)):
+            accumulate(total, secret, _self_label(masks.lab, client), modulus, subtract=True)
+        return
+    pair = KeyPair(secret)
     if pair.public.encode() != masks.keys[client]:
         reason = "give another mask key than the one that it announced"
         raise _wrong_shares(masks, client, shares, reason)
@@ -555,6 +544,15 @@ def strip_pair_masks(
             secret = pair.shared_secret(PublicKey(masks.keys[peer]), peer)
             with _sparing(total, own.get(peer, NO_ROWS)):
                 _add_pair_mask(total, modulus, secret, masks.lab, peer, client, True)
+
+
+def short_record(
+    session: Session, clients: Collection[str], survivors: tuple[str, ...]
+) -> SumRecord:
+    """Return the record of a sum without shares, in which dropouts never uploaded."""
+    joined = session.numbers
+    lost = {c: "upload" if c in joined else "setup" for c in clients if c not in survivors}
+    return SumRecord(survivors, lost)
 
 
 def record(

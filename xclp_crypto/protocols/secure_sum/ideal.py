@@ -19,7 +19,7 @@ from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.fields import Bits, Modular
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
+from xclp_crypto.protocols.secure_sum.double_masks import SumRecord, short_record
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.row_sums import PURPOSE, Mode
 from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, check_rows
@@ -72,8 +72,8 @@ async def ideal_sum_server(
     count = math.prod(shape)
     asked = tuple(c for c in graph.clients if clients is None or c in clients)
     total, survivors = await _gather(session, asked, graph, count, 1, codec.modulus)
-    lost = _lost(session, graph.clients, survivors)
-    return SecureSum(codec.decode_numbers(total).reshape(shape), SumRecord(survivors, lost))
+    record = short_record(session, graph.clients, survivors)
+    return SecureSum(codec.decode_numbers(total).reshape(shape), record)
 
 
 async def ideal_row_sums_client(
@@ -123,13 +123,7 @@ async def ideal_row_sums_server(
     here = np.array([c in survivors for c in rows])
     for client in (c for c in rows if c in session.clients):
         await session.io.send(client, IdealBlock(here, total[rows[client]], modulus))
-    return SumRecord(survivors, _lost(session, rows, survivors))
-
-
-def _lost(session: Session, clients: Collection[str], survivors: Collection[str]) -> dict[str, str]:
-    """Return the stage in which each of the clients that are not in the sum was missing."""
-    joined = session.numbers
-    return {c: "upload" if c in joined else "setup" for c in clients if c not in survivors}
+    return short_record(session, tuple(rows), survivors)
 
 
 async def _gather(

@@ -24,7 +24,7 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import row_sums_recover, row_sums_restart
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
-from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, check_rows, rows_digest
+from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, RowSumsRun, check_rows, rows_digest
 from xclp_crypto.protocols.secure_sum.secure_sum import check_upload, sum_label
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import Session
@@ -92,11 +92,10 @@ def secure_row_sums_client(
     def encode() -> Residues:  # the caller has the only reference
         return held.pop() if make is None else _encode(make(), n, codec, session)
 
-    lab = sum_label(session, purpose, graph)
-    role = row_sums_recover.row_sums_client
+    run = RowSumsRun(rows, codec, graph, sum_label(session, purpose, graph), terms)
     if mode == "restart":
-        role = row_sums_restart.row_sums_client
-    return role(session, encode, rows, codec, graph, lab, terms, rng, noise)
+        return row_sums_restart.row_sums_client(session, run, encode, rng, noise)
+    return row_sums_recover.row_sums_client(session, run, encode, rng, noise)
 
 
 def _encode(values: NDArray[np.float64], n: int, codec: FixedPoint, session: Session) -> Residues:
@@ -139,9 +138,8 @@ async def secure_row_sums_server(
     check_mode(mode)
     check_upload(check_rows(rows) * columns, codec.modulus)
     terms = sum_terms(session.io.name, graph, codec, rows=rows_digest(rows))
-    lab = sum_label(session, purpose, graph)
-    role = row_sums_recover.row_sums_server
-    if mode == "restart":
-        role = row_sums_restart.row_sums_server
+    run = RowSumsRun(rows, codec, graph, sum_label(session, purpose, graph), terms)
     asked = graph.clients if clients is None else clients
-    return await role(session, rows, columns, codec.modulus, graph, lab, terms, asked)
+    if mode == "restart":
+        return await row_sums_restart.row_sums_server(session, run, columns, asked)
+    return await row_sums_recover.row_sums_server(session, run, columns, asked)

@@ -27,15 +27,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-import numpy as np
-
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import expand
-from xclp_crypto.algebra.ring import Residues, residue_dtype
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import FaultyPeer
-from xclp_crypto.params import Agreement
-from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import double_masks
 from xclp_crypto.protocols.secure_sum.double_masks import (
     SumRecord,
@@ -45,11 +41,10 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
     receive_survivors,
     reveal_shares,
 )
-from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.rows import (
     Rows,
     RowSums,
-    RowSumsBlock,
+    RowSumsRun,
     RowSumsUpload,
     add_rows,
     rows_of_others,
@@ -113,19 +108,17 @@ def strip_block(
 
 async def row_sums_client(
     session: Session,
+    run: RowSumsRun,
     encode: Callable[[], Residues],
-    rows: Rows,
-    codec: FixedPoint,
-    graph: MaskGraph,
-    lab: bytes,
-    terms: Agreement,
     rng: Rng,
     noise: Residues | None,
 ) -> RowSums:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
-    io, me, modulus, own = session.io, session.io.name, codec.modulus, rows[session.io.name]
+    rows, graph, lab = run.rows, run.graph, run.label
+    io, me, modulus = session.io, session.io.name, run.codec.modulus
+    own = rows[me]
     with io.step("share"):
-        masks = await agree_on_masks(session, graph, lab, terms, rng)
+        masks = await agree_on_masks(session, graph, lab, run.terms, rng)
     at_own: dict[str, Residues] = {}
     with io.step("upload"):
         encoded = await io.compute(encode)
@@ -150,51 +143,27 @@ async def row_sums_client(
         elif me in survivors:
             raise FaultyPeer(SERVER, f"counts {me}, which did not upload")
     with io.step("result"):
-        message = await io.recv(
-            RowSumsBlock, SERVER, rows=len(own), columns=columns, modulus=modulus
-        )
-        block = message.values
-        if me not in survivors:  # the server stripped this client's pair masks as a vanished one's
+        block = await run.block(session, columns)
+        if me not in survivors:  # the server stripped this client's pair masks as a dropout's
             at_own = {}
         await io.compute(strip_block, block, session, survivors, at_own, lab, modulus, io.report)
         if me in survivors:
             ring.add_into(block, total, modulus)
-        return RowSums(codec.decode(block), survivors)
+        return RowSums(run.codec.decode(block), survivors)
 
 
 async def row_sums_server(
-    session: Session,
-    rows: Rows,
-    columns: int,
-    modulus: int,
-    graph: MaskGraph,
-    lab: bytes,
-    terms: Agreement,
-    clients: Collection[str],
+    session: Session, run: RowSumsRun, columns: int, clients: Collection[str]
 ) -> SumRecord:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_server`."""
+    rows, modulus = run.rows, run.codec.modulus
     io, order = session.io, tuple(c for c in rows if c in session.numbers)
-    others = {c: rows_of_others(rows, order, c) for c in order}
-    total = np.zeros((sum(map(len, rows.values())), columns), residue_dtype(modulus))
     with io.step("share"):
-        masks = await open_masks(session, graph, lab, terms, clients)
-
-    def add_upload(client: str, message: RowSumsUpload) -> None:
-        add_rows(total, others[client], message.values, modulus)
-
+        masks = await open_masks(session, run.graph, run.label, run.terms, clients)
     with io.step("upload"):
-        survivors = await io.gather_each(
-            RowSumsUpload,
-            masks.clients,
-            add_upload,
-            graph.threshold,
-            rows={c: len(others[c]) for c in masks.clients},
-            columns=columns,
-            modulus=modulus,
-        )
+        total, survivors = await run.gather(session, masks.clients, order, columns)
     with io.step("reveal"):
         revealed = await close_masks(session, masks, survivors, total, modulus, order, rows)
     with io.step("result"):
-        for client in order:
-            await io.send(client, RowSumsBlock(total[rows[client]], modulus))
-    return double_masks.record(session, graph, masks, survivors, revealed)
+        await run.hand_out(session, total, order)
+    return double_masks.record(session, run.graph, masks, survivors, revealed)

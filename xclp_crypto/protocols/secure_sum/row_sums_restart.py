@@ -35,19 +35,14 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import expand
-from xclp_crypto.algebra.ring import Residues, residue_dtype
+from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import Excluded, FaultyPeer
 from xclp_crypto.fields import Bits, One, Raw
-from xclp_crypto.params import Agreement
-from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
-from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.double_masks import SumRecord, short_record
 from xclp_crypto.protocols.secure_sum.rows import (
-    Rows,
     RowSums,
-    RowSumsBlock,
+    RowSumsRun,
     RowSumsUpload,
-    add_rows,
     rows_of_others,
 )
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
@@ -118,17 +113,14 @@ def unmask_block(
 
 async def row_sums_client(
     session: Session,
+    run: RowSumsRun,
     encode: Callable[[], Residues],
-    rows: Rows,
-    codec: FixedPoint,
-    graph: MaskGraph,
-    lab: bytes,
-    terms: Agreement,
     rng: Rng,
     noise: Residues | None,
 ) -> RowSums:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
-    io, me, modulus = session.io, session.io.name, codec.modulus
+    rows, modulus = run.rows, run.codec.modulus
+    io, me = session.io, session.io.name
     own, order = rows[me], tuple(rows)
     encoded: Residues | None = None
     at_own: dict[str, Residues] = {}
@@ -136,7 +128,7 @@ async def row_sums_client(
     attempt = 0
     while True:
         status = await io.recv(RowSumsRound, SERVER, clients=len(order))
-        terms.require_same(status.terms, SERVER)
+        run.terms.require_same(status.terms, SERVER)
         clients = tuple(c for c, here in zip(order, status.clients, strict=True) if here)
         if me not in clients:
             raise Excluded(me, io.current_step)
@@ -145,10 +137,10 @@ async def row_sums_client(
         allowed = (
             set(clients) < set(taking_part) if attempt else set(clients) <= session.numbers.keys()
         )
-        if len(clients) < graph.threshold or not allowed:
+        if len(clients) < run.graph.threshold or not allowed:
             raise FaultyPeer(SERVER, f"asks {len(clients)} clients for attempt {attempt}")
         taking_part = clients
-        attempt_lab = domain_tag("row sums attempt", lab, attempt, *clients)
+        attempt_lab = domain_tag("row sums attempt", run.label, attempt, *clients)
         with io.step("upload"):
             if encoded is None:
                 encoded = await io.compute(encode)
@@ -168,58 +160,26 @@ async def row_sums_client(
         raise FaultyPeer(SERVER, "sums over other clients than those that it asked")
     del encoded
     with io.step("result"):
-        columns = total.shape[1]
-        block = await io.recv(RowSumsBlock, SERVER, rows=len(own), columns=columns, modulus=modulus)
-        whole = np.arange(len(own))
-        total = await io.compute(
-            unmask_block, block.values, total, at_own, clients, me, whole, modulus
-        )
-    return RowSums(codec.decode(total), clients)
+        block, whole = await run.block(session, total.shape[1]), np.arange(len(own))
+        total = await io.compute(unmask_block, block, total, at_own, clients, me, whole, modulus)
+    return RowSums(run.codec.decode(total), clients)
 
 
 async def row_sums_server(
-    session: Session,
-    rows: Rows,
-    columns: int,
-    modulus: int,
-    graph: MaskGraph,
-    lab: bytes,
-    terms: Agreement,
-    clients: Collection[str],
+    session: Session, run: RowSumsRun, columns: int, clients: Collection[str]
 ) -> SumRecord:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_server`."""
-    io = session.io
-    order = tuple(rows)
-    n = sum(map(len, rows.values()))
-    asked = tuple(c for c in order if c in clients)
-    informed = asked
+    io, terms = session.io, run.terms.encode()
+    informed = asked = tuple(c for c in run.rows if c in clients)
     while True:
-        here = np.array([c in asked for c in order])
-        await io.send(informed, RowSumsRound(False, terms.encode(), here))
-        others = {c: rows_of_others(rows, asked, c) for c in asked}
-        total = np.zeros((n, columns), residue_dtype(modulus))
-
-        def add_upload(client: str, message: RowSumsUpload) -> None:
-            # Called within this round only.
-            add_rows(total, others[client], message.values, modulus)  # noqa: B023
-
+        here = np.array([c in asked for c in run.rows])
+        await io.send(informed, RowSumsRound(False, terms, here))
         with io.step("upload"):
-            got = await io.gather_each(
-                RowSumsUpload,
-                asked,
-                add_upload,
-                graph.threshold,
-                rows={c: len(indices) for c, indices in others.items()},
-                columns=columns,
-                modulus=modulus,
-            )
+            total, got = await run.gather(session, asked, asked, columns)
         if len(got) == len(asked):
             break
         asked = got
-    await io.send(informed, RowSumsRound(True, terms.encode(), here))
+    await io.send(informed, RowSumsRound(True, terms, here))
     with io.step("result"):
-        for client in asked:
-            await io.send(client, RowSumsBlock(total[rows[client]], modulus))
-    joined = session.numbers
-    lost = {c: "upload" if c in joined else "setup" for c in graph.clients if c not in asked}
-    return SumRecord(asked, lost)
+        await run.hand_out(session, total, asked)
+    return short_record(session, run.graph.clients, asked)

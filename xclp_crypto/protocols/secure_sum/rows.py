@@ -11,9 +11,13 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.algebra.ring import Residues
+from xclp_crypto.algebra.ring import Residues, residue_dtype
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.fields import Modular
+from xclp_crypto.params import Agreement
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.wire import Message, sent
 
 Rows = Mapping[str, NDArray[np.intp]]
@@ -47,6 +51,68 @@ class RowSumsBlock(Message):
     TAG = 0x0403
     values: Residues = sent(Modular("rows", "columns"))
     modulus: int
+
+
+@dataclass(frozen=True, repr=False)
+class RowSumsRun:
+    """What all parties of one run of SecureRowSums know.
+
+    Attributes:
+        rows: by client of the graph, its rows.
+        codec: the fixed-point code.
+        graph: who shares masks with whom, and the threshold.
+        label: what its masks are bound to, given out once.
+        terms: what all parties must have in common.
+    """
+
+    rows: Rows
+    codec: FixedPoint
+    graph: MaskGraph
+    label: bytes
+    terms: Agreement
+
+    async def gather(
+        self, session: Session, clients: Sequence[str], owners: Sequence[str], columns: int
+    ) -> tuple[Residues, tuple[str, ...]]:
+        """As the server: return the sum of the uploads by row, and the clients that sent one.
+
+        Args:
+            session: the server's.
+            clients: those to wait for.
+            owners: the clients whose rows the uploads have, each all but its own.
+            columns: c.
+        """
+        modulus = self.codec.modulus
+        others = {c: rows_of_others(self.rows, owners, c) for c in clients}
+        total = np.zeros((sum(map(len, self.rows.values())), columns), residue_dtype(modulus))
+
+        def add_upload(client: str, message: RowSumsUpload) -> None:
+            add_rows(total, others[client], message.values, modulus)
+
+        got = await session.io.gather_each(
+            RowSumsUpload,
+            clients,
+            add_upload,
+            self.graph.threshold,
+            rows={c: len(indices) for c, indices in others.items()},
+            columns=columns,
+            modulus=modulus,
+        )
+        return total, got
+
+    async def hand_out(self, session: Session, total: Residues, owners: Sequence[str]) -> None:
+        """As the server: send each of these clients its rows of the sum."""
+        for client in owners:
+            block = total[self.rows[client]]
+            await session.io.send(client, RowSumsBlock(block, self.codec.modulus))
+
+    async def block(self, session: Session, columns: int) -> Residues:
+        """As a client: receive the own rows of the sum over the others."""
+        own, modulus = len(self.rows[session.io.name]), self.codec.modulus
+        message = await session.io.recv(
+            RowSumsBlock, SERVER, rows=own, columns=columns, modulus=modulus
+        )
+        return message.values
 
 
 def rows_of_others(rows: Rows, clients: Sequence[str], me: str) -> NDArray[np.intp]:
