@@ -43,6 +43,32 @@ def solvable_rows(n_bits: int) -> int:
     return max(2, math.ceil(2 * n_bits / math.log2(max(n_bits, 2))))
 
 
+def _private_backend(backend: str | HammingBackend) -> HammingBackend:
+    """Return the back end; refuse one that a server which colludes with a client sees through."""
+    method = get_backend(backend)
+    if method.trust != "2pc":
+        raise ParameterError(
+            f"back end {method.name!r} is not private between two programs; use one of "
+            f"{', '.join(sorted(b.name for b in BACKENDS.values() if b.trust == '2pc'))}"
+        )
+    return method
+
+
+def _check_rows(others: int, n_bits: int, at_most_rows: int | None, receives: bool) -> None:
+    """Refuse more rows of the other program than allowed; warn if they tell this one's."""
+    if at_most_rows is not None and others > at_most_rows:
+        raise ParameterError(
+            f"the other program has {others} rows, and at_most_rows = {at_most_rows}"
+        )
+    if not receives and others >= solvable_rows(n_bits):
+        warnings.warn(
+            f"the other program receives distances to {others} rows; from about "
+            f"{solvable_rows(n_bits)} on, {n_bits} bits of each of your rows can be solved for",
+            PrivacyWarning,
+            stacklevel=1,
+        )
+
+
 def cross_distances(
     bits: ArrayLike,
     sock: socket.socket,
@@ -99,12 +125,7 @@ def cross_distances(
     array = check_bits(as_array(bits, me), me)
     n_bits = array.shape[1]
     residue_width(n_bits)
-    method = get_backend(backend)
-    if method.trust != "2pc":
-        raise ParameterError(
-            f"back end {method.name!r} is not private between two programs; use one of "
-            f"{', '.join(sorted(b.name for b in BACKENDS.values() if b.trust == '2pc'))}"
-        )
+    method = _private_backend(backend)
     pinned = None if identities is None else _with_server(identities)
     agreement = Agreement(n_bits=n_bits, hamming=method.name, cross_only=True)
 
@@ -113,18 +134,8 @@ def cross_distances(
         with io.step("setup"):
             session = await key_exchange_client(io, CLIENTS, agreement, [len(array)], own, pinned)
         session.cross_only = True
-        rows = sum(session.sizes.values()) - len(array)
-        if at_most_rows is not None and rows > at_most_rows:
-            raise ParameterError(
-                f"the other program has {rows} rows, and at_most_rows = {at_most_rows}"
-            )
-        if not receives and rows >= solvable_rows(n_bits):
-            warnings.warn(
-                f"the other program receives distances to {rows} rows; from about "
-                f"{solvable_rows(n_bits)} on, {n_bits} bits of each of your rows can be solved for",
-                PrivacyWarning,
-                stacklevel=1,
-            )
+        others = sum(session.sizes.values()) - len(array)
+        _check_rows(others, n_bits, at_most_rows, receives)
         with io.step("hamming"):
             await method.client(session, array, own)
 
