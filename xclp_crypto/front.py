@@ -99,7 +99,7 @@ def warn_if_two(count: int, *, server_learns: bool = False) -> None:
 
 
 def warn_if_two_left(contributors: Collection[str], clients: Collection[str]) -> None:
-    """Warn that only two of more clients contributed to row sums, after others vanished."""
+    """Warn that only two of more clients contributed to row sums, after others dropped out."""
     if len(contributors) == MIN_CLIENTS < len(clients):
         one, other = contributors
         warnings.warn(
@@ -204,13 +204,13 @@ class SumResult(NamedTuple):
         total: the sum over the survivors, in the shape of the values; int64 and exact with
             ``fraction_bits=0``, else float64.
         survivors: clients whose values are in it.
-        lost: the other clients, and survivors that vanished afterwards, with the stage.
+        dropouts: the other clients, and survivors that dropped out afterwards, with the stage.
         cost: measured bytes, rounds and seconds.
     """
 
     total: NDArray[np.float64 | np.int64]
     survivors: tuple[str, ...]
-    lost: Mapping[str, str]
+    dropouts: Mapping[str, str]
     cost: Cost
 
 
@@ -219,27 +219,27 @@ class RowSumsResult(NamedTuple):
 
     Attributes:
         blocks: per client, (len(rows[j]), c) float64 in the order of `rows[j]`; None for a client
-            that vanished before it had them.
+            that dropped out before it had them.
         survivors: clients whose values are in the sums.
-        lost: the other clients, and survivors that vanished afterwards, with the stage.
+        dropouts: the other clients, and survivors that dropped out afterwards, with the stage.
         cost: measured bytes, rounds and seconds.
     """
 
     blocks: list[NDArray[np.float64] | None]
     survivors: tuple[str, ...]
-    lost: Mapping[str, str]
+    dropouts: Mapping[str, str]
     cost: Cost
 
     def __repr__(self) -> str:
         shapes = [None if block is None else block.shape for block in self.blocks]
         return (
             f"RowSumsResult(blocks of shapes {shapes}, survivors={self.survivors}, "
-            f"lost={self.lost}, cost={self.cost!r})"
+            f"dropouts={self.dropouts}, cost={self.cost!r})"
         )
 
 
 Drop = Mapping[str | int, str] | Collection[str | int]
-"""Clients, by name or position, that vanish; a mapping says in which stage, see `STAGES`."""
+"""Clients, by name or position, that drop out; a mapping says in which stage, see `STAGES`."""
 
 STAGES: Final = ("setup", "share", "upload", "reveal", "result")
 """Stages of a secure sum, in order: keys, secret shares, masked values, recovery, and the result,
@@ -267,7 +267,7 @@ def secure_sum(
             ten if masks are sparse. Where all share masks, it is also how many would have to
             collude with the server to take one client's values from the sum; below a majority, a
             server that shows different clients different survivors may do that alone.
-        drop: clients that vanish, by default in stage ``upload``, the worst moment: masks are
+        drop: clients that drop out, by default in stage ``upload``, the worst moment: masks are
             agreed on, and the values do not come.
         sparse: whether each client shares masks with few others only; by default for more than
             100 clients. With so few clients that it would not be safe (below about 42), all share
@@ -282,7 +282,7 @@ def secure_sum(
         progress: called before each computation.
 
     Returns:
-        The sum, whose values are in it, who was lost, and the cost; see `SumResult`.
+        The sum, whose values are in it, who dropped out, and the cost; see `SumResult`.
 
     Raises:
         DataError: NaN, infinity, a masked value, or shapes that differ; names client, row and
@@ -321,14 +321,14 @@ def secure_sum(
     vanish = _dropped(drop, clients, STAGES[:-1])
     outcome = _run_sum(graph, agreement, client_part, server_part, vanish, source, faults, progress)
     found: SecureSum = outcome.results[SERVER]
-    lost = _lost(found.record, outcome)
-    return SumResult(found.total, found.record.survivors, lost, outcome.cost)
+    dropouts = _all_dropouts(found.record, outcome)
+    return SumResult(found.total, found.record.survivors, dropouts, outcome.cost)
 
 
 def secure_sum_bytes(
     graph: MaskGraph, shape: tuple[int, ...], codec: FixedPoint
 ) -> dict[tuple[str, str], int]:
-    """Return the bytes of all messages of `secure_sum` if nobody vanishes, by (from, to).
+    """Return the bytes of all messages of `secure_sum` if nobody drops out, by (from, to).
 
     They are those of `Cost.bytes_by_link` in its result, whose keys are ``from → to``.
 
@@ -369,8 +369,8 @@ def secure_row_sums(
         values: one array per client, (n, c) numbers, the same shape for all.
         rows: one array per client, the indices of the rows that it owns; together 0 … n−1.
         threshold: see `secure_sum`.
-        drop: clients that vanish, by default in stage ``upload``.
-        mode: ``recover`` recovers the masks of clients that vanish from secret shares, ``restart``
+        drop: clients that drop out, by default in stage ``upload``.
+        mode: ``recover`` recovers the masks of dropouts from secret shares, ``restart``
             begins again without them.
         sparse: see `secure_sum`; only in mode ``recover``, in ``restart`` all share masks.
         fraction_bits: f; rounding the values takes each sum off by at most p·2^-(f+1), and rounding
@@ -381,7 +381,7 @@ def secure_row_sums(
         progress: called before each computation.
 
     Returns:
-        Every client's rows of the sum, who is in it, who was lost, and the cost; see
+        Every client's rows of the sum, who is in it, who dropped out, and the cost; see
         `RowSumsResult`.
 
     Raises:
@@ -427,7 +427,7 @@ def secure_row_sums(
     record: SumRecord = outcome.results[SERVER]
     warn_if_two_left(record.survivors, clients)
     blocks = [outcome.results.get(c) for c in clients]
-    return RowSumsResult(blocks, record.survivors, _lost(record, outcome), outcome.cost)
+    return RowSumsResult(blocks, record.survivors, _all_dropouts(record, outcome), outcome.cost)
 
 
 def _same_shapes(
@@ -458,10 +458,10 @@ def _codec_for(arrays: Mapping[str, NDArray[Any]], fraction_bits: int, modulus: 
     return codec
 
 
-def _lost(record: SumRecord, outcome: Outcome) -> dict[str, str]:
+def _all_dropouts(record: SumRecord, outcome: Outcome) -> dict[str, str]:
     """Return by client the stage in which it was missing; the server cannot know of the last."""
-    after = {c: "result" for c in (*outcome.dropouts, *outcome.errors) if c not in record.lost}
-    return {**record.lost, **after}
+    after = {c: "result" for c in (*outcome.dropouts, *outcome.errors) if c not in record.dropouts}
+    return {**record.dropouts, **after}
 
 
 def _run_sum(
@@ -499,13 +499,13 @@ def _run_sum(
         raise outcome.errors[SERVER]
     for error in outcome.errors.values():
         late = SERVER in outcome.results and isinstance(error, Excluded | Stalled)
-        if not late:  # one that came too late is among the lost
+        if not late:  # one that came too late is a dropout
             raise error
     return outcome
 
 
 def _dropped(drop: Drop, clients: Sequence[str], possible: Sequence[str]) -> dict[str, str]:
-    """Return the stage in which each dropped client vanishes.
+    """Return the stage in which each dropped client drops out.
 
     Raises:
         ParameterError: no such client or stage, or two stages for one client.
@@ -522,9 +522,9 @@ def _dropped(drop: Drop, clients: Sequence[str], possible: Sequence[str]) -> dic
         if not isinstance(name, str) or name not in clients:
             raise ParameterError(f"cannot drop {client!r}: the clients are {', '.join(clients)}")
         if not isinstance(stage, str) or stage not in possible:
-            raise ParameterError(f"{name!r} can vanish in {', '.join(possible)}, not {stage!r}")
+            raise ParameterError(f"{name!r} can drop out in {', '.join(possible)}, not {stage!r}")
         if found.setdefault(name, stage) != stage:
-            raise ParameterError(f"{name!r} cannot vanish in both {found[name]!r} and {stage!r}")
+            raise ParameterError(f"{name!r} cannot drop out in both {found[name]!r} and {stage!r}")
     return found
 
 

@@ -421,7 +421,7 @@ async def server_role(
             FixedPoint(params.fraction_bits, parties=len(present)),
             params.mask_graph(tuple(present)),
         )
-        note("row sums", record.lost, ())
+        note("row sums", record.dropouts, ())
     with io.step("labels"):
         note("labels", present, await io.gather(Labelled, tuple(present), 0))
     dropouts = tuple(Dropout(c, s, c in record.survivors) for c, s in missed.items())

@@ -73,7 +73,7 @@ def test_a_sum_and_its_cost():
     result = secure_sum(VALUES, rng=SeededRng(1))
     assert np.allclose(result.total, np.sum(VALUES, axis=0), rtol=0, atol=3 * 2.0**-41)
     assert result.survivors == ("client-0", "client-1", "client-2")
-    assert result.lost == {}
+    assert result.dropouts == {}
     assert set(STAGES) - {"result"} == set(result.cost.steps)
     assert secure_sum(VALUES, rng=SeededRng(1)).cost.bytes_by_link() == result.cost.bytes_by_link()
 
@@ -95,7 +95,7 @@ def test_user_case_drop_each_client_at_each_stage_of_a_sum(stage, who):
     gone = {"client-3", "client-0"} if 3 in who else {"client-3"}
     summed = gone if stage != "reveal" else set()
     assert result.survivors == tuple(f"client-{k}" for k in range(5) if f"client-{k}" not in summed)
-    assert result.lost == dict.fromkeys(sorted(gone), stage)
+    assert result.dropouts == dict.fromkeys(sorted(gone), stage)
     expected = sum(values[k] for k in range(5) if f"client-{k}" not in summed)
     assert np.array_equal(result.total, expected)
     assert secure_sum(values, drop=who).survivors == tuple(
@@ -109,13 +109,13 @@ def test_user_case_drop_each_client_at_each_stage_of_row_sums_the_result_names_i
     mode, stage
 ):
     if mode == "restart" and stage in ("share", "reveal"):
-        with pytest.raises(ParameterError, match=r"can vanish in setup, upload, result, not"):
+        with pytest.raises(ParameterError, match=r"can drop out in setup, upload, result, not"):
             secure_row_sums(VALUES, ROWS, mode=mode, drop={1: stage})
         return
     result = secure_row_sums(FOUR_VALUES, FOUR_ROWS, mode=mode, drop={1: stage})
     kept = stage in ("reveal", "result")
     assert result.survivors == tuple(f"client-{k}" for k in range(4) if kept or k != 1)
-    assert result.lost == {"client-1": stage}
+    assert result.dropouts == {"client-1": stage}
     assert result.blocks[1] is None
     total = sum(FOUR_VALUES[k] for k in range(4) if kept or k != 1)
     for k in (0, 2, 3):
@@ -132,11 +132,11 @@ def test_user_case_nobody_waits_for_a_straggler_and_the_result_names_it_and_when
     if stage != "result":
         found = secure_sum(values, faults=faults)
         assert ("client-1" in found.survivors) == summed
-        assert found.lost == missed
+        assert found.dropouts == missed
         assert np.array_equal(found.total, values[2] + (values[1] if summed else 0))
     sums = secure_row_sums(values, FOUR_ROWS, faults=faults)
     assert ("client-1" in sums.survivors) == summed
-    assert sums.lost == (missed if stage != "result" else {})
+    assert sums.dropouts == (missed if stage != "result" else {})
     total = values[2] + (values[1] if summed else 0)
     for block, rows in zip(sums.blocks, FOUR_ROWS, strict=True):
         assert block is None or np.array_equal(block, total[rows])
@@ -155,7 +155,7 @@ def test_a_client_whose_block_is_lost_is_lost_in_the_result():
     for mode in ("recover", "restart"):
         sums = secure_row_sums(VALUES, ROWS, faults=Faults(on_message=lose), mode=mode)
         assert sums.survivors == ("client-0", "client-1", "client-2")
-        assert sums.lost == {"client-2": "result"}
+        assert sums.dropouts == {"client-2": "result"}
         assert [b is None for b in sums.blocks] == [False, False, True]
 
 
@@ -177,8 +177,8 @@ def test_user_case_a_threshold_is_enforced_and_nothing_is_revealed_below_it():
 @pytest.mark.parametrize(
     ("drop", "message"),
     [
-        ({"client-1": "hamming"}, "'client-1' can vanish in setup, share, upload, reveal, not"),
-        ({"client-1": "result"}, "can vanish in"),
+        ({"client-1": "hamming"}, "'client-1' can drop out in setup, share, upload, reveal, not"),
+        ({"client-1": "result"}, "can drop out in"),
         (["nobody"], "cannot drop 'nobody': the clients are client-0, client-1, client-2"),
         ([3], "cannot drop 3"),
         ([-1], "cannot drop -1"),
@@ -186,10 +186,10 @@ def test_user_case_a_threshold_is_enforced_and_nothing_is_revealed_below_it():
         (None, "drop must be a set of clients or a mapping to stages, got None"),
         ([["client-1"]], r"cannot drop \['client-1'\]: the clients are client-0"),
         ([True], "cannot drop True: the clients are client-0"),
-        ({"client-1": ["share"]}, "'client-1' can vanish in setup, .*, not \\['share'\\]"),
+        ({"client-1": ["share"]}, "'client-1' can drop out in setup, .*, not \\['share'\\]"),
         (
             {0: "upload", "client-0": "share"},
-            "'client-0' cannot vanish in both 'upload' and 'share'",
+            "'client-0' cannot drop out in both 'upload' and 'share'",
         ),
     ],
 )
@@ -518,7 +518,7 @@ def test_row_sums_print_the_shapes_of_blocks_and_not_what_is_in_them():
     found = secure_row_sums(FOUR_VALUES, FOUR_ROWS, drop={0: "result"})
     shapes = [None, *(block.shape for block in found.blocks[1:])]
     assert repr(found).startswith(f"RowSumsResult(blocks of shapes {shapes}, survivors=(")
-    assert repr(found).endswith(f"lost={{'client-0': 'result'}}, cost={found.cost!r})")
+    assert repr(found).endswith(f"dropouts={{'client-0': 'result'}}, cost={found.cost!r})")
     assert "array" not in repr(found)
 
 

@@ -261,7 +261,7 @@ def test_a_client_that_never_joined_is_not_asked(mode):
     graph = MaskGraph.complete(names(4))
     outcome = run(row_sums(values, rows, mode=mode), Faults(dropouts={"c2": 0})).raise_errors()
     assert right(outcome, values, rows, graph, mode) == ("c0", "c1", "c3")
-    assert outcome.results[SERVER].lost == {"c2": "setup"}
+    assert outcome.results[SERVER].dropouts == {"c2": "setup"}
 
 
 @pytest.mark.parametrize("modulus", [1 << 64, 1009])
@@ -307,7 +307,7 @@ def test_every_dropout_gives_the_sum_over_those_that_took_part(p, threshold, mod
             assert not case.outcome.errors, case
             assert left <= set(took_part) or mode == "restart", case
             assert left <= set(case.outcome.results), case
-            stage = case.outcome.results[SERVER].lost.get(case.party)
+            stage = case.outcome.results[SERVER].dropouts.get(case.party)
             assert (case.party in took_part) == (stage in (None, "reveal")), case
             stages[stage] += 1
     if threshold < p:

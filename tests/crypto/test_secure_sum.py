@@ -97,7 +97,7 @@ def test_sums_are_exact_and_equal_the_ideal_twin_and_take_the_bytes_of_the_formu
     found = outcome.results[SERVER]
     assert same(found.total, twin.results[SERVER].total)
     assert found.record == twin.results[SERVER].record
-    assert found.record.lost == {}
+    assert found.record.dropouts == {}
     truth = np.sum(list(values.values()), axis=0)
     assert np.abs(found.total - truth).max(initial=0) <= codec.error_bound + 1e-12
     assert not outcome.unread
@@ -141,7 +141,7 @@ def test_user_case_decoding_is_right_for_2_to_50_clients_and_after_a_drop(p):
         survivors = right_sum(outcome.raise_errors(), values, codec, graph, p)
         assert survivors == tuple(c for c in names(p) if c != "c1")
         assert outcome.results[SERVER].total[0] == -1.5 * (p - 1)
-        assert outcome.results[SERVER].record.lost == {"c1": "upload"}
+        assert outcome.results[SERVER].record.dropouts == {"c1": "upload"}
 
 
 def test_user_case_10_clients_of_2_to_the_29_modulo_2_to_the_32_are_refused_unsent():
@@ -167,7 +167,7 @@ def test_user_case_nan_infinity_and_overflow_are_refused_unsent_naming_row_and_c
     assert str(outcome.errors["c1"]).startswith("client 'c1': row 2, column 1")
     assert not any(t.sender == "c1" and t.step == "sum" for t in outcome.cost.bytes_sent)
     assert outcome.results[SERVER].record.survivors == ("c0", "c2", "c3")
-    assert outcome.results[SERVER].record.lost == {"c1": "share"}
+    assert outcome.results[SERVER].record.dropouts == {"c1": "share"}
 
 
 @pytest.mark.parametrize("modulus", [1 << 64, 1 << 32, 251])
@@ -241,8 +241,8 @@ def test_a_client_that_vanished_in_one_sum_is_left_out_of_the_next():
         faults = Faults(**{kind: {"c1": "upload"}})
         outcome = run(with_session(names(4), client, server), faults)
         first, second = outcome.results[SERVER]
-        assert first.record.lost == {"c1": "upload"}
-        assert second.record.lost == {"c1": "share"}
+        assert first.record.dropouts == {"c1": "upload"}
+        assert second.record.dropouts == {"c1": "share"}
         left = ("c0", "c2", "c3")
         for found in (first, second):
             assert found.record.survivors == left
@@ -272,9 +272,11 @@ def test_every_dropout_gives_the_sum_over_the_survivors_or_reveals_nothing(p, th
         assert not case.outcome.errors, case
         assert left <= set(survivors), case
         record = case.outcome.results[SERVER].record
-        assert set(record.lost) <= {case.party}, case
-        assert (case.party in survivors) == (record.lost.get(case.party) in (None, "reveal")), case
-        stages[record.lost.get(case.party)] += 1
+        assert set(record.dropouts) <= {case.party}, case
+        assert (case.party in survivors) == (record.dropouts.get(case.party) in (None, "reveal")), (
+            case
+        )
+        stages[record.dropouts.get(case.party)] += 1
     if threshold < p:
         assert set(stages) == {"setup", "share", "upload", "reveal"}
 

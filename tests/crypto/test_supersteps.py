@@ -92,7 +92,7 @@ def test_a_client_that_answers_no_more_drops_out_where_it_stopped(asked, stage, 
 
     engine = Engine(SUM(), deadline=100).run(each=drop_out)
     result = engine.relay.role.result()
-    assert result.record.lost == {"d": stage}
+    assert result.record.dropouts == {"d": stage}
     assert result.total.tolist() == total("abcd" if stage == "reveal" else "abc")
     assert not any(node.failure for name, node in engine.nodes.items() if name != "d")
     assert 100 <= engine.now < 120
@@ -104,7 +104,7 @@ def test_a_client_that_is_away_for_less_than_the_deadline_takes_part():
         (engine.absent.discard if engine.now > 90 else engine.absent.add)("d")
 
     engine = Engine(SUM(), join=100).run(each=away)
-    assert engine.relay.role.result().record.lost == {}
+    assert engine.relay.role.result().record.dropouts == {}
     assert engine.now > 90
 
 
@@ -113,7 +113,7 @@ def test_a_client_that_never_comes_is_a_dropout_when_the_time_to_join_is_over():
     engine.absent.add("b")
     engine.run()
     result = engine.relay.role.result()
-    assert result.record.lost == {"b": "setup"}
+    assert result.record.dropouts == {"b": "setup"}
     assert result.total.tolist() == total("acd")
     assert 50 < engine.now < 70
 
@@ -137,7 +137,7 @@ def test_a_client_that_has_lost_its_log_takes_no_further_part(caplog):
         caplog.messages
     )
     result = engine.relay.role.result()
-    assert result.record.lost == {"d": "upload"}
+    assert result.record.dropouts == {"d": "upload"}
     assert result.total.tolist() == total("abc")
 
 
@@ -180,7 +180,7 @@ def test_a_client_that_sends_another_garbage_is_named_and_the_others_hear_of_it(
     assert engine.nodes["a"].failure.parties == ("d",)
     assert any(m.startswith("a takes no further part: d (or the server") for m in caplog.messages)
     result = engine.relay.role.result()
-    assert result.record.lost == {"a": "share"}
+    assert result.record.dropouts == {"a": "share"}
     assert result.total.tolist() == total("bcd")
 
 

@@ -68,7 +68,7 @@ def right_sum(outcome, values, codec, graph, context):
     assert len(survivors) >= graph.threshold, context
     assert found.total.dtype == (np.float64 if codec.fraction_bits else np.int64), context
     assert same(found.total, exact_total(values, survivors, codec)), context
-    assert set(survivors) | set(found.record.lost) == set(graph.clients), context
+    assert set(survivors) | set(found.record.dropouts) == set(graph.clients), context
     return survivors
 
 
@@ -85,7 +85,7 @@ def right_row_sums(outcome, values, rows, codec, graph, context):
             assert same(sums.values, expected), (context, client)
     if record is None:
         return None
-    assert set(record.survivors) | set(record.lost) == set(graph.clients), context
+    assert set(record.survivors) | set(record.dropouts) == set(graph.clients), context
     return record.survivors
 
 

@@ -98,7 +98,7 @@ class DistanceShares(Message):
 
     `local` are the n_j(n_j−1)/2 distances above the diagonal, row by row. `shares` is
     (n_j, n_others) modulo 2^w, columns in the order of clients. `complete` tells, for every client,
-    whether the shares with it are valid (false where that client vanished).
+    whether the shares with it are valid (false where that client dropped out).
 
     Size: ⌈p/8⌉ + ⌈n_j(n_j−1)/2·w/8⌉ + ⌈n_j·n_others·w/8⌉ bytes.
     """

@@ -206,7 +206,7 @@ class PaillierShares(Message):
         return f"a modulus is odd and has {self.bits} bits"
 
 
-Residues: TypeAlias = dict[str, list[list[Mpz]]]
+GroupShares: TypeAlias = dict[str, list[list[Mpz]]]
 """Shares modulo n, by peer and by group of the owner: one for every row of the evaluator."""
 
 
@@ -386,8 +386,8 @@ class Paillier(HammingBackend):
         packings = {c: self.packing(n, n_bits) for c, n in sizes.items()}
         window = self.window(sizes, n_bits)
         # T of the pairs that this client owns and R of the others, by peer and by group.
-        opened: Residues = {evaluator: [] for owner, evaluator in pairs if owner == io.name}
-        masks: Residues = {owner: [] for owner, evaluator in pairs if evaluator == io.name}
+        opened: GroupShares = {evaluator: [] for owner, evaluator in pairs if owner == io.name}
+        masks: GroupShares = {owner: [] for owner, evaluator in pairs if evaluator == io.name}
 
         own, groups, key = packings[io.name], 0, None
         if opened:
@@ -433,7 +433,7 @@ class Paillier(HammingBackend):
         key: PrivateKey,
         rows: NDArray[np.uint8],
         base: Mpz,
-        opened: Residues,
+        opened: GroupShares,
         rng: Rng,
     ) -> None:
         """As an owner: send a group of encrypted rows to all evaluators that stayed."""
@@ -448,7 +448,7 @@ class Paillier(HammingBackend):
         rows: NDArray[np.bool_],
         keys: Mapping[str, PublicKey],
         packings: Mapping[str, Packing],
-        masks: Residues,
+        masks: GroupShares,
         rng: Rng,
     ) -> None:
         """As an evaluator: answer a group of every owner; add R, and drop owners that left."""
@@ -467,7 +467,7 @@ class Paillier(HammingBackend):
             masks[owner].append(share)
 
     async def _open(
-        self, io: RoleIO, key: PrivateKey, sizes: Mapping[str, int], opened: Residues
+        self, io: RoleIO, key: PrivateKey, sizes: Mapping[str, int], opened: GroupShares
     ) -> None:
         """As an owner: decrypt the answers to a group; add T, and drop evaluators that left."""
         counts = {evaluator: sizes[evaluator] for evaluator in opened}

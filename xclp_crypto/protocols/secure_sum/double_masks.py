@@ -17,8 +17,8 @@ a random seed. Both secrets of u are shared among u and its neighbours (see `mas
 t of them recover one. The masks of two survivors cancel in the sum.
 
 *Server learns* nothing of an upload: it gets b_u of a survivor, whose pair masks with other
-survivors stay unknown, or the mask key of a client that vanished, whose b_u stays unknown. So a
-vanished client's upload that arrives late is still masked. *Clients learn* nothing but who takes
+survivors stay unknown, or the mask key of a dropout, whose b_u stays unknown. So a
+dropout's upload that arrives late is still masked. *Clients learn* nothing but who takes
 part: shares fewer than t are independent of what is shared.
 
 A client reveals once, for one set of survivors, and only if enough neighbours saw the same set; so
@@ -118,14 +118,14 @@ class SumRecord:
 
     Attributes:
         survivors: clients whose values the sum has.
-        lost: the others and the stage in which each was missing: ``setup`` if it is not in the
+        dropouts: the others and the stage in which each was missing: ``setup`` if it is not in the
             session, ``share`` before its masks were agreed on, ``upload`` afterwards. A survivor
             that was missing in ``reveal`` is listed as well: the sum has its values, but it may not
             have heard the result.
     """
 
     survivors: tuple[str, ...]
-    lost: Mapping[str, str]
+    dropouts: Mapping[str, str]
 
 
 def members(graph: MaskGraph, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
@@ -217,7 +217,7 @@ class ClientMasks(Secret):
     def reveal(self, survivors: Collection[str]) -> tuple[bytes, ...]:
         """Return one share of each client of the neighbourhood, by the order of `holders`, once.
 
-        That of its self mask if it survived, of its mask key if it vanished, and never the other.
+        That of a survivor's self mask, of a dropout's mask key, and never the other.
 
         Raises:
             ReuseError: shares were revealed already, perhaps for other survivors.
@@ -551,8 +551,8 @@ def short_record(
 ) -> SumRecord:
     """Return the record of a sum without shares, in which dropouts never uploaded."""
     joined = session.numbers
-    lost = {c: "upload" if c in joined else "setup" for c in clients if c not in survivors}
-    return SumRecord(survivors, lost)
+    dropouts = {c: "upload" if c in joined else "setup" for c in clients if c not in survivors}
+    return SumRecord(survivors, dropouts)
 
 
 def record(
@@ -562,13 +562,13 @@ def record(
     survivors: Collection[str],
     revealed: Collection[str],
 ) -> SumRecord:
-    """Return who survived, and in which stage each of the others was lost."""
+    """Return who survived, and in which stage each of the others dropped out."""
     left = set(survivors)
     joined = session.numbers
     stages = (("setup", joined), ("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
-    lost = {}
+    dropouts = {}
     for client in graph.clients:
         stage = next((name for name, present in stages if client not in present), None)
         if stage is not None:
-            lost[client] = stage
-    return SumRecord(tuple(c for c in graph.clients if c in left), lost)
+            dropouts[client] = stage
+    return SumRecord(tuple(c for c in graph.clients if c in left), dropouts)

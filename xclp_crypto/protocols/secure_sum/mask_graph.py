@@ -6,9 +6,9 @@ recover them, with every other one: work and bytes grow with p². In a sparse gr
 k/2 nearest on either side are neighbours (a Harary graph).
 
 *Why k neighbours are enough.* Let a fraction γ of the p clients collude with the server, and a
-fraction δ vanish, both independently of the order, which is drawn after the clients have committed
-to their keys. `sparse` takes the smallest even k, and a share threshold t, such that each of these
-bounds holds for all p clients together (union bound; sampling without replacement):
+fraction δ drop out, both independently of the order, which is drawn after the clients have
+committed to their keys. `sparse` takes the smallest even k, and a share threshold t, such that
+each of these bounds holds for all p clients together (union bound; sampling without replacement):
 
 1. *Hiding.* The sum of the honest survivors is hidden among all of them if they are connected. They
    are, unless k/2 in a row are missing or collude: p·(γ+δ)^(k/2) ≤ 2^-40.
@@ -115,7 +115,7 @@ class MaskGraph:
             clients: all that may take part.
             threshold: fewest survivors, by default all but the fraction `dropouts`.
             colluding: γ, the fraction of clients that may collude with the server.
-            dropouts: δ, the fraction that may vanish; γ + δ < 1.
+            dropouts: δ, the fraction that may drop out; γ + δ < 1.
 
         Raises:
             ParameterError: fractions out of range.

@@ -1,12 +1,12 @@
 """SecureRowSums: every client gets its own rows of a sum over all clients (paper §4.2).
 
 Client k contributes a matrix Z_k with a row for every row of the federation; client j gets
-Σ_k Z_k for its own rows R_j. Two modes deal with clients that vanish:
+Σ_k Z_k for its own rows R_j. Two modes deal with dropouts:
 
-- ``recover`` (`row_sums_recover`): the masks of a client that vanished are recovered from shares;
-  nobody repeats work, and the client that vanished still gets its rows if it comes back.
+- ``recover`` (`row_sums_recover`): the masks of a dropout are recovered from shares; nobody
+  repeats work, and the dropout still gets its rows if it comes back.
 - ``restart`` (`row_sums_restart`): the paper's; those that are left begin again with fresh masks.
-  It has fewer messages where nobody vanishes, and no holders of shares to trust; but a server that
+  It has fewer messages where nobody drops out, and no holders of shares to trust; but a server that
   colludes with a client can learn more from a late upload.
 """
 
@@ -72,7 +72,7 @@ def secure_row_sums_client(
         graph: who shares masks with whom, and the threshold.
         rng: source of the masks.
         purpose: tells several sums of one session apart.
-        mode: how to go on without a client that vanished.
+        mode: how to go on after a dropout.
         noise: (n, c) residues to add to what is uploaded, for differential privacy.
 
     Raises:
@@ -127,7 +127,7 @@ async def secure_row_sums_server(
         graph: who shares masks with whom, and the threshold.
         purpose: tells several sums of one session apart.
         clients: those to wait for, by default all of the graph.
-        mode: how to go on without a client that vanished.
+        mode: how to go on after a dropout.
 
     Raises:
         ParameterError: the rows are no partition, or the graph has more clients than the codec is

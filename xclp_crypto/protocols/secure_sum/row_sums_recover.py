@@ -11,13 +11,13 @@
 
 The *owner mask* o_kj comes from the session's key agreement between k and j, whose secrets are
 never shared out. In block j the masks between two uploaders cancel, and the server strips the self
-masks of A and the masks with those that vanished. What is left for j to strip are its own masks
+masks of A and the masks with dropouts. What is left for j to strip are its own masks
 with its neighbours, which it did not upload, and the owner masks of A. Then it adds its own Z_j.
 
-A client that vanished before its upload can do the same: its block has owner masks alone. So it
+A client that dropped out before its upload can do the same: its block has owner masks alone. So it
 gets its rows of the sum over the others if it comes back; its own Z_j is not part of it.
 
-*Server learns* nothing: its blocks stay uniform, those of clients that vanished as well, because
+*Server learns* nothing: its blocks stay uniform, those of dropouts as well, because
 it never gets an owner mask; and an upload that arrives late stays masked by a b_k that is not
 revealed. *Client j learns* the sum of the others' rows R_j, not its parts. *A server that colludes
 with client j* learns that sum too, and fewer than t colluding holders learn no more.

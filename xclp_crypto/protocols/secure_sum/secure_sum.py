@@ -61,7 +61,7 @@ class SecureSum:
     Attributes:
         total: the sum over the survivors, in the shape of the values; int64 and exact if the codec
             has no fraction bits, else float64.
-        record: who survived, and when the others were lost.
+        record: who survived, and when the others dropped out.
     """
 
     total: NDArray[np.float64 | np.int64]
