@@ -33,7 +33,6 @@ from xclp_crypto.protocols.hamming.shade_ext import (
 from xclp_crypto.protocols.ot.bits import HashPoints, RobustHash
 from xclp_crypto.protocols.ot.extension import OtColumns, OtCorrections, SenderPads
 from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import (
     run,
     same_distribution,
@@ -320,12 +319,3 @@ def test_one_block_gives_shares_of_the_distances(rows, n_bits, lanes, seed):
     distances = (theirs[:, None] != mine[None]).sum(axis=2)
     shares = sums.astype(int) - mine.sum(axis=1)
     assert np.array_equal((got - shares) % 65536, distances)
-
-
-def test_randomness_of_a_run_is_all_injected():
-    bits = random_bits([2, 3], 20)
-    one, other = (views(hamming(FAST, bits, 3))["c0"] for _ in range(2))
-    for (_, a), (_, b) in zip(one, other, strict=True):
-        if isinstance(a, OtCorrections):
-            assert np.array_equal(a.residues, b.residues)
-    assert SeededRng(0).bytes(4) == SeededRng(0).bytes(4)

@@ -206,6 +206,12 @@ def share_sizes(sizes: Mapping[str, int], width: int) -> dict[str, dict[str, int
     }
 
 
+def by_dimension(sizes: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """Turn the sizes of each client's message into those by name, as `RoleIO.gather` takes them."""
+    names = next(iter(sizes.values()))
+    return {name: {c: own[name] for c, own in sizes.items()} for name in names}
+
+
 async def send_shares(
     session: Session, bits: NDArray[np.uint8], shares: Mapping[str, NDArray[np.uint16]]
 ) -> None:
@@ -254,16 +260,13 @@ async def receive_shares(
         TooFewParties: fewer than `at_least` are left.
         FaultyPeer: a combined value is above L.
     """
-    io, sizes, width = session.io, session.sizes, residue_width(n_bits)
-    dims, place = share_sizes(sizes, width), column_ranges(sizes)
-    uploads = await io.gather(
+    sizes = session.sizes
+    place = column_ranges(sizes)
+    uploads = await session.io.gather(
         DistanceShares,
         uploaders or session.clients,
         at_least,
-        clients=len(sizes),
-        rows={c: d["rows"] for c, d in dims.items()},
-        others={c: d["others"] for c, d in dims.items()},
-        width=width,
+        **by_dimension(share_sizes(sizes, residue_width(n_bits))),
     )
 
     def block(low: str, high: str) -> NDArray[np.uint16]:

@@ -74,6 +74,7 @@ from xclp_crypto.protocols.hamming.interface import (
     Distances,
     HammingBackend,
     assemble,
+    by_dimension,
     own_distances,
     own_pairs,
 )
@@ -484,17 +485,11 @@ class Paillier(HammingBackend):
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
         sizes = session.sizes
-        dims = self.share_sizes(sizes, n_bits)
         uploads = await session.io.gather(
             PaillierShares,
             session.clients,
             at_least,
-            clients=len(sizes),
-            rows=sizes,
-            owns={c: d["owns"] for c, d in dims.items()},
-            residues={c: d["residues"] for c, d in dims.items()},
-            width=residue_width(n_bits),
-            bits=self.parameters.modulus_bits,
+            **by_dimension(self.share_sizes(sizes, n_bits)),
         )
         pairs = self.pairs(sizes, n_bits)
 
