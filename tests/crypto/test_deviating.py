@@ -21,9 +21,10 @@ from xclp_crypto.protocols.hamming.paillier import Paillier, PaillierAnswers
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweMasks
 from xclp_crypto.protocols.hamming.shade_ext import ShadeExt
-from xclp_crypto.protocols.ot import extension, ideal_ot
+from xclp_crypto.protocols.ot import ideal_ot
 from xclp_crypto.protocols.ot.bits import HashPoints, lane_groups, transpose
-from xclp_crypto.protocols.ot.extension import OtCorrections, SenderPads
+from xclp_crypto.protocols.ot.extension import OtCorrections
+from xclp_crypto.protocols.ot.link import ReceiverEnd, SenderPads, correlate
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 
@@ -151,7 +152,7 @@ def test_limit_a_receiver_of_shade_ext_and_the_server_read_every_bit(monkeypatch
     """
     n_bits = 8
     bits = {"a": random_bits(130, n_bits), "b": np.zeros((128, n_bits), np.uint8)}
-    honest, kept = extension._Receiver.extend, []
+    honest, kept = ReceiverEnd.extend, []
 
     def extend(self, choices, count):
         batch = honest(self, choices, count)
@@ -160,7 +161,7 @@ def test_limit_a_receiver_of_shade_ext_and_the_server_read_every_bit(monkeypatch
         kept.append((self._hash, batch.t.copy(), first, count))
         return batch
 
-    monkeypatch.setattr(extension._Receiver, "extend", extend)
+    monkeypatch.setattr(ReceiverEnd, "extend", extend)
     outcome = run(hamming(ShadeExt(ideal_ot), bits), record=True)
     assert {party: type(error) for party, error in outcome.errors.items()} == {SERVER: FaultyPeer}
     ((hash_, t, first, count),) = kept
@@ -177,7 +178,7 @@ def test_limit_a_receiver_of_shade_ext_and_the_server_read_every_bit(monkeypatch
     q[first] ^= flips
     pads = SenderPads(*(HashPoints(hash_, hash_.permute(rows), 0) for rows in (q, q ^ packed)))
     lanes = len(bits["a"])
-    _, expected = extension.correlate(pads, np.zeros((count, lanes), np.uint16), 4)
+    _, expected = correlate(pads, np.zeros((count, lanes), np.uint16), 4)
     (corrections,) = seen_by(outcome, "b", OtCorrections)
     delta = (corrections.residues - expected) % 16
     read = np.empty((lanes, count), bool)

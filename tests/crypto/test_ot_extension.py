@@ -21,6 +21,7 @@ from xclp_crypto.protocols.ot import (
 )
 from xclp_crypto.protocols.ot import bits as bits_module
 from xclp_crypto.protocols.ot import extension as extension_module
+from xclp_crypto.protocols.ot import link as link_module
 from xclp_crypto.protocols.ot.bits import (
     ColumnHash,
     HashPoints,
@@ -35,9 +36,11 @@ from xclp_crypto.protocols.ot.extension import (
     OtColumns,
     OtCorrections,
     OtProof,
+)
+from xclp_crypto.protocols.ot.link import (
+    ReceiverEnd,
+    SenderEnd,
     SenderPads,
-    _Receiver,
-    _Sender,
     batch_rows,
     prove,
 )
@@ -353,7 +356,7 @@ def test_groups_of_rows_and_blocks_do_not_matter(monkeypatch):
     offsets = np.arange(300 * 30, dtype=np.uint16).reshape(300, 30)
     whole = [*random_pads(bits, 50)[0], *correlated(offsets, bits, 11)[0]]
     monkeypatch.setattr(bits_module, "_GROUP_ROWS", 7)
-    monkeypatch.setattr(extension_module, "CHUNK_WORDS", 2)
+    monkeypatch.setattr(link_module, "CHUNK_WORDS", 2)
     cut = [*random_pads(bits, 50)[0], *correlated(offsets, bits, 11)[0]]
     assert all(np.array_equal(a, b) for a, b in zip(whole, cut, strict=True))
 
@@ -460,7 +463,7 @@ def restarting(monkeypatch):
 
         return restarted
 
-    for cls in (_Sender, _Receiver):
+    for cls in (SenderEnd, ReceiverEnd):
 
         class Restarting(cls):
             def __init__(self, *args):
@@ -665,7 +668,7 @@ def ends(seed=0):
     pairs = rng.integers(0, 256, (128, 2, 32), dtype=np.uint8)
     s = rng.integers(0, 2, 128).astype(bool)
     chosen = pairs[np.arange(128), s.astype(int)]
-    return _Sender(s, chosen, b"sid", "s", "r"), _Receiver(pairs, b"sid", "s", "r"), s
+    return SenderEnd(s, chosen, b"sid", "s", "r"), ReceiverEnd(pairs, b"sid", "s", "r"), s
 
 
 COUNT = 200
@@ -862,14 +865,14 @@ def test_the_senders_view_is_uniform_and_the_same_for_all_choices():
 
 
 def test_the_same_test_finds_columns_without_a_mask(monkeypatch):
-    original = _Receiver.extend
+    original = ReceiverEnd.extend
 
     def unmasked(self, choices, count):
         batch = original(self, choices, count)
         batch.u[:] = batch.t ^ batch.choices  # G(k_i^1) left out
         return batch
 
-    monkeypatch.setattr(_Receiver, "extend", unmasked)
+    monkeypatch.setattr(ReceiverEnd, "extend", unmasked)
     zero, one = columns_seen(False), columns_seen(True)
     assert uniformity(zero) < 1e-9
     assert same_distribution(zero, one) < 1e-9

@@ -31,7 +31,8 @@ from xclp_crypto.protocols.hamming.shade_ext import (
     take_block,
 )
 from xclp_crypto.protocols.ot.bits import HashPoints, RobustHash
-from xclp_crypto.protocols.ot.extension import OtColumns, OtCorrections, SenderPads
+from xclp_crypto.protocols.ot.extension import OtColumns, OtCorrections
+from xclp_crypto.protocols.ot.link import SenderPads
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import (
     run,

@@ -47,13 +47,9 @@ from xclp_crypto.protocols.hamming.interface import (
     send_shares,
 )
 from xclp_crypto.protocols.ot.bits import BLOCK_LANES, LANE, HashPoints, lane_groups
-from xclp_crypto.protocols.ot.extension import (
-    Extension,
-    OtCorrections,
-    SenderPads,
-    base_transfers,
-)
+from xclp_crypto.protocols.ot.extension import Extension, OtCorrections, base_transfers
 from xclp_crypto.protocols.ot.interface import ObliviousTransfer
+from xclp_crypto.protocols.ot.link import SenderPads
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
 from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng

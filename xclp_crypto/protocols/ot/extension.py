@@ -43,53 +43,47 @@ base transfer hides s unconditionally, but has no simulation proof; with it the 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.algebra.prg import KEY_BYTES, Keystream, derive_key
+from xclp_crypto.algebra.prg import KEY_BYTES
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of
 from xclp_crypto.params import CHALLENGE_BYTES, KAPPA
-from xclp_crypto.protocols.ot.bits import (
-    BLOCK_BYTES,
-    BLOCK_LANES,
-    LANE,
-    WORD,
-    ColumnHash,
-    HashPoints,
-    RobustHash,
-    lane_groups,
-    pack_planes,
-    transpose,
-    unpack_planes,
-)
+from xclp_crypto.protocols.ot.bits import BLOCK_BYTES, LANE, HashPoints, pack_planes, unpack_planes
 from xclp_crypto.protocols.ot.interface import (
     Choices,
+    Chosen,
     ObliviousTransfer,
+    Pairs,
+    Requests,
     check_choices,
-    check_messages,
     check_offsets,
+    check_transfers,
+    sizes,
+)
+from xclp_crypto.protocols.ot.link import (
+    Asked,
+    ReceiverEnd,
+    SenderEnd,
+    SenderPads,
+    batch_rows,
+    both_pads,
+    chosen_pads,
+    correct,
+    correlate,
+    offer,
+    open_chosen,
+    prove,
 )
 from xclp_crypto.protocols.ot.naor_pinkas import OtOffers, naor_pinkas
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.secret import Secret
 from xclp_crypto.wire import Message, sent
-
-WORD_BITS: Final = 64
-CHUNK_WORDS: Final = 512
-"""Words of every column that are worked on at once, for the caches; no result depends on it."""
-
-
-def batch_rows(count: int, checked: bool) -> int:
-    """Return how many rows a batch of `count` transfers takes, with the check's 128 random ones."""
-    return KAPPA * (-(-count // KAPPA) + 1) if checked else count
 
 
 class OtColumns(Message):
@@ -193,168 +187,6 @@ async def base_transfers(
     return BaseTransfers(io.name, {p: (secrets[p], keys) for p, keys in got.items()}, pairs)
 
 
-def _column_keys(
-    keys: NDArray[np.uint8], sid: bytes, sender: str, receiver: str
-) -> list[Keystream]:
-    lab = domain_tag("ot-extension column", sid, sender, receiver)
-    return [Keystream(derive_key(key.tobytes(), lab)) for key in keys]
-
-
-def _hash(sid: bytes, sender: str, receiver: str) -> RobustHash:
-    public = hashlib.sha256(domain_tag("ot-extension hash", sid, sender, receiver)).digest()
-    return RobustHash(public[:BLOCK_BYTES])
-
-
-def _fill(keystreams: list[Keystream], columns: NDArray[np.uint64]) -> None:
-    """Fill each of the 128 rows of words with the next words of its keystream."""
-    for keystream, column in zip(keystreams, columns, strict=True):
-        keystream.read_into(column.view(np.uint8))
-
-
-def _whole_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return a copy of (c, n) bytes as (c, ⌈n/8⌉) words, padded with zeros."""
-    columns, n_bytes = packed.shape
-    words = np.zeros((columns, -(-n_bytes // WORD.itemsize)), WORD)
-    words.view(np.uint8)[:, :n_bytes] = packed
-    return words
-
-
-@dataclass(frozen=True, repr=False)
-class SenderPads:
-    """Both pads of every transfer of a batch, to be hashed to any length; secret."""
-
-    zero: HashPoints
-    one: HashPoints
-
-
-class _Sender(Secret):
-    """The sender's end of one link: s, one key per column, and the number of rows so far."""
-
-    __slots__ = ("_choices", "_hash", "_keystreams", "_rows", "_s", "_select")
-
-    def __init__(
-        self, choices: NDArray[np.bool_], keys: NDArray[np.uint8], sid: bytes, me: str, peer: str
-    ) -> None:
-        self._choices = choices
-        self._s = np.packbits(choices, bitorder="little").view(WORD)
-        self._select = -choices.astype(WORD)[:, None]  # all ones where s_i = 1
-        self._keystreams = _column_keys(keys, sid, me, peer)
-        self._hash = _hash(sid, me, peer)
-        self._rows = 0
-
-    def extend(self, sent: NDArray[np.uint8], count: int) -> tuple[SenderPads, NDArray[np.uint64]]:
-        """Return the pads of `count` transfers, and q_i of every column, (128, words)."""
-        q = _whole_words(sent)
-        words = q.shape[1]
-        zero, one = np.empty((2, words * WORD_BITS, 2), WORD)
-        for at in range(0, words, CHUNK_WORDS):
-            part = q[:, at : at + CHUNK_WORDS]
-            columns = np.empty(part.shape, WORD)
-            _fill(self._keystreams, columns)
-            part &= self._select
-            columns ^= part
-            part[:] = columns
-            rows, done = transpose(columns), slice(at * WORD_BITS, (at + CHUNK_WORDS) * WORD_BITS)
-            zero[done] = self._hash.permute(rows)
-            rows ^= self._s
-            one[done] = self._hash.permute(rows)
-        start, self._rows = self._rows, self._rows + len(zero)
-        pads = (HashPoints(self._hash, points[:count], start) for points in (zero, one))
-        return SenderPads(*pads), q
-
-    def verify(self, q: NDArray[np.uint64], seed: bytes, proof: NDArray[np.uint8]) -> bool:
-        """Return whether the receiver's columns hide one vector of choices; see the module."""
-        columns = q.view(np.uint8)
-        hashes = ColumnHash(seed, columns.shape[1])(columns)
-        expected = proof[1:] ^ (self._choices[:, None] * proof[0])
-        # Not in constant time: what it reveals, the outcome reveals as well.
-        return bool(np.array_equal(hashes, expected))
-
-
-@dataclass(frozen=True, repr=False)
-class _Asked:
-    """A receiver's batch: its pads, its choices (1, words), and t_i and u_i (128, words)."""
-
-    pads: HashPoints
-    choices: NDArray[np.uint64]
-    t: NDArray[np.uint64]
-    u: NDArray[np.uint64]
-
-
-class _Receiver(Secret):
-    """The receiver's end of one link: two keys per column, and the number of rows so far."""
-
-    __slots__ = ("_hash", "_keystreams", "_rows")
-
-    def __init__(self, pairs: NDArray[np.uint8], sid: bytes, peer: str, me: str) -> None:
-        self._keystreams = tuple(_column_keys(pairs[:, b], sid, peer, me) for b in (0, 1))
-        self._hash = _hash(sid, peer, me)
-        self._rows = 0
-
-    def extend(self, choices: NDArray[np.bool_], count: int) -> _Asked:
-        """Return a batch of rows with these choices, of which the first `count` are transfers."""
-        x = _whole_words(np.packbits(choices, bitorder="little")[None])
-        words = x.shape[1]
-        t, u = np.empty((2, KAPPA, words), WORD)
-        points = np.empty((words * WORD_BITS, 2), WORD)
-        for at in range(0, words, CHUNK_WORDS):
-            part = slice(at, at + CHUNK_WORDS)
-            columns, other = np.empty((2, *t[:, part].shape), WORD)
-            for keystreams, filled in zip(self._keystreams, (columns, other), strict=True):
-                _fill(keystreams, filled)
-            other ^= columns
-            np.bitwise_xor(other, x[:, part], out=u[:, part])
-            t[:, part] = columns
-            done = slice(at * WORD_BITS, (at + CHUNK_WORDS) * WORD_BITS)
-            points[done] = self._hash.permute(transpose(columns))
-        start, self._rows = self._rows, self._rows + len(points)
-        return _Asked(HashPoints(self._hash, points[:count], start), x, t, u)
-
-
-def prove(seed: bytes, choices: NDArray[np.uint64], t: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """Return the hashes (129, 16) of the choices (1, words) and the columns (128, words)."""
-    columns = np.concatenate([choices, t]).view(np.uint8)
-    return ColumnHash(seed, columns.shape[1])(columns)
-
-
-def _by_group(matrix: NDArray[np.uint16], first: int, shape: tuple[int, ...]) -> NDArray[np.uint16]:
-    """View the columns of (m, n) that belong to a lane group as (blocks, m, lanes)."""
-    blocks, count, lanes = shape
-    start = first * BLOCK_LANES
-    part = matrix[:, start : start + blocks * lanes].reshape(count, blocks, lanes)
-    return part.transpose(1, 0, 2)
-
-
-def correlate(
-    pads: SenderPads, offsets: NDArray[np.uint16], width: int
-) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
-    """Return m_0 (m, n) modulo 2^w, and the corrections (m·n,), not reduced, in sending order."""
-    count, lanes = offsets.shape
-    base = np.empty(offsets.shape, LANE)
-    corrections = np.empty(offsets.size, LANE)
-    for first, stop, part in lane_groups(corrections, count, lanes):
-        zero = pads.zero.lanes(first, stop)[:, :, : part.shape[2]]
-        np.subtract(zero, pads.one.lanes(first, stop)[:, :, : part.shape[2]], out=part)
-        part += _by_group(offsets, first, part.shape)
-        _by_group(base, first, part.shape)[:] = zero
-    base &= np.array((1 << width) - 1, LANE)
-    return base, corrections
-
-
-def correct(
-    pads: HashPoints, corrections: NDArray[np.uint16], request: Choices, width: int
-) -> NDArray[np.uint16]:
-    """Return m_0 + choice·Δ modulo 2^w, (m, n), from the corrections in sending order."""
-    got = np.empty((len(request.bits), request.length), LANE)
-    chosen = -request.bits.astype(LANE)[:, None]  # all ones where the choice is 1
-    for first, stop, part in lane_groups(corrections, *got.shape):
-        value = pads.lanes(first, stop)[:, :, : part.shape[2]]
-        value += part & chosen
-        _by_group(got, first, part.shape)[:] = value
-    got &= np.array((1 << width) - 1, LANE)
-    return got
-
-
 class Extension(Secret):
     """Transfers over base transfers, batch by batch, with several peers at once.
 
@@ -390,11 +222,11 @@ class Extension(Secret):
         self._rng = rng
         self._check = check_receiver
         self._senders = {
-            peer: _Sender(choices, keys, sid, me, peer)
+            peer: SenderEnd(choices, keys, sid, me, peer)
             for peer, (choices, keys) in base._chosen.items()
         }
         self._receivers = {
-            peer: _Receiver(pairs, sid, peer, me) for peer, pairs in base._pairs.items()
+            peer: ReceiverEnd(pairs, sid, peer, me) for peer, pairs in base._pairs.items()
         }
 
     async def ask(
@@ -464,9 +296,9 @@ class Extension(Secret):
         self,
         io: RoleIO,
         sending: Mapping[str, int],
-        receiving: Mapping[str, Choices],
+        receiving: Requests,
         length: int = BLOCK_BYTES,
-    ) -> tuple[dict[str, NDArray[np.uint8]], dict[str, NDArray[np.uint8]]]:
+    ) -> tuple[dict[str, NDArray[np.uint8]], Chosen]:
         """Run random transfers: the sender gets two random messages, the receiver one of them.
 
         Args:
@@ -486,36 +318,24 @@ class Extension(Secret):
             raise ParameterError(f"messages must have at least 1 byte, got {length}")
         sent, received = await self._extend(io, sending, receiving)
         return (
-            {peer: await io.compute(_both, pads, length) for peer, pads in sent.items()},
+            {peer: await io.compute(both_pads, pads, length) for peer, pads in sent.items()},
             {
-                peer: await io.compute(_one, pads, receiving[peer].length)
+                peer: await io.compute(chosen_pads, pads, receiving[peer].length)
                 for peer, pads in received.items()
             },
         )
 
-    async def chosen(
-        self,
-        io: RoleIO,
-        sending: Mapping[str, NDArray[np.uint8]],
-        receiving: Mapping[str, Choices],
-    ) -> dict[str, NDArray[np.uint8]]:
+    async def chosen(self, io: RoleIO, sending: Pairs, receiving: Requests) -> Chosen:
         """Run transfers of chosen messages; see `ObliviousTransfer`."""
-        for messages in sending.values():
-            check_messages(messages)
+        check_transfers(sending, receiving)
         sent, received = await self._extend(
             io, {peer: len(messages) for peer, messages in sending.items()}, receiving
         )
         for peer, pads in sent.items():
-            await io.send(peer, OtOffers(await io.compute(_offer, pads, sending[peer])))
-        got = await io.gather(
-            OtOffers,
-            tuple(received),
-            0,
-            count={peer: len(receiving[peer].bits) for peer in received},
-            length={peer: receiving[peer].length for peer in received},
-        )
+            await io.send(peer, OtOffers(await io.compute(offer, pads, sending[peer])))
+        got = await io.gather(OtOffers, tuple(received), 0, **sizes(receiving))
         return {
-            peer: await io.compute(_open, received[peer], message.offers, receiving[peer])
+            peer: await io.compute(open_chosen, received[peer], message.offers, receiving[peer])
             for peer, message in got.items()
         }
 
@@ -523,7 +343,7 @@ class Extension(Secret):
         self,
         io: RoleIO,
         sending: Mapping[str, NDArray[np.uint16]],
-        receiving: Mapping[str, Choices],
+        receiving: Requests,
         width: int,
     ) -> tuple[dict[str, NDArray[np.uint16]], dict[str, NDArray[np.uint16]]]:
         """Run correlated transfers over Z_t^n, t = 2^w.
@@ -554,8 +374,8 @@ class Extension(Secret):
             OtCorrections,
             tuple(received),
             0,
-            count={peer: len(receiving[peer].bits) for peer in received},
-            lanes={peer: receiving[peer].length for peer in received},
+            count={peer: len(request.bits) for peer, request in receiving.items()},
+            lanes={peer: request.length for peer, request in receiving.items()},
             width=width,
         )
         return bases, {
@@ -566,7 +386,7 @@ class Extension(Secret):
         }
 
     async def _extend(
-        self, io: RoleIO, sending: Mapping[str, int], receiving: Mapping[str, Choices]
+        self, io: RoleIO, sending: Mapping[str, int], receiving: Requests
     ) -> tuple[dict[str, SenderPads], dict[str, HashPoints]]:
         for request in receiving.values():
             check_choices(request)
@@ -574,7 +394,7 @@ class Extension(Secret):
 
     async def _ask(
         self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]]
-    ) -> dict[str, _Asked]:
+    ) -> dict[str, Asked]:
         for peer, bits in receiving.items():
             check_choices(Choices(bits, 1))
             if peer not in self._receivers:
@@ -603,7 +423,7 @@ class Extension(Secret):
         self,
         io: RoleIO,
         columns: Mapping[str, NDArray[np.uint64]],
-        asked: Mapping[str, _Asked],
+        asked: Mapping[str, Asked],
     ) -> tuple[str, ...]:
         """Check all receivers, and prove to all senders, that the columns are consistent."""
         seeds = {peer: self._rng.bytes(CHALLENGE_BYTES) for peer in columns}
@@ -633,45 +453,16 @@ class Extension(Secret):
             raise ParameterError("check_receiver needs whole batches: use extend")
 
 
-def _both(pads: SenderPads, length: int) -> NDArray[np.uint8]:
-    """Return both pads of every transfer, (m, 2, length)."""
-    out = np.empty((len(pads.zero), 2, length), np.uint8)
-    pads.zero.write_bytes(out[:, 0])
-    pads.one.write_bytes(out[:, 1])
-    return out
-
-
-def _one(pads: HashPoints, length: int) -> NDArray[np.uint8]:
-    """Return the pad of the choice of every transfer, (m, length)."""
-    out = np.empty((len(pads), length), np.uint8)
-    pads.write_bytes(out)
-    return out
-
-
-def _offer(pads: SenderPads, messages: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return both messages of every transfer under their pads, (m, 2, length)."""
-    offers = _both(pads, messages.shape[2])
-    offers ^= messages
-    return offers
-
-
-def _open(pads: HashPoints, offers: NDArray[np.uint8], request: Choices) -> NDArray[np.uint8]:
-    """Return the chosen message of every transfer, (m, length)."""
-    chosen = offers[np.arange(len(offers)), request.bits.astype(np.intp)]
-    chosen ^= _one(pads, request.length)
-    return chosen
-
-
 async def extended_ot(
     io: RoleIO,
-    sending: Mapping[str, NDArray[np.uint8]],
-    receiving: Mapping[str, Choices],
+    sending: Pairs,
+    receiving: Requests,
     sid: bytes,
     rng: Rng,
     *,
     base: ObliviousTransfer = naor_pinkas,
     check_receiver: bool = False,
-) -> dict[str, NDArray[np.uint8]]:
+) -> Chosen:
     """Run base transfers and one batch of chosen messages over them. See `ObliviousTransfer`.
 
     Args:
@@ -687,10 +478,7 @@ async def extended_ot(
         ParameterError: messages or choices have the wrong shape or type.
         FaultyPeer: see `base` and `Extension.extend`.
     """
-    for messages in sending.values():
-        check_messages(messages)
-    for request in receiving.values():
-        check_choices(request)
+    check_transfers(sending, receiving)
     transfers = await base_transfers(io, tuple(sending), tuple(receiving), sid, rng, base)
     extension = Extension(transfers, sid, rng, check_receiver=check_receiver)
     return await extension.chosen(io, sending, receiving)

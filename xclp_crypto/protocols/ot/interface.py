@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,14 @@ class Choices:
     length: int
 
 
+Pairs: TypeAlias = Mapping[str, NDArray[np.uint8]]
+"""By receiver, (m, 2, length): the two messages of each transfer."""
+Requests: TypeAlias = Mapping[str, Choices]
+"""By sender, the choices."""
+Chosen: TypeAlias = dict[str, NDArray[np.uint8]]
+"""By sender, (m, length): the chosen messages."""
+
+
 class ObliviousTransfer(Protocol):
     """A batch of 1-out-of-2 transfers with each of several peers.
 
@@ -35,13 +43,8 @@ class ObliviousTransfer(Protocol):
     """
 
     async def __call__(
-        self,
-        io: RoleIO,
-        sending: Mapping[str, NDArray[np.uint8]],
-        receiving: Mapping[str, Choices],
-        sid: bytes,
-        rng: Rng,
-    ) -> dict[str, NDArray[np.uint8]]:
+        self, io: RoleIO, sending: Pairs, receiving: Requests, sid: bytes, rng: Rng
+    ) -> Chosen:
         """Send to some peers and receive from others.
 
         Args:
@@ -61,19 +64,35 @@ class ObliviousTransfer(Protocol):
         ...
 
 
-def check_messages(messages: NDArray[np.uint8]) -> None:
-    """Refuse messages that are not (m, 2, length) uint8 with length ≥ 1.
+def sizes(receiving: Requests) -> dict[str, dict[str, int]]:
+    """Return the sizes of what each sender answers, by name and sender, for `RoleIO.gather`."""
+    return {
+        "count": {peer: len(request.bits) for peer, request in receiving.items()},
+        "length": {peer: request.length for peer, request in receiving.items()},
+    }
+
+
+def pick(pairs: NDArray[np.uint8], bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Return the message (m, length) that each choice (m,) picks from its pair (m, 2, length)."""
+    return pairs[np.arange(len(pairs)), bits.astype(np.intp)]
+
+
+def check_transfers(sending: Pairs, receiving: Requests) -> None:
+    """Refuse messages that are not (m, 2, length ≥ 1) uint8; for choices see `check_choices`.
 
     Raises:
         ParameterError: says what they are.
     """
-    if messages.ndim != 3 or messages.shape[1] != 2 or messages.shape[2] < 1:
-        raise ParameterError(
-            f"messages must have shape (transfers, 2, bytes), got {messages.shape}; both messages "
-            "of a pair have the same length"
-        )
-    if messages.dtype != np.uint8:
-        raise ParameterError(f"messages must be uint8, got {messages.dtype}")
+    for messages in sending.values():
+        if messages.ndim != 3 or messages.shape[1] != 2 or messages.shape[2] < 1:
+            raise ParameterError(
+                f"messages must have shape (transfers, 2, bytes), got {messages.shape}; both "
+                "messages of a pair have the same length"
+            )
+        if messages.dtype != np.uint8:
+            raise ParameterError(f"messages must be uint8, got {messages.dtype}")
+    for request in receiving.values():
+        check_choices(request)
 
 
 def check_choices(request: Choices) -> None:

@@ -22,7 +22,6 @@ Every party can be a sender to some peers and a receiver from others in the same
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +37,7 @@ from xclp_crypto.algebra.group import (
 )
 from xclp_crypto.errors import DecodeError, FaultyPeer
 from xclp_crypto.fields import Buffer, Dims, Kind, Many, Uints
-from xclp_crypto.protocols.ot.interface import Choices, check_choices, check_messages
+from xclp_crypto.protocols.ot.interface import Chosen, Pairs, Requests, check_transfers, pick, sizes
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, sent
@@ -138,17 +137,12 @@ def open_chosen(
     pads = b"".join(
         _pad(lab, i, int(choices[i]), multiply(k, setup), length) for i, k in enumerate(secrets)
     )
-    chosen = offers[np.arange(count), choices.astype(np.intp)]
-    return chosen ^ np.frombuffer(pads, dtype=np.uint8).reshape(count, length)
+    return pick(offers, choices) ^ np.frombuffer(pads, dtype=np.uint8).reshape(count, length)
 
 
 async def naor_pinkas(
-    io: RoleIO,
-    sending: Mapping[str, NDArray[np.uint8]],
-    receiving: Mapping[str, Choices],
-    sid: bytes,
-    rng: Rng,
-) -> dict[str, NDArray[np.uint8]]:
+    io: RoleIO, sending: Pairs, receiving: Requests, sid: bytes, rng: Rng
+) -> Chosen:
     """Run batches of transfers with several peers at once. See `ObliviousTransfer`.
 
     Example:
@@ -167,10 +161,7 @@ async def naor_pinkas(
         >>> chosen["alice"].ravel().tolist()
         [1, 4]
     """
-    for messages in sending.values():
-        check_messages(messages)
-    for request in receiving.values():
-        check_choices(request)
+    check_transfers(sending, receiving)
     secrets = {peer: Scalar.random(rng) for peer in sending}
     for peer, secret in secrets.items():
         await io.send(peer, OtSetup(multiply_base(secret)))
@@ -193,13 +184,7 @@ async def naor_pinkas(
         except DecodeError:  # PK_1 = C − PK_0 is the identity
             raise FaultyPeer(peer, "OtChoices: PK_0 is the constant C of this batch") from None
         await io.send(peer, OtOffers(offers))
-    got = await io.gather(
-        OtOffers,
-        tuple(setups),
-        0,
-        count={peer: len(receiving[peer].bits) for peer in setups},
-        length={peer: receiving[peer].length for peer in setups},
-    )
+    got = await io.gather(OtOffers, tuple(setups), 0, **sizes(receiving))
     return {
         peer: await io.compute(
             open_chosen,
