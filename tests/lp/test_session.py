@@ -613,27 +613,36 @@ def test_a_score_that_does_not_fit_is_refused_before_it_is_sent() -> None:
     ("field", "value", "message"),
     [
         ("classes", (), "at least one class"),
-        ("n_bits", 0, "between 1 and 32768, got 0"),
-        ("n_bits", 32769, "between 1 and 32768, got 32769"),
+        ("n_bits", 0, "n_bits must be between 1 and 32768, got 0"),
+        ("n_bits", 32769, "n_bits must be between 1 and 32768, got 32769"),
         ("n_bits", True, "n_bits must be an integer, got True"),
         ("n_bits", 1.5, "n_bits must be an integer, got 1.5"),
+        ("n_bits", "64", "n_bits must be an integer, got '64'"),
         ("k", 0, "k must be at least 1, got 0"),
         ("k", "3", "k must be an integer, got '3'"),
-        ("alpha", 0, "strictly between 0 and 1, got 0"),
-        ("alpha", 1.0, "strictly between 0 and 1, got 1.0"),
-        ("alpha", math.nan, "strictly between 0 and 1, got nan"),
+        ("k", 2.0, "k must be an integer, got 2.0"),
+        ("alpha", 0, "alpha must be strictly between 0 and 1, got 0"),
+        ("alpha", 1, "alpha must be strictly between 0 and 1, got 1"),
+        ("alpha", 1.0, "alpha must be strictly between 0 and 1, got 1.0"),
+        ("alpha", -0.5, "alpha must be strictly between 0 and 1, got -0.5"),
+        ("alpha", math.nan, "alpha must be strictly between 0 and 1, got nan"),
+        pytest.param("alpha", 10**400, "alpha must be a number that fits float64", id="alpha huge"),
         ("alpha", "0.9", "alpha must be a number, got '0.9'"),
         ("alpha", None, "alpha must be a number, got None"),
-        ("gamma", 0, "positive and finite, got 0"),
-        ("gamma", math.inf, "positive and finite, got inf"),
+        ("gamma", 0, "gamma must be positive and finite, got 0"),
+        ("gamma", math.inf, "gamma must be positive and finite, got inf"),
+        pytest.param("gamma", -(10**5000), "gamma must be a number that fits", id="gamma huge"),
+        ("gamma", None, "gamma must be a number, got None"),
         ("gamma", True, "gamma must be a number, got True"),
         ("hamming", "rot13", "'rot13' is none of masked, paillier, .*plain"),
-        ("hamming", [], r"name of a back end, got \[\]"),
-        ("include_self", "no", "true or false, got 'no'"),
-        ("include_self", 1, "true or false, got 1"),
-        ("ties", "first", "'all' or 'lowest-index', got 'first'"),
-        ("fraction_bits", 63, r"in 0 … 62 .* got 63"),
-        ("fraction_bits", -1, "got -1"),
+        ("hamming", [], r"hamming must be the name of a back end, got \[\]"),
+        ("hamming", None, "hamming must be the name of a back end, got None"),
+        ("include_self", "no", "include_self must be true or false, got 'no'"),
+        ("include_self", 1, "include_self must be true or false, got 1"),
+        ("ties", "first", "ties must be 'all' or 'lowest-index', got 'first'"),
+        ("fraction_bits", 63, r"fraction_bits must be in 0 … 62 .* got 63"),
+        ("fraction_bits", -1, r"fraction_bits must be in 0 … 62 .* got -1"),
+        ("fraction_bits", None, "fraction_bits must be an integer, got None"),
         ("fraction_bits", 2.0, "fraction_bits must be an integer, got 2.0"),
         ("threshold", 1, "threshold must be at least 2, got 1"),
         ("threshold", 2.5, "threshold must be an integer, got 2.5"),
@@ -644,8 +653,9 @@ def test_a_score_that_does_not_fit_is_refused_before_it_is_sent() -> None:
     ],
 )
 def test_parameters_out_of_range(field: str, value: Any, message: str) -> None:
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message) as caught:
         replace(SMALL, **{field: value})
+    assert "\n" not in str(caught.value)
 
 
 def test_every_party_refuses_sums_too_coarse_for_ties() -> None:
