@@ -47,7 +47,7 @@ def measure(
     agreement = Agreement(
         shape=(n, columns), threshold=graph.threshold, degree=graph.degree, mode=mode
     )
-    gone = np.random.default_rng(seed).choice(p, round(drop * p), replace=False)
+    dropouts = np.random.default_rng(seed).choice(p, round(drop * p), replace=False)
     expected = np.zeros((n, columns))
     rng = SystemRng()
     started = perf_counter()
@@ -81,7 +81,7 @@ def measure(
             session, rows, columns, codec, graph, clients=session.clients, mode=mode
         )
 
-    faults = Faults(dropouts={clients[i]: "upload" for i in gone})
+    faults = Faults(dropouts={clients[i]: "upload" for i in dropouts})
     roles = dict.fromkeys(clients, client_role) | {SERVER: server_role}
     outcome = Simulation(faults=faults, progress=progress).run(roles)
     if SERVER in outcome.errors:
@@ -100,7 +100,7 @@ def measure(
         "mode": mode,
         "neighbours": graph.degree,
         "survivors": len(survivors),
-        "exact": len(survivors) == p - len(gone)
+        "exact": len(survivors) == p - len(dropouts)
         and all(np.array_equal(outcome.results[c], expected[rows[c]]) for c in survivors),
         "seconds": seconds,
         "client_seconds_median": float(np.median(of_clients)),

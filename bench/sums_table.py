@@ -75,7 +75,7 @@ def sums(clients: list[int], started: float) -> None:
 def row_sums(clients: list[int], started: float) -> None:
     """Print the table of SecureRowSums, without and with dropouts."""
     heads = ("seconds (CPU)", "of a client", "bytes a client sends", "receives", "rounds")
-    say("clients", "mode", "masks with", "vanish", *heads, "peak memory")
+    say("clients", "mode", "masks with", "dropouts", *heads, "peak memory")
     say(*["---"] * 10)
     for p in clients:
         for mode, option in (("recover", ["--complete"]), ("recover", []), ("restart", [])):
@@ -104,7 +104,7 @@ def main() -> None:
     args = parser.parse_args()
     clients = [int(p) for p in args.clients.split(",")]
     started = start()
-    print(f"SecureSum, {VALUES:,} values of 64 bits, one client vanishes\n")
+    print(f"SecureSum, {VALUES:,} values of 64 bits, one client drops out\n")
     sums(clients, started)
     print(f"\nSecureRowSums, {ROWS:,} rows × {COLUMNS} columns\n")
     row_sums(clients, started)

@@ -318,8 +318,8 @@ def secure_sum(
     async def server_part(session: Session) -> SecureSum:
         return await secure_sum_server(session, shape, codec, graph, clients=session.clients)
 
-    vanish = _dropped(drop, clients, STAGES[:-1])
-    outcome = _run_sum(graph, agreement, client_part, server_part, vanish, source, faults, progress)
+    drops = _dropped(drop, clients, STAGES[:-1])
+    outcome = _run_sum(graph, agreement, client_part, server_part, drops, source, faults, progress)
     found: SecureSum = outcome.results[SERVER]
     dropouts = _all_dropouts(found.record, outcome)
     return SumResult(found.total, found.record.survivors, dropouts, outcome.cost)
@@ -422,8 +422,8 @@ def secure_row_sums(
         )
 
     stages = STAGES if mode == "recover" else ("setup", "upload", "result")
-    vanish = _dropped(drop, clients, stages)
-    outcome = _run_sum(graph, agreement, client_part, server_part, vanish, source, faults, progress)
+    drops = _dropped(drop, clients, stages)
+    outcome = _run_sum(graph, agreement, client_part, server_part, drops, source, faults, progress)
     record: SumRecord = outcome.results[SERVER]
     warn_if_two_left(record.survivors, clients)
     blocks = [outcome.results.get(c) for c in clients]
@@ -469,7 +469,7 @@ def _run_sum(
     agreement: Agreement,
     client_part: Callable[[Session, Rng], Coroutine[Any, Any, Any]],
     server_part: Callable[[Session], Coroutine[Any, Any, Any]],
-    vanish: Mapping[str, str],
+    drops: Mapping[str, str],
     source: Rng,
     faults: Faults | None,
     progress: Callable[[Progress], None] | None,
@@ -477,7 +477,7 @@ def _run_sum(
     """Run all parties of a sum in this process, with key exchange first."""
     clients = graph.clients
     faults = faults or Faults()
-    faults = replace(faults, dropouts={**faults.dropouts, **vanish})
+    faults = replace(faults, dropouts={**faults.dropouts, **drops})
 
     async def client_role(io: RoleIO) -> Any:
         own = source.child(io.name)

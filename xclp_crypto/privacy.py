@@ -150,7 +150,7 @@ class RandomizedResponse:
 
     A client replaces its labels before the run: it keeps a label with probability
     e^ε/(e^ε + C − 1) and otherwise takes one of the other classes, each with the same probability.
-    Whatever it does with the result, δ = 0, towards everybody, whoever colludes or vanishes.
+    Whatever it does with the result, δ = 0, towards everybody, whoever colludes or drops out.
 
     Attributes:
         epsilon: ε, in (0, 700].

@@ -114,7 +114,7 @@ def sum_unmasking(args) -> None:
 
     graph, keys, seeds, lab = _sum_state()
     values = np.load(args.data / "sum.npy").astype(np.uint32).reshape(-1, 1)
-    gone, *left = graph.clients
+    dropout, *left = graph.clients
     total = np.zeros_like(values)
     for me in left:
         own = {c: keys[c].public.encode() for c in graph.clients if c != me}
@@ -122,10 +122,10 @@ def sum_unmasking(args) -> None:
         upload = values.copy()
         masks.mask(upload, 1 << 32)
         total += upload
-    shares = _sum_shares(graph, keys, seeds, (gone,))
+    shares = _sum_shares(graph, keys, seeds, (dropout,))
     with Clock() as clock:
         for _ in range(args.count):
-            found = _strip(total.copy(), graph, keys, seeds, lab, (gone,), shares)
+            found = _strip(total.copy(), graph, keys, seeds, lab, (dropout,), shares)
     sent = args.count * sum(len(s.encode()) for held in shares.values() for s in held)
     write(args, clock, sent=sent, exact=np.array_equal(found, len(left) * values))
 
@@ -173,27 +173,27 @@ def _sum_state():
     return graph, keys, {c: rng.bytes(32) for c in graph.clients}, domain_tag("sum of a benchmark")
 
 
-def _sum_shares(graph, keys, seeds, gone):
+def _sum_shares(graph, keys, seeds, dropouts):
     """Return what the survivors reveal: by client, their shares of its seed or of its key."""
     from xclp_crypto.primitives.shamir import share_secret
     from xclp_crypto.rng import SystemRng
 
-    rng, indices = SystemRng(), [graph.indices[c] for c in graph.clients if c not in gone]
+    rng, indices = SystemRng(), [graph.indices[c] for c in graph.clients if c not in dropouts]
     return {
         c: share_secret(
-            keys[c].export_private() if c in gone else seeds[c], SUM_THRESHOLD, indices, rng
+            keys[c].export_private() if c in dropouts else seeds[c], SUM_THRESHOLD, indices, rng
         )
         for c in graph.clients
     }
 
 
-def _strip(total, graph, keys, seeds, lab, gone, shares=None):
+def _strip(total, graph, keys, seeds, lab, dropouts, shares=None):
     """Recover the secrets and take all masks that did not cancel from the sum, in place."""
     from xclp_crypto.protocols.secure_sum import double_masks
 
-    shares = shares or _sum_shares(graph, keys, seeds, gone)
+    shares = shares or _sum_shares(graph, keys, seeds, dropouts)
     masks = double_masks.ServerMasks(graph, lab, {c: keys[c].public.encode() for c in keys})
-    left = {c for c in graph.clients if c not in gone}
+    left = {c for c in graph.clients if c not in dropouts}
     for client, held in shares.items():
         double_masks.strip_masks(masks, client, held, left, total, 1 << 32, {})
     return total

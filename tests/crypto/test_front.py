@@ -57,13 +57,13 @@ def test_the_systems_randomness_is_the_default_and_a_seed_makes_runs_equal():
 
 
 def test_sums_and_cost():
-    blocks, survivors, lost, cost = secure_row_sums(VALUES, ROWS, rng=SeededRng(1))
+    blocks, survivors, dropouts, cost = secure_row_sums(VALUES, ROWS, rng=SeededRng(1))
     total = np.sum(VALUES, axis=0)
     for rows, block in zip(ROWS, blocks, strict=True):
         assert np.allclose(block, total[rows], rtol=0, atol=3 * 2.0**-41)
         assert block.dtype == np.float64
     assert survivors == ("client-0", "client-1", "client-2")
-    assert lost == {}
+    assert dropouts == {}
     assert set(STAGES) == set(cost.steps)
     coarse = secure_row_sums(VALUES, ROWS, fraction_bits=0).blocks[0]
     assert np.array_equal(coarse, np.rint(coarse))
@@ -92,14 +92,14 @@ def test_the_sum_has_the_shape_of_the_values(shape, modulus):
 def test_user_case_drop_each_client_at_each_stage_of_a_sum(stage, who):
     values = [np.array([10**k, -k]) for k in range(5)]
     result = secure_sum(values, drop=dict.fromkeys(who, stage))
-    gone = {"client-3", "client-0"} if 3 in who else {"client-3"}
-    summed = gone if stage != "reveal" else set()
+    dropped = {"client-3", "client-0"} if 3 in who else {"client-3"}
+    summed = dropped if stage != "reveal" else set()
     assert result.survivors == tuple(f"client-{k}" for k in range(5) if f"client-{k}" not in summed)
-    assert result.dropouts == dict.fromkeys(sorted(gone), stage)
+    assert result.dropouts == dict.fromkeys(sorted(dropped), stage)
     expected = sum(values[k] for k in range(5) if f"client-{k}" not in summed)
     assert np.array_equal(result.total, expected)
     assert secure_sum(values, drop=who).survivors == tuple(
-        f"client-{k}" for k in range(5) if f"client-{k}" not in gone
+        f"client-{k}" for k in range(5) if f"client-{k}" not in dropped
     )
 
 
@@ -128,15 +128,15 @@ def test_user_case_nobody_waits_for_a_straggler_and_the_result_names_it_and_when
     values = [np.array([[k], [0], [k * k]]) for k in (0, 1, 2, 0)]
     faults = Faults(away={"client-1": stage})
     summed = stage in ("reveal", "result")
-    missed = {"client-1": stage}
+    expected = {"client-1": stage}
     if stage != "result":
         found = secure_sum(values, faults=faults)
         assert ("client-1" in found.survivors) == summed
-        assert found.dropouts == missed
+        assert found.dropouts == expected
         assert np.array_equal(found.total, values[2] + (values[1] if summed else 0))
     sums = secure_row_sums(values, FOUR_ROWS, faults=faults)
     assert ("client-1" in sums.survivors) == summed
-    assert sums.dropouts == (missed if stage != "result" else {})
+    assert sums.dropouts == (expected if stage != "result" else {})
     total = values[2] + (values[1] if summed else 0)
     for block, rows in zip(sums.blocks, FOUR_ROWS, strict=True):
         assert block is None or np.array_equal(block, total[rows])

@@ -419,7 +419,7 @@ def test_every_dropout_costs_only_the_rows_of_the_client_that_leaves(backend):
 
 
 @EVERY
-def test_two_clients_that_vanish_leave_too_few(backend):
+def test_two_clients_that_drop_out_leave_too_few(backend):
     outcome = run(hamming(backend, BITS), Faults(dropouts={"c0": 3, "c2": 3}))
     assert isinstance(outcome.errors[SERVER], TooFewParties)
 

@@ -31,10 +31,10 @@ def tail(population, marked, drawn, least):
 
 def bounds(p, degree, t, colluding, dropouts):
     """The three probabilities of the module: hiding, secrecy and completion."""
-    bad, gone = ceil(colluding * p), ceil(dropouts * p)
+    bad, out = ceil(colluding * p), ceil(dropouts * p)
     hiding = p * (Fraction(colluding) + Fraction(dropouts)) ** (degree // 2)
     secrecy = p * tail(p - 1, bad, degree, t)
-    completion = p * (1 - tail(p - 1, p - 1 - gone, degree, t))
+    completion = p * (1 - tail(p - 1, p - 1 - out, degree, t))
     return hiding, secrecy, completion
 
 
@@ -62,7 +62,7 @@ def test_parameters_meet_the_three_bounds_and_no_smaller_degree_does(p, colludin
 
 def test_the_bounds_hold_in_simulated_graphs_with_weak_parameters():
     """The union bounds are above what happens, and within what a union bound may lose."""
-    p, degree, t, bad, gone = 30, 6, 4, 6, 6
+    p, degree, t, bad, out = 30, 6, 4, 6, 6
     graph = MaskGraph(names(p), 10, degree, t)
     rng = np.random.default_rng(0)
     runs, hidden, revealed, stuck = 3000, 0, 0, 0
@@ -70,12 +70,12 @@ def test_the_bounds_hold_in_simulated_graphs_with_weak_parameters():
         near = graph.neighbours(seed.to_bytes(32, "big"))
         chosen = rng.permutation(p)
         colluding = {f"c{i}" for i in chosen[:bad]}
-        vanished = {f"c{i}" for i in chosen[bad : bad + gone]}
-        hidden += not connected(near, set(near) - colluding - vanished)
+        dropped = {f"c{i}" for i in chosen[bad : bad + out]}
+        hidden += not connected(near, set(near) - colluding - dropped)
         honest = [c for c in near if c not in colluding]
         revealed += any(len(colluding & set(near[c])) >= t for c in honest)
-        stuck += any(len(set(near[c]) - vanished) < t for c in near)
-    hiding, secrecy, completion = map(float, bounds(p, degree, t, bad / p, gone / p))
+        stuck += any(len(set(near[c]) - dropped) < t for c in near)
+    hiding, secrecy, completion = map(float, bounds(p, degree, t, bad / p, out / p))
     assert 0 < hidden / runs < hiding
     assert 0.1 * secrecy < revealed / runs < 1.1 * secrecy
     assert 0.1 * completion < stuck / runs < 1.1 * completion
@@ -105,16 +105,16 @@ def test_neighbours_are_a_harary_graph(p, half, lab):
     # Removing fewer than `degree` clients never disconnects it.
     rng = np.random.default_rng(list(lab))
     for _ in range(5):
-        gone = set(rng.choice(graph.clients, degree - 1, replace=False))
-        assert connected(near, set(near) - gone)
+        out = set(rng.choice(graph.clients, degree - 1, replace=False))
+        assert connected(near, set(near) - out)
 
 
 @pytest.mark.parametrize(("p", "degree"), [(7, 2), (7, 4), (9, 4)])
 def test_fewer_removals_than_the_degree_never_disconnect_and_the_degree_can(p, degree):
     graph = MaskGraph(names(p), 2, degree, 2)
     near = graph.neighbours(b"x" * 32)
-    for gone in combinations(near, degree - 1):
-        assert connected(near, set(near) - set(gone))
+    for out in combinations(near, degree - 1):
+        assert connected(near, set(near) - set(out))
     # All the neighbours of one client cut it off.
     assert not connected(near, set(near) - set(near["c0"]))
 
@@ -128,10 +128,10 @@ def test_gaps_in_a_row_shorter_than_half_the_degree_never_disconnect():
         left = [c for c in near[circle[-1]] if c not in circle]
         circle.append(max(left, key=lambda c: len(set(near[c]) & set(near[circle[-1]]))))
     for count in range(11):
-        for gone in combinations(circle, count):
-            longest = max_run([c in gone for c in circle])
+        for out in combinations(circle, count):
+            longest = max_run([c in out for c in circle])
             if longest < 2:
-                assert connected(near, set(near) - set(gone)), gone
+                assert connected(near, set(near) - set(out)), out
 
 
 def max_run(flags):

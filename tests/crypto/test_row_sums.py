@@ -386,16 +386,16 @@ def test_every_two_dropouts_at_any_two_operations_end_rightly(mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_client_that_comes_back_after_another_vanished_gets_its_rows(mode):
+def test_a_client_that_comes_back_after_another_dropped_out_gets_its_rows(mode):
     values, rows = problem(5, 7)
     graph = MaskGraph.complete(names(5), 3)
     make = row_sums(values, rows, mode=mode, graph=graph)
     operations = run(make).operations["c1"]
-    for away, gone in product(range(3, operations, 2), range(1, operations, 3)):
-        outcome = run(make, Faults(away={"c1": away}, dropouts={"c3": gone}))
-        took_part = right(outcome, values, rows, graph, (away, gone))
+    for away, out in product(range(3, operations, 2), range(1, operations, 3)):
+        outcome = run(make, Faults(away={"c1": away}, dropouts={"c3": out}))
+        took_part = right(outcome, values, rows, graph, (away, out))
         assert {"c0", "c2", "c4"} <= set(took_part)
-        assert "c1" in outcome.results or mode == "restart", (away, gone)
+        assert "c1" in outcome.results or mode == "restart", (away, out)
 
 
 @BOTH
@@ -791,7 +791,7 @@ OTHERS = "survivors that did not take part"
     ],
 )
 def test_a_server_that_names_other_survivors_is_named_and_gets_no_shares(named, blaming):
-    """c2 vanished before the masks were agreed on, c3 is too late, c4 is not in the session."""
+    """c2 dropped out before the masks were agreed on, c3 is too late, c4 is not in the session."""
     values, rows = problem(5, 6)
     graph = MaskGraph.complete(names(5), 2)
 

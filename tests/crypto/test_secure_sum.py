@@ -220,7 +220,7 @@ def test_two_sums_in_one_session_need_two_purposes():
     assert {type(errors[c]) for c in values} == {ReuseError}
 
 
-def test_a_client_that_vanished_in_one_sum_is_left_out_of_the_next():
+def test_a_client_that_drops_out_of_one_sum_is_left_out_of_the_next():
     values = problem(4)
     graph, codec = MaskGraph.complete(names(4)), codec_for(values)
 
@@ -273,10 +273,9 @@ def test_every_dropout_gives_the_sum_over_the_survivors_or_reveals_nothing(p, th
         assert left <= set(survivors), case
         record = case.outcome.results[SERVER].record
         assert set(record.dropouts) <= {case.party}, case
-        assert (case.party in survivors) == (record.dropouts.get(case.party) in (None, "reveal")), (
-            case
-        )
-        stages[record.dropouts.get(case.party)] += 1
+        stage = record.dropouts.get(case.party)
+        assert (case.party in survivors) == (stage in (None, "reveal")), case
+        stages[stage] += 1
     if threshold < p:
         assert set(stages) == {"setup", "share", "upload", "reveal"}
 
@@ -357,14 +356,14 @@ def test_every_dropout_in_a_sparse_graph_ends_rightly():
 def test_user_case_below_the_threshold_the_protocol_stops_and_reveals_nothing(threshold, stage):
     values = problem(5)
     graph = MaskGraph.complete(names(5), threshold)
-    gone = names(5)[: 5 - threshold + 1]
-    outcome = run(secure_sum(values, graph=graph), Faults(dropouts=dict.fromkeys(gone, stage)))
+    out = names(5)[: 5 - threshold + 1]
+    outcome = run(secure_sum(values, graph=graph), Faults(dropouts=dict.fromkeys(out, stage)))
     assert SERVER not in outcome.results
     assert isinstance(outcome.errors[SERVER], TooFewParties)
     assert "nothing was revealed" in str(outcome.errors[SERVER])
     assert sent(outcome, "SumReveal") == 0
     # And with one client more, the sum is there.
-    outcome = run(secure_sum(values, graph=graph), Faults(dropouts=dict.fromkeys(gone[1:], stage)))
+    outcome = run(secure_sum(values, graph=graph), Faults(dropouts=dict.fromkeys(out[1:], stage)))
     assert right_sum(outcome, values, codec_for(values), graph, stage) is not None
     assert sent(outcome, "SumReveal") >= threshold
 

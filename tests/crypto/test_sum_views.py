@@ -2,7 +2,7 @@
 
 The sums are modulo 17, so that a chi-square test has power, of arrays of equal entries, so that
 every entry of every run is a sample. `Knowledge` takes off an upload all that the server may know,
-alone or together with some clients. The last client, d, stays, vanishes before its upload, or
+alone or together with some clients. The last client, d, stays, drops out before its upload, or
 uploads too late.
 """
 
@@ -608,7 +608,7 @@ def no_owner_masks(monkeypatch):
 def test_without_owner_masks_the_server_learns_what_survivors_gave_for_a_dropped_client(
     monkeypatch, status
 ):
-    """Erratum 4: the keys of a client that vanished are recovered, and its rows lie open."""
+    """Erratum 4: the keys of a client that dropped out are recovered, and its rows lie open."""
     no_owner_masks(monkeypatch)
     counts = server_counts(INPUT, status, FEWER)
     assert worst_uniform(counts)[0] < 1e-9

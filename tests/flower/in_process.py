@@ -265,7 +265,7 @@ def test_bytes_that_are_said_are_those_that_pass(tmp_path, caplog, monkeypatch):
 def test_a_node_that_never_answers_is_missed_in_the_setup(tmp_path):
     grid, run = federation(tmp_path, {"d": never})
     graph = serve(grid, run)
-    assert [(gone.client, gone.step) for gone in graph.dropouts] == [("d", "setup")]
+    assert [(d.client, d.step) for d in graph.dropouts] == [("d", "setup")]
     assert labels_in(tmp_path) == expected("a", "b", "c")
     assert JOIN <= grid.now < JOIN + RETRY + 10
 
@@ -274,7 +274,7 @@ def test_a_node_that_never_answers_is_missed_in_the_setup(tmp_path):
 def test_a_node_that_answers_no_more_is_a_dropout(tmp_path, last, step):
     grid, run = federation(tmp_path, {"d": lambda number: 0 if number <= last else None})
     graph = serve(grid, run)
-    assert [(gone.client, gone.step) for gone in graph.dropouts] == [("d", step)]
+    assert [(d.client, d.step) for d in graph.dropouts] == [("d", step)]
     assert tuple(graph.sizes) == (("a", "b", "c") if step == "setup" else CLIENTS)
     lost = set(graph.sizes) - set(graph.contributors)
     found = expected(*graph.sizes, without_labels=lost)
@@ -303,7 +303,7 @@ def test_a_node_that_answers_late_is_asked_again_and_takes_part(tmp_path, number
 def test_an_answer_after_the_deadline_is_of_a_dropout(tmp_path):
     grid, run = federation(tmp_path, {"d": once(2, DEADLINE + 20)})
     graph = serve(grid, run)
-    assert [gone.client for gone in graph.dropouts] == ["d"]
+    assert [d.client for d in graph.dropouts] == ["d"]
     found, others = labels_in(tmp_path), expected("a", "b", "c")
     assert {name: found[name] for name in others} == others
 
@@ -322,7 +322,7 @@ def test_a_node_whose_app_crashes_is_asked_again_after_longer_and_longer_pauses(
 def test_a_node_whose_app_always_crashes_is_a_dropout_and_not_asked_all_the_time(tmp_path, first):
     grid, run = federation(tmp_path, {"d": lambda n: Error(1, "crashed") if n >= first else 0})
     graph = serve(grid, run)
-    assert [(gone.client, gone.step) for gone in graph.dropouts] == [("d", "setup")]
+    assert [(d.client, d.step) for d in graph.dropouts] == [("d", "setup")]
     assert labels_in(tmp_path) == expected("a", "b", "c")
     assert len(grid.nodes[4].times) < 20
 
@@ -361,7 +361,7 @@ def test_a_node_that_answers_garbage_is_refused_and_the_others_go_on(tmp_path, w
     garbage = GARBAGE[what]
     grid, run = federation(tmp_path, {"d": lambda n: garbage if n >= number else 0})
     graph = serve(grid, run)
-    assert [(gone.client, gone.step) for gone in graph.dropouts] == [("d", "setup")]
+    assert [(d.client, d.step) for d in graph.dropouts] == [("d", "setup")]
     assert labels_in(tmp_path) == expected("a", "b", "c")
     assert len(grid.nodes[4].times) < 5
 

@@ -359,14 +359,14 @@ def random_kills(folder: Path, certificates: Path, seed: int, grace: float = 60.
     labels = {c: federation.labels(c) for c in federation.clients}
     found = {c: ls for c, ls in labels.items() if ls is not None}
     federation.explain(found)
-    gone = {e["client"] for e in federation.events(SERVER) if e["event"] == "dropout"}
-    assert gone <= killed, f"{gone - killed} were given up and never killed"
-    gone |= {stays_dead} & killed  # the session may end before the server says so
+    dropouts = {e["client"] for e in federation.events(SERVER) if e["event"] == "dropout"}
+    assert dropouts <= killed, f"{dropouts - killed} were given up and never killed"
+    dropouts |= {stays_dead} & killed  # the session may end before the server says so
     if federation.processes[SERVER].exitcode == 0:
-        assert set(labels) <= set(found) | gone, f"{set(labels) - set(found)} have no labels"
+        assert set(labels) <= set(found) | dropouts, f"{set(labels) - set(found)} have no labels"
     else:
-        assert len(labels) - len(gone) < 2, federation.output(SERVER)
+        assert len(labels) - len(dropouts) < 2, federation.output(SERVER)
     return (
-        f"{len(found)} of {len(labels)} have labels, {len(gone)} given up, "
+        f"{len(found)} of {len(labels)} have labels, {len(dropouts)} given up, "
         f"{'somebody' if killed else 'nobody'} killed"
     )

@@ -163,14 +163,14 @@ class Rlwe(HammingBackend):
             await io.send(evaluators, RlweCiphertexts(tuple(limbs), n_bits))
         if owners:
             alive = await self._evaluate(session, ring, bits, sizes, owners, shares, rng)
-            for gone in set(owners) - set(alive):
-                del shares[gone]
+            for dropout in set(owners) - set(alive):
+                del shares[dropout]
         if evaluators:
             alive = await self._decrypt(
                 session, parameters, n_bits, secrets, sizes, evaluators, shares
             )
-            for gone in set(evaluators) - set(alive):
-                del shares[gone]
+            for dropout in set(evaluators) - set(alive):
+                del shares[dropout]
         await send_shares(session, bits, shares)
 
     async def _evaluate(

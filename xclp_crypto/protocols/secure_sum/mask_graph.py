@@ -190,7 +190,7 @@ def _sparse_parameters(p: int, colluding: float, dropouts: float) -> tuple[int, 
     """Return the smallest degree with its share threshold, None where the complete graph it is."""
     from scipy import stats  # half of the time that importing the package took, for few callers
 
-    bad, gone = int(np.ceil(colluding * p)), int(np.ceil(dropouts * p))
+    bad, out = int(np.ceil(colluding * p)), int(np.ceil(dropouts * p))
     for degree in range(2, p - 1, 2):
         if p * (colluding + dropouts) ** (degree / 2) > 2.0**-STATISTICAL_BITS:
             continue
@@ -198,6 +198,6 @@ def _sparse_parameters(p: int, colluding: float, dropouts: float) -> tuple[int, 
         reveal = p * stats.hypergeom.sf(thresholds - 1, p - 1, bad, degree)
         # The last one is always safe: a client has fewer neighbours than it.
         t = int(thresholds[reveal <= 2.0**-STATISTICAL_BITS][0])
-        if p * stats.hypergeom.cdf(t - 1, p - 1, p - 1 - gone, degree) <= 2.0**-COMPLETION_BITS:
+        if p * stats.hypergeom.cdf(t - 1, p - 1, p - 1 - out, degree) <= 2.0**-COMPLETION_BITS:
             return degree, t
     return None

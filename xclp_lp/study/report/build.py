@@ -417,7 +417,7 @@ def _costs(record: RunRecord) -> Section:
 
 def _who(record: RunRecord) -> Section:
     seen = views(record)
-    left = {gone.client for gone in record.dropouts if not gone.in_graph}
+    left = {d.client for d in record.dropouts if not d.in_graph}
     present = [c for c in record.rows if c not in left]
     rows, labelled = (sum(own[c] for c in present) for own in (record.rows, record.labelled))
     drawn = pictures.RING
