@@ -60,7 +60,7 @@ coverage .coverage: $(VENV)/.dev-installed
 	$(BIN)/python -m tests.mutation.rates
 
 # Small changes to the code, each of which a test ought to notice. All of them take hours:
-# make mutants SAMPLE=200 takes so many of each package.
+# make mutants SAMPLE=200 takes that many of each package.
 mutants: .coverage
 	$(BIN)/python -m tests.mutation.mutate $(if $(SAMPLE),--sample $(SAMPLE))
 

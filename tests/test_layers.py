@@ -288,7 +288,7 @@ def test_roles_await_only_the_five_operations_and_other_roles(path):
         assert not isinstance(node, ast.AsyncFor | ast.AsyncWith), path
         if isinstance(node, ast.Await):
             call = node.value
-            where = f"{path.name}:{node.lineno} awaits what is no operation of io and no other role"
+            where = f"{path.name}:{node.lineno} awaits neither an operation of io nor another role"
             assert isinstance(call, ast.Call), where
             if isinstance(call.func, ast.Attribute) and call.func.attr in ROLE_METHODS:
                 continue

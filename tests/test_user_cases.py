@@ -103,7 +103,7 @@ CASES = {
         "crypto/test_ot_extension.py::test_two_extensions_over_one_set_of_base_transfers_give_unrelated_bytes",
         "crypto/test_ot_extension.py::test_one_identifier_twice_over_one_set_of_base_transfers_is_refused",
     ],
-    "messages that are no whole block": [
+    "messages that are not a whole block": [
         "crypto/test_ot_extension.py::test_messages_of_any_length",
         "crypto/test_ot_extension.py::test_messages_of_one_bit",
         "crypto/test_ot_extension.py::test_messages_of_a_wrong_shape_or_type_are_refused_before_anything_is_sent",
@@ -127,7 +127,7 @@ CASES = {
         "crypto/test_secure_sum.py::test_user_case_a_client_that_deals_a_wrong_share_is_named_by_its_holder",
         "crypto/test_secure_sum.py::test_user_case_a_client_that_reveals_a_wrong_share_is_named_by_the_server",
     ],
-    "the server waited for ever for a straggler": [
+    "the server waited forever for a straggler": [
         "crypto/test_front.py::test_user_case_nobody_waits_for_a_straggler_and_the_result_names_it_and_when",
         "crypto/test_stream.py::test_a_silent_program_is_given_up_after_the_timeout",
     ],

@@ -112,7 +112,7 @@ def warn_if_two_left(contributors: Collection[str], clients: Collection[str]) ->
 
 
 def _per_client(what: str, arrays: Any) -> Sequence[Any]:
-    """Refuse what is no list with one entry per client.
+    """Refuse what is not a list with one entry per client.
 
     Raises:
         DataError: names the type.
@@ -532,5 +532,5 @@ def _row_indices(client: str, rows: ArrayLike) -> NDArray[np.intp]:
     indices = as_array(rows, client)
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise ParameterError(f"client {client!r}: rows must be a vector of integers")
-    # What does not fit becomes −1, which is no row either.
+    # What does not fit becomes −1, which is not a row either.
     return np.where(indices > np.iinfo(np.intp).max, -1, indices).astype(np.intp)

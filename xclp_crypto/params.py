@@ -63,7 +63,7 @@ SCRYPT_BLOCK: Final = 8
 """r of scrypt, and p = 1 (RFC 7914, section 2)."""
 
 MIN_PASSPHRASE: Final = 12
-"""Fewest bytes of such a passphrase: guards against a word, and is no promise."""
+"""Fewest bytes of such a passphrase: guards against a word, and is not a promise."""
 
 COMPLETION_BITS: Final = 20
 """Bits of certainty that a sum over a sparse mask graph can be completed; where it cannot, it stops

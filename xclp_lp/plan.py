@@ -391,7 +391,8 @@ def _as_matrix(x: ArrayLike) -> NDArray[Any]:
         for (row, column), value in np.ndenumerate(np.asarray(x, dtype=object)):
             if not isinstance(value, int | float | np.number | np.bool_):
                 raise DataError(
-                    f"row {row}, column {column} (counted from 0) is {value!r}, which is no number"
+                    f"row {row}, column {column} (counted from 0) is {value!r}, which is not a "
+                    "number"
                 )
     if array.dtype.kind == "O" and array.ndim and array.size:
         convert = "X.astype(float)" if array.ndim > 1 else "numpy.vstack(list(X))"

@@ -57,7 +57,7 @@ class Comparison:
         fewer: whether the required ratio of bytes is strict.
         clock: the time that is compared, ``seconds`` or ``cpu``.
         key_bits: default size of keys.
-        count: how often the peer does it, where it is no distances: encryptions, transfers, sums.
+        count: how often the peer does it, unless it is distances: encryptions, transfers, sums.
         our_count: how many we do in one batch, where that differs.
     """
 

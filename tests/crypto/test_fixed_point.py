@@ -245,7 +245,7 @@ def test_what_is_no_residue_is_not_decoded(modulus):
     assert codec.decode(largest)[1, 2] == lift(modulus - 1, modulus)
     largest[1, 2] += 1
     for decode in (codec.decode, codec.decode_integers):
-        with pytest.raises(DataError, match=r"^row 1, column 2: .*no residue modulo"):
+        with pytest.raises(DataError, match=r"^row 1, column 2: .*not a residue modulo"):
             decode(largest)
 
 
@@ -363,7 +363,7 @@ def test_an_overflow_names_client_place_limit_and_bits_but_not_the_value(values,
         assert str(secret) not in message
 
 
-# What is no number.
+# What is not a number.
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

@@ -173,7 +173,7 @@ def test_the_order_depends_on_the_label_and_on_nothing_else():
 
 
 def test_all_parties_of_a_sum_use_the_same_graph():
-    """A peer that is no neighbour of its neighbour would stall the sum or make it wrong."""
+    """A peer that is not a neighbour of its neighbour would stall the sum or make it wrong."""
     graph = MaskGraph(names(9), threshold=6, degree=4, share_threshold=3)
     values = {c: np.array([k]) for k, c in enumerate(graph.clients)}
     outcome = run(secure_sum(values, graph=graph)).raise_errors()

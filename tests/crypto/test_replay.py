@@ -558,7 +558,7 @@ def test_keys(tmp_path):
 def test_other_files_and_versions_are_refused(tmp_path):
     path = tmp_path / "a.log"
     path.write_bytes(b"something else, longer than a header of a log")
-    with pytest.raises(LogError, match="is no log of xclp"):
+    with pytest.raises(LogError, match="is not a log of xclp"):
         Log.open(path, KEY)
     data = bytearray(Log.from_bytes(b"", KEY).to_bytes())
     data[7] = 9

@@ -124,7 +124,7 @@ def test_user_case_a_sum_of_int32_inputs_10_000_times_700_000_does_not_overflow(
     found = run(secure_sum(values, fraction_bits=0)).raise_errors().results[SERVER]
     assert (found.total == 2_100_000).all()
     assert found.total.sum() == 10_000 * 2_100_000
-    large = {c: np.int32(1 << 30) for c in names(5)}  # the sum is no int32
+    large = {c: np.int32(1 << 30) for c in names(5)}  # the sum is not an int32
     assert run(secure_sum(large)).raise_errors().results[SERVER].total == 5 << 30
 
 

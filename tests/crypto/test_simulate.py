@@ -498,7 +498,7 @@ def test_sending_to_an_unknown_party_or_to_oneself_is_the_senders_error(to):
     outcome = Simulation().run({"a": sender(to, b"x"), "b": nothing})
     assert set(outcome.errors) == {"a"}
     assert isinstance(outcome.errors["a"], ParameterError)
-    assert "no other party" in str(outcome.errors["a"])
+    assert "not another party" in str(outcome.errors["a"])
 
 
 def test_receiving_from_an_unknown_party_stalls():

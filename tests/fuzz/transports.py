@@ -129,7 +129,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 async def _waits(io: RoleIO, rng: Rng) -> None:
-    """A role that waits for ever for everybody."""
+    """A role that waits forever for everybody."""
     for _ in range(100):
         await io.gather(Labelled, [p for p in (*CLIENTS, SERVER) if p != io.name])
 

@@ -477,7 +477,10 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     code, _, err = xclp("plan", "--rows", "1000000000", "--clients", "2")  # at once
     assert (code, "fewer rows" in one_line(err)) == (2, True)
     code, _, err = xclp("plan", "--rows", "50", "--labelled", "0")
-    assert (code, one_line(err)) == (2, "--labelled 0 of 50 rows is no label: nothing can spread")
+    assert (code, one_line(err)) == (
+        2,
+        "--labelled 0 of 50 rows leaves no label, so nothing can spread",
+    )
     code, _, err = xclp("plan", "--hamming", "mask")
     assert code == 2
 

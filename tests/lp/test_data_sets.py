@@ -274,7 +274,7 @@ def test_reading_hapt_does_not_import_its_package() -> None:
         (pickle.dumps({1: [{"acc-x": 1}]}), "columns are missing"),
         (pickle.dumps({1: []}), "not the HAPT pickle"),
         (b"\x1f\x8b broken", "cannot be read"),
-        (b"", "no pickle"),
+        (b"", "not a pickle"),
     ],
 )
 def test_other_pickles_are_not_hapt(tmp_path: Path, content: bytes, message: str) -> None:
@@ -288,7 +288,11 @@ def test_other_archives_are_not_hapt(tmp_path: Path) -> None:
         refused("hapt", path, message)
     folder = write_archive(tmp_path)
     gyro = folder / "RawData" / "gyro_exp01_user01.txt"
-    for content, message in (("1 2\n", "2 columns"), ("1 a 2\n", "no number"), ("1 2 3", "differ")):
+    for content, message in (
+        ("1 2\n", "2 columns"),
+        ("1 a 2\n", "not a number"),
+        ("1 2 3", "differ"),
+    ):
         gyro.write_text(content)
         refused("hapt", folder, message)
     gyro.unlink()
@@ -333,7 +337,7 @@ def test_what_is_not_vowel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     file = tmp_path / "Vowel.rda"
     for content in (b"", b"no R data", b"RDX2\nX\n\x00"):
         file.write_bytes(content)
-        refused("vowel", file, "no file of R data")
+        refused("vowel", file, "not a file of R data")
     for name, frame in (
         ("Glass", vowel_frame()),
         ("Vowel", vowel_frame().drop(columns="V7")),
@@ -433,8 +437,8 @@ def test_what_is_not_fashion(clothes: Path) -> None:
     good = file.read_bytes()
     for content, message in (
         (good[:-1], "19 bytes of data"),
-        (b"\0\0\x0d\1" + good[4:], "no idx file"),
-        (b"", "no idx file"),
+        (b"\0\0\x0d\1" + good[4:], "not an idx file"),
+        (b"", "not an idx file"),
         (bytes([0, 0, 8, 1]) + struct.pack(">I", 1) + b"\1", "labels of shape"),
         (good[:-1] + b"\x0a", "up to 10"),
     ):

@@ -694,7 +694,7 @@ def test_data_that_a_federation_file_does_not_fit(
         (lambda p: p.write_text("clients = 3"), ParameterError, "clients must be a section, got 3"),
         (removed("south_y.npy"), DataError, "client 'south': there is no file .*south_y.npy"),
         (rewritten("north.csv", "label,f0,f1,f2\n3,1,2,x\n"), DataError,
-         "client 'north': row 1, column 'f2' of .*north.csv is 'x', which is no number"),
+         "client 'north': row 1, column 'f2' of .*north.csv is 'x', which is not a number"),
         (rewritten("north.csv", "label,f0,f1,f2\n3,1,2,3\n3,1,,3\n"), DataError,
          "client 'north': row 2, column 'f1' of .*north.csv is empty"),
         (rewritten("north.csv", "label,f0,f0,f2\n3,1,2,3\n"), DataError,

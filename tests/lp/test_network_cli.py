@@ -341,7 +341,7 @@ def test_logs_need_a_key(federation, monkeypatch, capsys, tmp_path):
     state.write_bytes(b"of something else entirely")
     options = ("--state", state, "--key-file", tmp_path / "log.key")
     code, said = xclp(monkeypatch, capsys, "serve", file, *options)
-    assert (code, "is no log of xclp" in said) == (2, True)
+    assert (code, "is not a log of xclp" in said) == (2, True)
 
 
 def test_a_log_that_cannot_be_written(federation, monkeypatch, capsys, tmp_path):

@@ -186,7 +186,7 @@ def test_what_is_no_picture(flamby: Path) -> None:
     file = flamby / "ISIC_2019_Training_Input_preprocessed" / "ISIC_0000000.jpg"
     for content in (b"", b"no picture", picture(0)[:200], b"GIF89a" + bytes(40)):
         file.write_bytes(content)
-        refused("fed-isic2019", flamby, r"ISIC_0000000\.jpg is no picture")
+        refused("fed-isic2019", flamby, r"ISIC_0000000\.jpg is not a picture")
 
 
 # CIFAR

@@ -319,8 +319,8 @@ def test_splits_differ_by_seed_and_survive_a_file(tmp_path: Path) -> None:
     assert np.array_equal(one.validation, read.validation)
     twice = '{"clients": [{"labelled": [1], "unlabelled": [1]}], "validation": []}'
     for content, words in (
-        ("{", "no split"),
-        ('{"clients": 3}', "no split"),
+        ("{", "not a split"),
+        ('{"clients": 3}', "not a split"),
         (twice, "two clients"),
     ):
         (tmp_path / "bad.json").write_text(content)

@@ -172,7 +172,7 @@ def array_as_archive(path: Path) -> None:
         ("x.npz", array_as_archive, "it holds a single array; rename it to .npy"),
         ("x.npz", damaged_npz, "x.npz cannot be read: "),
         ("x.npz", truncated_npz, "x.npz cannot be read: File is not a zip file"),
-        ("x.npz", zip_of_text, "x.npz cannot be read: x.* in it is no array"),
+        ("x.npz", zip_of_text, "x.npz cannot be read: x.* in it is not an array"),
         ("x.npz", lambda p: p.write_bytes(b"PK\x03\x04"), "x.npz cannot be read"),
         ("x.parquet", lambda p: p.write_bytes(b"PAR1"), "x.parquet cannot be read"),
         ("x.csv", lambda p: p.mkdir(), "x.csv cannot be read: .*[Ii]s a directory"),
@@ -260,12 +260,12 @@ def test_numbers_survive_their_way_through_text(numbers: list[float]) -> None:
         ("", "is empty"),
         ("  ", "is empty"),
         (None, "is empty"),
-        ("x", "is 'x', which is no number"),
-        ("1,5", "is '1,5', which is no number"),
-        ("1_000", "is '1_000', which is no number"),
-        ("0x10", "is '0x10', which is no number"),
-        ([1], r"is \[1\], which is no number"),
-        (datetime.date(2020, 1, 1), r"is datetime.date\(2020, 1, 1\), which is no number"),
+        ("x", "is 'x', which is not a number"),
+        ("1,5", "is '1,5', which is not a number"),
+        ("1_000", "is '1_000', which is not a number"),
+        ("0x10", "is '0x10', which is not a number"),
+        ([1], r"is \[1\], which is not a number"),
+        (datetime.date(2020, 1, 1), r"is datetime.date\(2020, 1, 1\), which is not a number"),
         ("nan", "is 'nan', which is not finite"),
         ("-Infinity", "is '-Infinity', which is not finite"),
         ("1e999", "is '1e999', which is not finite"),
@@ -274,7 +274,7 @@ def test_numbers_survive_their_way_through_text(numbers: list[float]) -> None:
 )
 def test_cells_that_are_no_numbers(cell: Any, message: str) -> None:
     table = Table({"u": ["1", "2"], "v": ["1", cell]})
-    hint = "id_column or label_column" if "no number" in message else r"fill it in \(impute\)$"
+    hint = "id_column or label_column" if "not a number" in message else r"fill it in \(impute\)$"
     with pytest.raises(
         DataError, match=f"^client 'alice': row 2, column 'v' of file {message}; .*{hint}"
     ):

@@ -205,7 +205,7 @@ class FixedPoint:
         if self.modulus < _WORD:
             if int(wide.max(initial=0)) >= self.modulus:
                 place = _where(np.argmax(wide), wide.shape)
-                raise DataError(f"{place}the value is no residue modulo {_power(self.modulus)}")
+                raise DataError(f"{place}the value is not a residue modulo {_power(self.modulus)}")
             # Modulo 2^64, so that r − m of the upper half becomes a negative int64.
             wide -= (wide > np.uint64(self._top)) * np.uint64(self.modulus)
         return wide.view(np.int64)

@@ -61,7 +61,7 @@ class Identity:
 
         Raises:
             DecodeError: another prefix, anything but 64 lower-case hexadecimal digits, or bytes
-                that are no identity; the text is not repeated, in case it is a secret.
+                that are not an identity; the text is not repeated, in case it is a secret.
         """
         digits = text.removeprefix(TEXT_PREFIX) if isinstance(text, str) else ""
         try:

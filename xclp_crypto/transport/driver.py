@@ -201,7 +201,7 @@ class Driver:
         for to in operation.to:
             if to not in self._known or to == party.name:
                 return ParameterError(
-                    f"{party.name} sends {name} to {to!r}, which is no other party"
+                    f"{party.name} sends {name} to {to!r}, which is not another party"
                 )
             traffic = Traffic(step, name, party.name, to)
             self._cost.bytes_sent[traffic] += len(payload)

@@ -113,7 +113,7 @@ class Log:
             header = _HEADER.pack(MAGIC, VERSION, key.kind, salt)
             self._write_at(0, header)
         elif len(header) < _HEADER.size or not header.startswith(MAGIC):
-            raise LogError(f"{name} is no log of xclp; name another file")
+            raise LogError(f"{name} is not a log of xclp; name another file")
         _, version, kind, salt = _HEADER.unpack(header)
         if version != VERSION:
             raise LogError(

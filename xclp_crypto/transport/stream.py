@@ -136,7 +136,7 @@ class SocketDriver(Simulation):
 
         Raises:
             ParameterError: a role is none of the parties, or all of them run here.
-            FaultyPeer: the other end sent something that is no frame.
+            FaultyPeer: the other end sent something that is not a frame.
         """
         self._elsewhere = tuple(p for p in self._order if p not in roles)
         if not set(roles) <= set(self._order) or not self._elsewhere:

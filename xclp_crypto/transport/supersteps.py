@@ -445,7 +445,7 @@ def sizes_of(header: str, max_message: int) -> list[int]:
     """Return the sizes of the payloads that a header announces.
 
     Raises:
-        DecodeError: it is no header of this version, or announces too much.
+        DecodeError: it is not a header of this version, or announces too much.
     """
     sizes = [size for *_, size in _checked(header)["items"]]
     for size in sizes:
@@ -458,7 +458,7 @@ def receivers_of(header: str) -> list[str]:
     """Return whom the payloads that a header announces are for.
 
     Raises:
-        DecodeError: it is no header of this version.
+        DecodeError: it is not a header of this version.
     """
     return [receiver for _, receiver, *_ in _checked(header)["items"]]
 

@@ -170,7 +170,8 @@ def plan(
         require_room(params, shape)
         if not any(shape.labelled.values()):
             raise ParameterError(
-                f"--labelled {labelled:g} of {count(rows, 'row')} is no label: nothing can spread"
+                f"--labelled {labelled:g} of {count(rows, 'row')} leaves no label, so nothing can "
+                "spread"
             )
         found = forecast(params, [shape])
     chosen = get_backend(params.hamming).name

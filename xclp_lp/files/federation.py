@@ -105,7 +105,7 @@ class FederationFile:
             Per client, (n_j,); or None where no client has a `truth_column`.
 
         Raises:
-            DataError: a true label is no class, or none is of a row that can be scored.
+            DataError: a true label is not a class, or none is of a row that can be scored.
         """
         if all(c.truth is None for c in self.clients):
             return None

@@ -219,7 +219,7 @@ class ClientFile(NetworkFile):
         """Read the client's data.
 
         Raises:
-            DataError: a file is missing or cannot be used, or has a label that is no class.
+            DataError: a file is missing or cannot be used, or has a label that is not a class.
         """
         return load_data(self.name, self.section, self.path, self.params, self.columns)
 
@@ -268,7 +268,7 @@ def load_data(
         columns: names of the features, if they are agreed on.
 
     Raises:
-        DataError: a file is missing or cannot be used, or has a label that is no class.
+        DataError: a file is missing or cannot be used, or has a label that is not a class.
     """
     like = None if columns is None else ("the agreement", columns)
     loaded = load_client(name, section, path, like, "client")

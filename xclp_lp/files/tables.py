@@ -103,7 +103,7 @@ class Source:
 
         Args:
             columns: those that the user lists, if any; by default all but `leave_out`.
-            leave_out: columns that are no features.
+            leave_out: columns that are not features.
             like: another client and its columns: by default the same ones in the same order.
 
         Raises:
@@ -124,7 +124,7 @@ class Source:
             raise DataError(
                 f"client {self.client!r}: the feature columns of {self.path} are not those of "
                 f"client {other!r}: {' and '.join(differences)}; name them alike, list "
-                "feature_columns for each client, or mark columns that are no features with "
+                "feature_columns for each client, or mark columns that are not features with "
                 "id_column or label_column"
             )
         return list(expected)
@@ -219,8 +219,8 @@ class Source:
             number = float(cell)
         except (TypeError, ValueError):
             raise DataError(
-                f"{place} is {cell!r}, which is no number; if the column is no feature, name it in "
-                "id_column or label_column, or list feature_columns"
+                f"{place} is {cell!r}, which is not a number; if the column is not a feature, name "
+                "it in id_column or label_column, or list feature_columns"
             ) from None
         if not np.isfinite(number):
             raise DataError(f"{place} is {cell!r}, which is not finite; {remedy}")
@@ -273,7 +273,7 @@ def _read_numpy(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {name: content[name] for name in content.files}
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):
-            raise ValueError(f"{name} in it is no array")
+            raise ValueError(f"{name} in it is not an array")
     return arrays
 
 

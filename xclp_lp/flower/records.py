@@ -113,7 +113,7 @@ def bytes_of(content: RecordDict) -> int:
     """Return the bytes of header and pieces, without what Flower adds to them.
 
     Raises:
-        DecodeError: it is no message of this app.
+        DecodeError: it is not a message of this app.
     """
     header = _header(content)
     return len(header) + sum(len(p.data) for p in content.array_records[PAYLOADS].values())

@@ -101,7 +101,7 @@ def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
         )
     marked = [marked_values(y, name) for y, name in zip(truth, plan.data, strict=True)]
     if any(known.any() for _, known in marked):
-        class_values(marked, classes, tuple(plan.data))  # refuses what is no class
+        class_values(marked, classes, tuple(plan.data))  # refuses what is not a class
     owner, true, given, confidence, probability = [], [], [], [], []
     for j, (name, own) in enumerate(plan.data.items()):
         values, known = marked[j]

@@ -164,7 +164,7 @@ def product(values: Sequence[Mpz], modulus: Mpz) -> Mpz:
 
 
 def require_ciphertexts(values: Sequence[Mpz], n: Mpz) -> None:
-    """Refuse integers that are no reduced units modulo n².
+    """Refuse integers that are not reduced units modulo n².
 
     Raises:
         DecodeError: names the first value that is out of range.

@@ -219,7 +219,7 @@ def integers(values: Any) -> NDArray[np.object_]:
     """Return an array of `gmpy2.mpz` with the same integers; no float comes in between.
 
     Raises:
-        DataError: an element is no integer; names its place.
+        DataError: an element is not an integer; names its place.
     """
     if isinstance(values, np.ndarray) and values.dtype.kind not in "biuO":
         raise DataError(f"plaintexts must be integers, got an array of {values.dtype}")

@@ -66,7 +66,7 @@ class PublicKey:
 
     Raises:
         ParameterError: n has another length than the set requires, is even, prime, a perfect power
-            or has a small factor; h is no unit modulo n with Jacobi symbol 1.
+            or has a small factor; h is not a unit modulo n with Jacobi symbol 1.
     """
 
     __slots__ = ("_base", "h", "n", "n_squared", "parameters")
@@ -181,7 +181,7 @@ class PublicKey:
         return spread(powers, exponents, workers, self.base, self.n_squared)
 
     def _units(self, count: int, rng: Rng) -> list[Mpz]:
-        # A number that is no unit would factor n; with real keys nobody finds one.
+        # A number that is not a unit would factor n; with real keys nobody finds one.
         return [r or mpz(1) for r in draw_below(self.n, count, rng)]
 
     def __eq__(self, other: object) -> bool:

@@ -72,7 +72,7 @@ def ciphertexts_from_phe(numbers: Any, key: PublicKey) -> Ciphertexts:
 
     Raises:
         ParameterError: a number of another key, or one with a fractional exponent.
-        DecodeError: a number that is no ciphertext.
+        DecodeError: a number that is not a ciphertext.
     """
     array = np.array(numbers, dtype=object)
     for number in array.reshape(-1):

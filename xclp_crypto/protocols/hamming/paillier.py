@@ -550,7 +550,7 @@ def combine(
         evaluator: whom to blame.
 
     Raises:
-        FaultyPeer: a residue is not below n, or a digit is no distance.
+        FaultyPeer: a residue is not below n, or a digit is not a distance.
     """
     for party, values in ((owner, opened), (evaluator, masks)):
         if any(value >= modulus for value in values):

@@ -291,7 +291,7 @@ def _checked_share(graph: MaskGraph, data: bytes, index: int, party: str) -> Sha
     """Decode a share that `party` sent.
 
     Raises:
-        FaultyPeer: it is no share, that of another holder, or one with another threshold.
+        FaultyPeer: it is not a share, or that of another holder, or one with another threshold.
     """
     try:
         share = Share.decode(data)

@@ -149,7 +149,7 @@ class MaskGraph:
             sparse: which one; None leaves it to the number of clients.
 
         Raises:
-            ParameterError: `sparse` is no bool, or another parameter is out of range.
+            ParameterError: `sparse` is not a bool, or another parameter is out of range.
         """
         if sparse is not None and not isinstance(sparse, bool | np.bool_):
             raise ParameterError(f"sparse must be True, False or None, got {sparse!r}")

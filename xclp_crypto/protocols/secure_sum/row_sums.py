@@ -76,7 +76,7 @@ def secure_row_sums_client(
         noise: (n, c) residues to add to what is uploaded, for differential privacy.
 
     Raises:
-        ParameterError: the rows are no partition, the graph lacks this client, or it has more
+        ParameterError: the rows are not a partition, the graph lacks this client, or it has more
             clients than the codec is for.
         DataError, EncodingOverflow: a value cannot be encoded; nothing was sent, or with a function
             nothing that depends on a value.
@@ -130,8 +130,8 @@ async def secure_row_sums_server(
         mode: how to go on after a dropout.
 
     Raises:
-        ParameterError: the rows are no partition, or the graph has more clients than the codec is
-            for.
+        ParameterError: the rows are not a partition, or the graph has more clients than the
+            codec is for.
         TooFewParties: fewer than the threshold are left; nothing was revealed.
         FaultyPeer: a client has another graph, codec or rows, or does not follow the protocol.
     """

@@ -94,7 +94,7 @@ class Clock:
         return self._ran
 
     async def keep(self) -> None:
-        """Look at it for ever."""
+        """Look at it forever."""
         while True:
             self()
             await asyncio.sleep(self._gap / 2)
@@ -306,7 +306,7 @@ class Party(ABC):
             await self.tell(frame.addressee, frame)
 
     async def _let_leave(self) -> None:
-        """Hold a role that sends much, while that moves; never for ever."""
+        """Hold a role that sends much, while that moves; never forever."""
         left = self.mail.waiting
         while left > HIGH_WATER:
             await asyncio.sleep(0.05)

@@ -100,7 +100,7 @@ def _python(files: Mapping[str, bytes], name: str, kind: _Archive) -> _Pictures:
     batch: Any = read_pickle(files[name])
     if not isinstance(batch, dict) or not {"data", kind.labels} <= set(batch):
         raise DataError(
-            f"{name} is no batch of CIFAR-{kind.n_classes}: it lacks data or {kind.labels}"
+            f"{name} is not a batch of CIFAR-{kind.n_classes}: it lacks data or {kind.labels}"
         )
     return _checked(batch["data"], batch[kind.labels], name, kind.n_classes)
 

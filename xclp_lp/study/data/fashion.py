@@ -91,7 +91,7 @@ def read_idx(file: Path, dimensions: int) -> NDArray[np.uint8]:
     content = unzipped(file)
     head = 4 + 4 * dimensions
     if content[:4] != bytes([0, 0, _BYTES, dimensions]) or len(content) < head:
-        raise DataError(f"{file} is no idx file of bytes with {dimensions} dimensions")
+        raise DataError(f"{file} is not an idx file of bytes with {dimensions} dimensions")
     shape = struct.unpack(f">{dimensions}I", content[4:head])
     if len(content) - head != np.prod(shape, dtype=object):
         raise DataError(

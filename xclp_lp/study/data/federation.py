@@ -126,7 +126,7 @@ class Federation:
             strange = ~np.isin(y, known)
             if strange.any():
                 row = int(np.argmax(strange))
-                raise DataError(f"{name}'s label {y[row]!r} in row {row} is no class of {known}")
+                raise DataError(f"{name}'s label {y[row]!r} in row {row} is not a class of {known}")
 
 
 def label_mask(

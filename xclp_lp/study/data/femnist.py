@@ -72,10 +72,12 @@ def _writers(content: bytes, name: str) -> list[tuple[str, NDArray[np.float64], 
     except (ValueError, RecursionError) as error:
         raise DataError(f"{name} is no JSON: {error}") from None
     if not isinstance(part, dict) or not {"users", "num_samples", "user_data"} <= set(part):
-        raise DataError(f"{name} is no file of LEAF: it lacks users, num_samples or user_data")
+        raise DataError(f"{name} is not a file of LEAF: it lacks users, num_samples or user_data")
     users, counts, data = (part[key] for key in ("users", "num_samples", "user_data"))
     if not isinstance(users, list) or not isinstance(counts, list) or not isinstance(data, dict):
-        raise DataError(f"{name} is no file of LEAF: users, num_samples or user_data is no list")
+        raise DataError(
+            f"{name} is not a file of LEAF: users, num_samples or user_data is not a list"
+        )
     if len(users) != len(counts) or sorted(map(str, users)) != sorted(data):
         raise DataError(f"{name}: users and user_data name different writers")
     found = []

@@ -155,7 +155,7 @@ def _numbers(files: dict[str, bytes], name: str, columns: int, path: Path) -> ND
     try:
         table = np.loadtxt(io.BytesIO(files[name]), ndmin=2)
     except ValueError as error:
-        raise DataError(f"{path}: {name} has something that is no number: {error}") from None
+        raise DataError(f"{path}: {name} has something that is not a number: {error}") from None
     if table.shape[1] != columns:
         raise DataError(f"{path}: {name} has {table.shape[1]} columns; {columns} are needed")
     return table

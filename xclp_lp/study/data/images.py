@@ -23,7 +23,7 @@ def small_picture(content: bytes, side: int, name: str) -> NDArray[np.uint8]:
 
     Raises:
         ParameterError: Pillow is not installed.
-        DataError: it is no picture.
+        DataError: it is not a picture.
     """
     try:
         from PIL import Image, UnidentifiedImageError
@@ -42,7 +42,7 @@ def small_picture(content: bytes, side: int, name: str) -> NDArray[np.uint8]:
         Image.DecompressionBombError,
         Image.DecompressionBombWarning,
     ) as error:
-        raise DataError(f"{name} is no picture: {error}") from None
+        raise DataError(f"{name} is not a picture: {error}") from None
     edge = min(whole.size)
     left, top = ((length - edge) // 2 for length in whole.size)
     square = whole.resize((side, side), Image.Resampling.BOX, (left, top, left + edge, top + edge))

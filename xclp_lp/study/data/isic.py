@@ -80,7 +80,7 @@ def _table(folder: Path) -> list[tuple[str, int, int, str]]:
     try:
         return _rows(files[0])
     except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{files[0]} is no table: {error}") from None
+        raise DataError(f"{files[0]} is not a table: {error}") from None
 
 
 def _rows(table: Path) -> list[tuple[str, int, int, str]]:
@@ -93,7 +93,9 @@ def _rows(table: Path) -> list[tuple[str, int, int, str]]:
             try:
                 target, centre = int(line["target"]), int(line["center"])
             except (TypeError, ValueError):
-                raise DataError(f"{table}, line {number}: target or center is no number") from None
+                raise DataError(
+                    f"{table}, line {number}: target or center is not a number"
+                ) from None
             fold = line["fold"]
             if (
                 not (0 <= target < len(LESIONS) and 0 <= centre < _CENTRES)

@@ -34,7 +34,7 @@ def read_pickle(source: bytes | BinaryIO) -> Any:
         objects as a list.
 
     Raises:
-        DataError: the file is no pickle, or has anything else in it.
+        DataError: the file is not a pickle, or has anything else in it.
     """
     file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
@@ -55,7 +55,7 @@ def read_pickle(source: bytes | BinaryIO) -> Any:
         ValueError,
         struct.error,
     ) as error:
-        raise DataError(f"this is no pickle of arrays: {error}") from None
+        raise DataError(f"this is not a pickle of arrays: {error}") from None
 
 
 def flat_array(value: Any, what: str) -> NDArray[Any]:
@@ -73,7 +73,7 @@ def flat_array(value: Any, what: str) -> NDArray[Any]:
     if isinstance(value, list) and all(isinstance(v, int | float) for v in value):
         value = np.array(value)
     if not isinstance(value, np.ndarray) or value.ndim != 1:
-        raise DataError(f"{what} is no list of numbers")
+        raise DataError(f"{what} is not a list of numbers")
     return value
 
 
@@ -232,7 +232,7 @@ def _finished(value: Any, done: dict[int, Any]) -> Any:
     Args:
         value: from the pickle, which keeps all of its objects alive.
         done: results by `id`. What is mentioned often is worked on once, or else a few lines of
-            lists of the same lists would take for ever.
+            lists of the same lists would never end.
     """
     if id(value) not in done:
         done[id(value)] = _replaced(value, done)

@@ -72,7 +72,7 @@ def load_vowel(path: str | Path | None = None) -> Federation:
             warnings.simplefilter("ignore")  # R 2 did not say which encoding its text has
             tables: Any = rdata.conversion.convert(rdata.parser.parse_file(file))
     except _DAMAGED as error:
-        raise DataError(f"{file} is no file of R data: {error!r}") from None
+        raise DataError(f"{file} is not a file of R data: {error!r}") from None
     try:
         speakers, vowels, features = _columns(tables["Vowel"])
     except _DAMAGED as error:

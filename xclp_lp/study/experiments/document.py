@@ -48,14 +48,14 @@ def read_result(file: Path) -> dict[str, Any]:
     """Read a result file.
 
     Raises:
-        DataError: it is no result file.
+        DataError: it is not a result file.
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file} cannot be read: {error}") from None
     if not isinstance(content, dict) or not {"experiment", "data", "table"} <= set(content):
-        raise DataError(f"{file} is no result of an experiment")
+        raise DataError(f"{file} is not a result of an experiment")
     return content
 
 
@@ -193,7 +193,7 @@ def sections(folder: Path) -> str:
     """Return the sections of all result files of a folder, by name.
 
     Raises:
-        DataError: there is none, or a file is no result.
+        DataError: there is none, or a file is not a result.
     """
     files = sorted(folder.glob("*.json"))
     if not files:

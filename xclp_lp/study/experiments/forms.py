@@ -53,7 +53,7 @@ def require_share(share: Any) -> None:
     """Refuse a share of test rows that is none.
 
     Raises:
-        ParameterError: it is no number strictly between 0 and 1.
+        ParameterError: it is not a number strictly between 0 and 1.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
         raise ParameterError(f"test_share must be strictly between 0 and 1, got {share!r}")
@@ -79,7 +79,7 @@ class Drawing:
         """Choose a share of each client's training rows.
 
         Raises:
-            ParameterError: it is no number in (0, 1].
+            ParameterError: it is not a number in (0, 1].
         """
         if isinstance(share, bool) or not isinstance(share, int | float):
             raise ParameterError(f"values must be shares of rows in (0, 1], got {share!r}")
@@ -104,7 +104,7 @@ def labels_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
     """Give each client so many labels; its other training rows take part without.
 
     Raises:
-        ParameterError: a number is no count, or no client has so many training rows.
+        ParameterError: a number is not a count, or no client has so many training rows.
     """
     labels, test = drawing.federation.labels, drawing.test
     most = max(int((~own).sum()) for own in test)

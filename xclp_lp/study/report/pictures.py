@@ -69,7 +69,7 @@ WHOLE_STYLE = {
     "fedsiam": (INK, "*", "--"),
     "fedsem+": (PINK, "h", "-."),
 }
-"""Those of methods that are no strategy with a pseudo-labeller."""
+"""Those of methods that are not a strategy with a pseudo-labeller."""
 
 WIDTH = 4.5
 """Inches of every picture: narrow, so that text keeps its size on a telephone."""

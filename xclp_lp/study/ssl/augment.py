@@ -57,7 +57,7 @@ def rotated(x: Tensor) -> Tensor:
 
 
 def noisy(x: Tensor) -> Tensor:
-    """Add Gaussian noise of standard deviation 0.1, for inputs that are no pictures."""
+    """Add Gaussian noise of standard deviation 0.1, for inputs that are not pictures."""
     return x + 0.1 * torch.randn_like(x)
 
 

@@ -62,7 +62,7 @@ def network(name: str, shape: InputShape, n_classes: int, seed: int) -> Network:
 
 
 def mlp(shape: InputShape, n_classes: int) -> Network:
-    """Two hidden layers of 128 ReLUs, for inputs that are no pictures; 128 features."""
+    """Two hidden layers of 128 ReLUs, for inputs that are not pictures; 128 features."""
     layers = nn.Sequential(
         nn.Flatten(), nn.Linear(math.prod(shape), 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU()
     )

@@ -91,7 +91,7 @@ class Split:
                 _rows(content["validation"]),
             )
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"{file} is no split of a data set: {error!r}") from None
+            raise DataError(f"{file} is not a split of a data set: {error!r}") from None
         rows = np.concatenate([*split.labelled, *split.unlabelled, split.validation])
         if len(np.unique(rows)) < len(rows):
             raise DataError(f"{file} gives a row to two clients, or to one twice")
