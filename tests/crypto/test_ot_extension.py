@@ -1,24 +1,26 @@
-"""OT extension: one body for all constructions, its parts, the check, and what each side sees."""
+"""OT extension: the contract of transfers, its parts, the check, and what each side sees."""
 
 from functools import partial
 
 import numpy as np
 import pytest
+from contracts.transfers import (
+    SIZES,
+    QuickTransfers,
+    Transfers,
+    alike,
+    batch,
+    between,
+    tamper,
+    unlike,
+)
 from Crypto.Cipher import AES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_runs import oblivious_transfer
 
-from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, ProtocolError, ReuseError
+from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.fields import packed_size
-from xclp_crypto.protocols.ot import (
-    Choices,
-    Extension,
-    base_transfers,
-    extended_ot,
-    ideal_ot,
-    naor_pinkas,
-)
+from xclp_crypto.protocols.ot import Choices, Extension, base_transfers, extended_ot, ideal_ot
 from xclp_crypto.protocols.ot import bits as bits_module
 from xclp_crypto.protocols.ot import extension as extension_module
 from xclp_crypto.protocols.ot import link as link_module
@@ -31,228 +33,36 @@ from xclp_crypto.protocols.ot.bits import (
     transpose,
     unpack_planes,
 )
-from xclp_crypto.protocols.ot.extension import (
-    OtChallenge,
-    OtColumns,
-    OtCorrections,
-    OtProof,
-)
-from xclp_crypto.protocols.ot.link import (
-    ReceiverEnd,
-    SenderEnd,
-    SenderPads,
-    batch_rows,
-    prove,
-)
+from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
+from xclp_crypto.protocols.ot.link import ReceiverEnd, SenderEnd, SenderPads, batch_rows, prove
 from xclp_crypto.protocols.ot.naor_pinkas import OtOffers
 from xclp_crypto.rng import SeededRng
-from xclp_crypto.testing import (
-    blamed,
-    every_corruption,
-    every_dropout,
-    run,
-    same_distribution,
-    uniformity,
-    views,
-)
-from xclp_crypto.transport.simulate import Faults, Simulation
+from xclp_crypto.testing import run, uniformity, views
+from xclp_crypto.transport.simulate import Simulation
 from xclp_crypto.wire import body, decode_body
 
-extended_ideal = partial(extended_ot, base=ideal_ot)
 checked_ideal = partial(extended_ot, base=ideal_ot, check_receiver=True)
-ALL = {
-    "naor_pinkas": naor_pinkas,
-    "ideal_ot": ideal_ot,
-    "extension": extended_ot,
-    "extension of ideal": extended_ideal,
-    "checked extension of ideal": checked_ideal,
-}
-EVERY = pytest.mark.parametrize("construction", ALL.values(), ids=ALL)
-FAST = pytest.mark.parametrize(
-    "construction", [ideal_ot, extended_ideal, checked_ideal], ids=["ideal", "extended", "checked"]
-)
 CHECKED = pytest.mark.parametrize("check", [False, True], ids=["semi-honest", "checked"])
-SIZES = [0, 1, 7, 8, 127, 128, 129, 1023, 1024, 1025]
 
 
-def batch(count, length, seed=0):
-    """Random messages and choices, and what must come out."""
-    rng = np.random.default_rng([seed, count, length])
-    messages = rng.integers(0, 256, (count, 2, length), dtype=np.uint8)
-    bits = rng.integers(0, 2, count).astype(bool)
-    return messages, bits, messages[np.arange(count), bits.astype(int)]
+class TestExtension(Transfers):
+    construction = staticmethod(extended_ot)
 
 
-def transfer(construction, messages, bits, seed=0):
-    choices = Choices(bits, messages.shape[2])
-    make = oblivious_transfer(construction, {"s": {"r": messages}}, {"r": {"s": choices}}, seed)
-    return run(make).raise_errors()
+class TestExtensionOfIdeal(QuickTransfers):
+    construction = staticmethod(partial(extended_ot, base=ideal_ot))
+    names_the_sender = False
 
 
-# What all constructions must do
-
-
-@EVERY
-@pytest.mark.parametrize("count", SIZES)
-def test_the_receiver_gets_the_chosen_messages(construction, count):
-    messages, bits, expected = batch(count, 3)
-    got = transfer(construction, messages, bits).results
-    assert got["s"] == {}
-    assert set(got["r"]) == {"s"}
-    assert got["r"]["s"].shape == (count, 3)
-    assert got["r"]["s"].dtype == np.uint8
-    assert np.array_equal(got["r"]["s"], expected)
-
-
-@EVERY
-@pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 32, 33, 1000, 1_000_000])
-def test_messages_of_any_length(construction, length):
-    messages, bits, expected = batch(3, length)
-    assert np.array_equal(transfer(construction, messages, bits).results["r"]["s"], expected)
-
-
-@EVERY
-def test_messages_of_one_bit(construction):
-    messages, bits, expected = batch(9, 1)
-    got = transfer(construction, messages & 1, bits).results["r"]["s"]
-    assert np.array_equal(got, expected & 1)
-
-
-@FAST
-@settings(max_examples=25, deadline=None)
-@given(data=st.data())
-def test_any_messages_and_choices(construction, data):
-    count, length = data.draw(st.integers(0, 5)), data.draw(st.integers(1, 20))
-    size = count * 2 * length
-    flat = np.frombuffer(data.draw(st.binary(min_size=size, max_size=size)), np.uint8)
-    messages = flat.reshape(count, 2, length)
-    bits = np.array(data.draw(st.lists(st.booleans(), min_size=count, max_size=count)), bool)
-    got = transfer(construction, messages, bits, data.draw(st.integers(0, 9))).results["r"]["s"]
-    assert np.array_equal(got, messages[np.arange(count), bits.astype(int)])
-
-
-@EVERY
-def test_several_peers_in_both_directions_at_once(construction):
-    sending, receiving, expected = {}, {}, {}
-    for number, (frm, to) in enumerate([(f, t) for f in "abc" for t in "abc" if f != t]):
-        messages, bits, chosen = batch(3 + number, 1 + number % 3, seed=number)
-        sending.setdefault(frm, {})[to] = messages
-        receiving.setdefault(to, {})[frm] = Choices(bits, messages.shape[2])
-        expected[frm, to] = chosen
-    results = run(oblivious_transfer(construction, sending, receiving)).raise_errors().results
-    assert {(f, t) for t in results for f in results[t]} == set(expected)
-    for (frm, to), chosen in expected.items():
-        assert np.array_equal(results[to][frm], chosen), (frm, to)
-
-
-@EVERY
-def test_a_party_may_send_to_nobody_and_receive_from_nobody(construction):
-    assert run(oblivious_transfer(construction, {"a": {}}, {})).results == {"a": {}}
-
-
-GOOD = np.zeros((3, 2, 4), np.uint8)
-
-
-@EVERY
-@pytest.mark.parametrize(
-    "messages",
-    [GOOD[:, :1], GOOD[:, 0], GOOD[:, :, :0], GOOD.astype(np.uint16), GOOD.astype(np.int8)],
-    ids=["one of each pair", "no length", "empty", "wider", "signed"],
-)
-def test_messages_of_a_wrong_shape_or_type_are_refused_before_anything_is_sent(
-    construction, messages
-):
-    outcome = run(oblivious_transfer(construction, {"s": {"r": messages}}, {"r": {}}))
-    assert isinstance(outcome.errors["s"], ParameterError)
-    assert outcome.operations["s"] == 0
-
-
-@EVERY
-@pytest.mark.parametrize(
-    "choices",
-    [
-        Choices(np.zeros(3, np.uint8), 4),
-        Choices(np.zeros((3, 1), bool), 4),
-        Choices(np.zeros(3, bool), 0),
-    ],
-    ids=["integers", "a matrix", "empty messages"],
-)
-def test_choices_of_a_wrong_shape_or_type_are_refused(construction, choices):
-    outcome = run(oblivious_transfer(construction, {}, {"r": {"s": choices}}))
-    assert isinstance(outcome.errors["r"], ParameterError)
-    assert outcome.operations["r"] == 0
-
-
-@EVERY
-@pytest.mark.parametrize("count", [2, 5, 200])
-@pytest.mark.parametrize("length", [3, 7])
-def test_the_sender_and_the_receiver_must_mean_the_same_sizes(construction, count, length):
-    wrong = Choices(np.zeros(count, bool), length)
-    outcome = run(oblivious_transfer(construction, {"s": {"r": GOOD}}, {"r": {"s": wrong}}))
-    errors = [e for e in outcome.errors.values() if isinstance(e, FaultyPeer)]
-    assert errors
-    assert "r" not in outcome.results or not outcome.results["r"]
-    assert {e.parties for e in errors} <= {("s",), ("r",)}
-
-
-def two_senders(construction):
-    (m1, b1, e1), (m2, b2, e2) = batch(2, 3, 1), batch(3, 2, 2)
-    make = oblivious_transfer(
-        construction,
-        {"s": {"r": m1}, "t": {"r": m2}},
-        {"r": {"s": Choices(b1, 3), "t": Choices(b2, 2)}},
-    )
-    return make, {"s": e1, "t": e2}
-
-
-@FAST
-def test_every_dropout_leaves_the_other_transfers_right(construction):
-    make, expected = two_senders(construction)
-    for case in every_dropout(make):
-        assert not case.outcome.errors, case
-        if case.party == "r":
-            assert "r" not in case.outcome.results
-            continue
-        got = case.outcome.results["r"]
-        assert {"s", "t"} - {case.party} <= set(got), case
-        for peer, messages in got.items():
-            assert np.array_equal(messages, expected[peer]), case
-
-
-@FAST
-def test_a_lost_message_costs_transfers_but_makes_none_wrong(construction):
-    make, expected = two_senders(construction)
-    cases = list(every_corruption(make, {"lost": lambda payload, _: None}))
-    assert len(cases) >= 2
-    for case in cases:
-        for error in case.outcome.errors.values():  # the next message came instead
-            assert blamed(error) == {case.delivery.sender}, case
-            assert construction is not ideal_ot
-        got = case.outcome.results["r"]
-        assert not {case.delivery.sender, case.delivery.receiver} & set(got), case
-        for peer, messages in got.items():
-            assert np.array_equal(messages, expected[peer]), case
-
-
-@pytest.mark.parametrize("construction", [extended_ideal, checked_ideal], ids=["plain", "checked"])
-def test_every_corruption_that_is_noticed_names_its_sender(construction):
-    # Without a sealed channel, what is still well-formed can be noticed only by the check.
-    messages, bits, _ = batch(3, 3)
-    make = oblivious_transfer(construction, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 3)}})
-    for case in every_corruption(make):
-        for error in case.outcome.errors.values():
-            assert isinstance(error, ProtocolError), case
-            # An altered challenge or seed makes an honest receiver's proof fail.
-            ends = {case.delivery.sender, case.delivery.receiver}
-            assert not blamed(error) or blamed(error) <= ends, case
-        if case.tamper in ("truncated", "emptied", "extended", "tag altered"):
-            assert any(blamed(e) == {case.delivery.sender} for e in case.outcome.errors.values())
+class TestCheckedExtensionOfIdeal(QuickTransfers):
+    construction = staticmethod(checked_ideal)
+    names_the_sender = False
 
 
 # Random and correlated transfers
 
 
-def links(body, sending="s", receiving="r", seed=0, **options):
+def links(body, sending="s", receiving="r", seed=0):
     """Base transfers of `sending` to `receiving` on an ideal base, then `body(io, extension)`."""
     parties = dict.fromkeys([*sending, *receiving])
 
@@ -271,34 +81,42 @@ def links(body, sending="s", receiving="r", seed=0, **options):
     return make
 
 
-def pair(method, sender, receiver, *, check=False, seed=0, batches=1):
-    """Results of `batches` calls of a method of `Extension`, of the sender and the receiver."""
+def exchange(method, sender, receiver, *, check=False, seed=0, batches=1, sids=(b"extension",)):
+    """Run calls of a method of `Extension`: `batches` of each of `sids`, over one base."""
 
     async def body(io, base, rng, to, frm):
-        extension = Extension(base, b"extension", rng, check_receiver=check)
-        arguments = sender if to else receiver
-        return [await getattr(extension, method)(io, *arguments) for _ in range(batches)]
+        got = []
+        for sid in sids:
+            extension = Extension(base, sid, rng, check_receiver=check)
+            for _ in range(batches):
+                with io.step("extension"):
+                    got.append(await getattr(extension, method)(io, *(sender if to else receiver)))
+        return got
 
-    outcome = run(links(body, seed=seed)).raise_errors()
-    return [
-        (s[0]["r"], r[1]["s"])
-        for s, r in zip(outcome.results["s"], outcome.results["r"], strict=True)
-    ]
+    return run(links(body, seed=seed), record=True)
+
+
+def pair(*args, **options):
+    """Results of every call of `exchange`, of the sender and the receiver."""
+    results = exchange(*args, **options).raise_errors().results
+    return [(s[0]["r"], r[1]["s"]) for s, r in zip(results["s"], results["r"], strict=True)]
+
+
+def of_random(bits, length):
+    return "random", ({"r": len(bits)}, {}, length), ({}, {"s": Choices(bits, length)})
+
+
+def of_correlated(offsets, bits, width):
+    choices = {"s": Choices(bits, offsets.shape[1])}
+    return "correlated", ({"r": offsets}, {}, width), ({}, choices, width)
 
 
 def random_pads(bits, length, **options):
-    count = len(bits)
-    return pair("random", ({"r": count}, {}, length), ({}, {"s": Choices(bits, length)}), **options)
+    return pair(*of_random(bits, length), **options)
 
 
 def correlated(offsets, bits, width, **options):
-    lanes = offsets.shape[1]
-    return pair(
-        "correlated",
-        ({"r": offsets}, {}, width),
-        ({}, {"s": Choices(bits, lanes)}, width),
-        **options,
-    )
+    return pair(*of_correlated(offsets, bits, width), **options)
 
 
 @CHECKED
@@ -390,18 +208,8 @@ def test_a_random_message_has_at_least_one_byte():
 @CHECKED
 @pytest.mark.parametrize("count", [0, 1, 8, 129])
 def test_metered_bytes_are_the_formula(count, check):
-    bits = np.zeros(count, bool)
-    offsets = np.zeros((count, 5), np.uint16)
-
-    async def body(io, base, rng, to, frm):
-        extension = Extension(base, b"x", rng, check_receiver=check)
-        with io.step("extension"):
-            if to:
-                await extension.correlated(io, {"r": offsets}, {}, 3)
-            else:
-                await extension.correlated(io, {}, {"s": Choices(bits, 5)}, 3)
-
-    cost = run(links(body)).raise_errors().cost
+    calls = of_correlated(np.zeros((count, 5), np.uint16), np.zeros(count, bool), 3)
+    cost = exchange(*calls, check=check).raise_errors().cost
     metered = {t.message: n for t, n in cost.bytes_sent.items() if t.step == "extension"}
     columns = 128 * (16 * (-(-count // 128) + 1) if check else -(-count // 8))
     expected = {"OtColumns": 2 + columns, "OtCorrections": 2 + -(-count * 5 * 3 // 8)}
@@ -419,32 +227,20 @@ def unrelated(one, other):
     return one.size == other.size > 1000 and (one == other).mean() < 0.02
 
 
-def two_extensions(sids, seed=0):
-    bits = np.arange(64) % 2 == 1
-
-    async def body(io, base, rng, to, frm):
-        got = []
-        for sid in sids:
-            extension = Extension(base, sid, rng)
-            if to:
-                got.append((await extension.random(io, {"r": 64}, {}))[0]["r"])
-            else:
-                got.append((await extension.random(io, {}, {"s": Choices(bits, 16)}))[1]["s"])
-        return got
-
-    return run(links(body, seed=seed), record=True)
+ALTERNATING = of_random(np.arange(64) % 2 == 1, 16)
 
 
 def test_two_extensions_over_one_set_of_base_transfers_give_unrelated_bytes():
-    outcome = two_extensions([b"one", b"other"]).raise_errors()
-    assert unrelated(*outcome.results["s"])
-    assert (outcome.results["r"][0] == outcome.results["r"][1]).mean() < 0.02
+    outcome = exchange(*ALTERNATING, sids=[b"one", b"other"]).raise_errors()
+    assert unrelated(*(sent["r"] for sent, _ in outcome.results["s"]))
+    one, other = (received["s"] for _, received in outcome.results["r"])
+    assert (one == other).mean() < 0.02
     columns = [m.columns for _, m in outcome.views["s"] if isinstance(m, OtColumns)]
     assert unrelated(*columns)
 
 
 def test_one_identifier_twice_over_one_set_of_base_transfers_is_refused():
-    errors = two_extensions([b"one", b"one"]).errors
+    errors = exchange(*ALTERNATING, sids=[b"one", b"one"]).errors
     assert {type(e) for e in errors.values()} == {ReuseError}
 
 
@@ -760,14 +556,8 @@ def test_every_bit_of_the_proof_counts():
 
 def tampered(kind, change, check=True, seed=0):
     messages, bits, expected = batch(20, 4)
-    make = oblivious_transfer(
-        partial(extended_ot, base=ideal_ot, check_receiver=check),
-        {"s": {"r": messages}},
-        {"r": {"s": Choices(bits, 4)}},
-        seed,
-    )
-    fault = Faults(on_message=lambda d: change(d.payload) if d.message == kind else d.payload)
-    return run(make, fault), expected
+    make = between(partial(checked_ideal, check_receiver=check), messages, bits, seed)
+    return run(make, tamper(kind, change)), expected
 
 
 def flip_byte_of_all_columns_but_one(payload):
@@ -811,11 +601,7 @@ def test_base_transfers_are_burnt_by_a_failed_check():
             Extension(base, b"two", rng)
         return "refused"
 
-    fault = Faults(
-        on_message=lambda d: (
-            flip_byte_of_all_columns_but_one(d.payload) if d.message == "OtColumns" else d.payload
-        )
-    )
+    fault = tamper("OtColumns", flip_byte_of_all_columns_but_one)
     assert run(links(body), fault).raise_errors().results["s"] == "refused"
 
 
@@ -858,10 +644,7 @@ def columns_seen(choice, runs=20):
 
 
 def test_the_senders_view_is_uniform_and_the_same_for_all_choices():
-    zero, one = columns_seen(False), columns_seen(True)
-    assert uniformity(zero) > 1e-4
-    assert uniformity(one) > 1e-4
-    assert same_distribution(zero, one) > 1e-4
+    alike(columns_seen(False), columns_seen(True))
 
 
 def test_the_same_test_finds_columns_without_a_mask(monkeypatch):
@@ -873,31 +656,21 @@ def test_the_same_test_finds_columns_without_a_mask(monkeypatch):
         return batch
 
     monkeypatch.setattr(ReceiverEnd, "extend", unmasked)
-    zero, one = columns_seen(False), columns_seen(True)
-    assert uniformity(zero) < 1e-9
-    assert same_distribution(zero, one) < 1e-9
+    unlike(columns_seen(False), columns_seen(True))
 
 
 def proofs_seen(choice, runs=50):
     counts = np.zeros(16, int)
     for seed in range(runs):
-        bits = np.full(100, choice)
-        arguments = ({"r": 100}, {}), ({}, {"s": bits})
-
-        async def role(io, base, rng, to, frm, arguments=arguments):
-            extension = Extension(base, b"x", rng, check_receiver=True)
-            await extension.extend(io, *arguments[0 if to else 1])
-
-        seen = views(links(role, seed=seed + (1000 if choice else 0)))["s"]
+        calls = ({"r": 100}, {}), ({}, {"s": np.full(100, choice)})
+        outcome = exchange("extend", *calls, check=True, seed=seed + (1000 if choice else 0))
+        seen = outcome.raise_errors().views["s"]
         counts += nibbles(next(m.hashes[0] for _, m in seen if isinstance(m, OtProof)))
     return counts
 
 
 def test_the_proof_says_nothing_about_the_choices():
-    zero, one = proofs_seen(False), proofs_seen(True)
-    assert uniformity(zero) > 1e-4
-    assert uniformity(one) > 1e-4
-    assert same_distribution(zero, one) > 1e-4
+    alike(proofs_seen(False), proofs_seen(True))
 
 
 def test_the_same_test_finds_a_proof_without_sacrificed_rows(monkeypatch):
@@ -906,36 +679,28 @@ def test_the_same_test_finds_a_proof_without_sacrificed_rows(monkeypatch):
         return np.concatenate([choices, np.zeros(rows - len(choices), bool)])
 
     monkeypatch.setattr(Extension, "_with_sacrifice", zeros)
-    zero, one = proofs_seen(False, runs=20), proofs_seen(True, runs=20)
-    assert uniformity(zero) < 1e-9
-    assert same_distribution(zero, one) < 1e-9
+    unlike(proofs_seen(False, runs=20), proofs_seen(True, runs=20))
+
+
+def corrections_of(offset, lanes, seed):
+    """The corrections of 16 transfers with choices of 0."""
+    calls = of_correlated(np.full((16, lanes), offset, np.uint16), np.zeros(16, bool), 3)
+    seen = exchange(*calls, seed=seed).raise_errors().views["r"]
+    return next(m.residues for _, m in seen if isinstance(m, OtCorrections))
 
 
 def corrections_seen(offset, runs=30):
     """Corrections modulo 8, and what they and the receiver's pads give for its choices of 0."""
     counts = np.zeros(8, int)
     for seed in range(runs):
-        offsets = np.full((16, 20), offset, np.uint16)
-
-        async def role(io, base, rng, to, frm, offsets=offsets):
-            extension = Extension(base, b"x", rng)
-            if to:
-                await extension.correlated(io, {"r": offsets}, {}, 3)
-            else:
-                await extension.correlated(io, {}, {"s": Choices(np.zeros(16, bool), 20)}, 3)
-
-        seen = views(links(role, seed=seed + 1000 * offset))["r"]
-        residues = next(m.residues for _, m in seen if isinstance(m, OtCorrections))
+        residues = corrections_of(offset, 20, seed + 1000 * offset)
         for part in (residues[:-16] - residues[16:], residues):
             counts += np.bincount(part & 7, minlength=8)
     return counts
 
 
 def test_the_receivers_view_of_the_other_messages_is_uniform_whatever_the_offset():
-    one, other = corrections_seen(1), corrections_seen(6)
-    assert uniformity(one) > 1e-4
-    assert uniformity(other) > 1e-4
-    assert same_distribution(one, other) > 1e-4
+    alike(corrections_seen(1), corrections_seen(6))
 
 
 def no_mask(self, first, stop):
@@ -958,30 +723,18 @@ def test_the_same_test_finds_pads_that_are_missing_or_repeat(monkeypatch, broken
     if broken is no_mask:
         assert uniformity(corrections_seen(1)) < 1e-9
     else:
-        residues = corrections_of_one_run().reshape(-1, 16, 8)
+        residues = corrections_of(0, 16, 0).reshape(-1, 16, 8)
         assert (residues[0] == residues[1]).all()
 
 
-def corrections_of_one_run():
-    async def role(io, base, rng, to, frm):
-        extension = Extension(base, b"x", rng)
-        if to:
-            await extension.correlated(io, {"r": np.zeros((16, 16), np.uint16)}, {}, 3)
-        else:
-            await extension.correlated(io, {}, {"s": Choices(np.zeros(16, bool), 16)}, 3)
-
-    seen = views(links(role))["r"]
-    return next(m.residues for _, m in seen if isinstance(m, OtCorrections))
-
-
 def test_blocks_of_one_payload_are_unrelated():
-    residues = corrections_of_one_run().reshape(-1, 16, 8)
+    residues = corrections_of(0, 16, 0).reshape(-1, 16, 8)
     assert (residues[0] == residues[1]).mean() < 0.35  # 1/8 by chance
 
 
 def test_the_roles_send_what_the_module_says():
     messages, bits, _ = batch(9, 4)
-    make = oblivious_transfer(checked_ideal, {"s": {"r": messages}}, {"r": {"s": Choices(bits, 4)}})
+    make = between(checked_ideal, messages, bits)
     seen = views(make)
     assert [type(m) for _, m in seen["s"]][-2:] == [OtColumns, OtProof]
     assert [type(m) for _, m in seen["r"]][-2:] == [OtChallenge, OtOffers]
