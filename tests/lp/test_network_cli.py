@@ -8,9 +8,9 @@ import resource
 import signal
 import socket
 import stat
-import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +29,6 @@ from xclp_crypto.transport.network.mailboxes import Outbox
 from xclp_crypto.transport.network.party import Clock
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
-from xclp_lp.cli import main as cli
 from xclp_lp.files.network import load_client_file, load_server_file, parse_address
 from xclp_lp.propagation import Prediction
 from xclp_lp.session import server_role
@@ -55,16 +54,28 @@ def ahead(monkeypatch):
     return ahead
 
 
-def xclp(monkeypatch, capsys, *arguments):
+@pytest.fixture
+def xclp(xclp):
     """Run the command line; return the exit code and what it printed."""
-    monkeypatch.setattr(sys, "argv", ["xclp", *map(str, arguments)])
-    code = 0
-    try:
-        cli.main()
-    except SystemExit as stop:
-        code = stop.code or 0
-    printed = capsys.readouterr()
-    return code, printed.out + printed.err
+
+    def call(*arguments):
+        code, out, err = xclp(*arguments)
+        return code, out + err
+
+    return call
+
+
+@pytest.fixture
+def says(xclp):
+    """Run the command line; it ends with this code and says all these words."""
+
+    def check(code, words, *arguments):
+        found, said = xclp(*arguments)
+        assert found == code, said
+        for word in [words] if isinstance(words, str) else words:
+            assert word in said
+
+    return check
 
 
 def start(federation):
@@ -105,54 +116,52 @@ def start(federation):
     return thread, failed
 
 
-def test_certs_makes_files_that_only_their_owner_reads(tmp_path, monkeypatch, capsys):
-    code, said = xclp(
-        monkeypatch, capsys, "certs", tmp_path / "c", "--clients", "north, south", "--host", "h.org"
-    )
-    assert (code, "11 files written" in said) == (0, True)
-    files = {f.name: stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / "c").iterdir()}
-    assert set(files) == {"authority.pem", "identities.toml"} | {
-        f"{n}.{s}" for n in ("server", "north", "south") for s in ("pem", "key", "identity")
-    }
-    assert {files[f] for f in files if f.endswith((".key", ".identity"))} == {0o600}
-    code, said = xclp(monkeypatch, capsys, "certs", tmp_path / "c", "--clients", "north,south")
-    assert (code, "is there already; choose another folder" in said) == (2, True)
-    code, said = xclp(monkeypatch, capsys, "certs", tmp_path / "d", "--clients", "server,a")
-    assert (code, "none is 'server'" in said) == (2, True)
-    code, said = xclp(monkeypatch, capsys, "certs", tmp_path / "d", "--clients", "a/b")
-    assert (code, "cannot be the name" in said) == (2, True)
-
-
-def test_a_dry_run_compares_parameters_and_reads_no_data(federation, ahead, monkeypatch, capsys):
+@contextmanager
+def waiting(federation, ahead):
+    """The server waits for clients that never join."""
     thread, failed = start(federation)
-    for name in federation.clients:
-        (federation.folder / f"{name}.npy").unlink()
-    file = federation.file("hospital-0")
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert (code, "accepts this certificate and these parameters" in said) == (0, True)
-    federation.edit("hospital-0", "k = 2", "k = 3")
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert code == 2
-    assert "all parties must agree on k (here 3)" in said
-    federation.edit("hospital-0", "k = 3", "k = 2\ngamma = 2.0")
-    federation.edit("hospital-0", CLASSES[0], "eagle owl")
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert "must agree on classes (here ('eagle owl', " in said
-    assert "gamma (here 2.0)" in said
+    yield
     ahead[0] = 700  # more than `join`
     thread.join()
     assert "0 of the parties answered" in str(failed[0])
 
 
-def test_data_of_another_shape_end_the_session_for_all(federation, monkeypatch, capsys):
+def test_certs_makes_files_that_only_their_owner_reads(tmp_path, says):
+    folder = tmp_path / "c"
+    north_and_south = ("--clients", "north, south", "--host", "h.org")
+    says(0, "11 files written", "certs", folder, *north_and_south)
+    files = {f.name: stat.S_IMODE(f.stat().st_mode) for f in folder.iterdir()}
+    assert set(files) == {"authority.pem", "identities.toml"} | {
+        f"{n}.{s}" for n in ("server", "north", "south") for s in ("pem", "key", "identity")
+    }
+    assert {files[f] for f in files if f.endswith((".key", ".identity"))} == {0o600}
+    says(2, "is there already; choose another folder", "certs", folder, "--clients", "north,south")
+    says(2, "none is 'server'", "certs", tmp_path / "d", "--clients", "server,a")
+    says(2, "cannot be the name", "certs", tmp_path / "d", "--clients", "a/b")
+
+
+def test_a_dry_run_compares_parameters_and_reads_no_data(federation, ahead, says):
+    with waiting(federation, ahead):
+        for name in federation.clients:
+            (federation.folder / f"{name}.npy").unlink()
+        dry_run = ("join", federation.file("hospital-0"), "--dry-run")
+        says(0, "accepts this certificate and these parameters", *dry_run)
+        federation.edit("hospital-0", "k = 2", "k = 3")
+        says(2, "all parties must agree on k (here 3)", *dry_run)
+        federation.edit("hospital-0", "k = 3", "k = 2\ngamma = 2.0")
+        federation.edit("hospital-0", CLASSES[0], "eagle owl")
+        words = ["must agree on classes (here ('eagle owl', ", "gamma (here 2.0)"]
+        says(2, words, *dry_run)
+
+
+def test_data_of_another_shape_end_the_session_for_all(federation, says):
     np.save(federation.folder / "hospital-1.npy", np.ones((8, 3)))
     thread, failed = start(federation)
     loaded = load_client_file(federation.file("hospital-1"))
     other = threading.Thread(target=lambda: federation.start("hospital-1"))
     other.start()
-    code, said = xclp(monkeypatch, capsys, "join", federation.file("hospital-0"))
-    assert code == 2
-    assert "client 'hospital-1' has 3 features, 'hospital-0' has 5; all must have" in said
+    words = "client 'hospital-1' has 3 features, 'hospital-0' has 5; all must have"
+    says(2, words, "join", federation.file("hospital-0"))
     assert federation.exit_code("hospital-1") == 2
     thread.join()
     other.join()
@@ -160,7 +169,7 @@ def test_data_of_another_shape_end_the_session_for_all(federation, monkeypatch, 
     assert not loaded.output.exists()
 
 
-def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch, capsys):
+def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch, says):
     federation = Federation(tmp_path, clients=2, certificates=certificates, identities=True)
     thread, failed = start(federation)
     put = Outbox.put
@@ -168,9 +177,7 @@ def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch,
     def swapping(outbox, message):
         """Give hospital-0 another key of hospital-1 than the one that hospital-1 sent."""
         if message.to == "hospital-0" and message.number == 0:
-            at = (
-                wire.TAG_BYTES + 16 + 32 + 1 + 32 + 32
-            )  # nonce, key, who is present, a client's key
+            at = wire.TAG_BYTES + 16 + 32 + 1 + 32 + 32  # nonce, key, who is present, a key
             payload = message.payload[: at - 32] + bytes([9] * 32) + message.payload[at:]
             message = replace(message, payload=payload)
         put(outbox, message)
@@ -178,38 +185,31 @@ def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch,
     # Only server and hospital-0 are in this process, and hospital-0 sends itself nothing.
     monkeypatch.setattr(Outbox, "put", swapping)
     federation.start("hospital-1")
-    code, said = xclp(monkeypatch, capsys, "join", federation.file("hospital-0"))
-    assert code == 1
-    assert "server did not follow the protocol" in said
-    assert "not signed by the identity that is pinned for hospital-1" in said
+    words = [
+        "server did not follow the protocol",
+        "not signed by the identity that is pinned for hospital-1",
+    ]
+    says(1, words, "join", federation.file("hospital-0"))
     assert federation.labels("hospital-0") is None
     assert federation.exit_code("hospital-1") == 1
     thread.join()
     assert isinstance(failed[0], ProtocolError)
 
 
-def test_other_identities_are_noticed_before_a_session(
-    tmp_path, certificates, monkeypatch, capsys, ahead
-):
+def test_other_identities_are_noticed_before_a_session(tmp_path, certificates, says, ahead):
     federation = Federation(tmp_path, clients=2, certificates=certificates, identities=True)
-    thread, failed = start(federation)
-    file = federation.file("hospital-0")
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert (code, "accepts this certificate and these parameters" in said) == (0, True)
     pins = (certificates / "identities.toml").read_text()
     server = next(line for line in pins.splitlines() if line.startswith('"server"'))
     other = IdentityKey(bytes(range(32))).public.to_text()
     (tmp_path / "other.toml").write_text(pins.replace(server, f'server = "{other}"'))
-    federation.edit("hospital-0", f"{certificates}/identities.toml", f"{tmp_path}/other.toml")
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert (code, "all parties must agree on identities (here" in said) == (2, True)
-    federation.edit("hospital-0", "identities =", "# identities =")
-    federation.edit("hospital-0", "identity =", "# identity =")
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert (code, "all parties must agree on identities (here None)" in said) == (2, True)
-    ahead[0] = 700  # more than `join`
-    thread.join()
-    assert "0 of the parties answered" in str(failed[0])
+    with waiting(federation, ahead):
+        dry_run = ("join", federation.file("hospital-0"), "--dry-run")
+        says(0, "accepts this certificate and these parameters", *dry_run)
+        federation.edit("hospital-0", f"{certificates}/identities.toml", f"{tmp_path}/other.toml")
+        says(2, "all parties must agree on identities (here", *dry_run)
+        federation.edit("hospital-0", "identities =", "# identities =")
+        federation.edit("hospital-0", "identity =", "# identity =")
+        says(2, "all parties must agree on identities (here None)", *dry_run)
 
 
 @pytest.mark.parametrize(
@@ -236,19 +236,18 @@ def test_mistakes_in_identities(tmp_path, old, new, words):
         load_server_file(federation.file(SERVER))
 
 
-def test_nobody_answers(federation, monkeypatch, capsys):
+def test_nobody_answers(federation, says):
     federation.edit("hospital-0", "localhost:0", "localhost:1")
-    file = federation.file("hospital-0")
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert (code, "localhost:1 cannot be reached" in said) == (3, True)
+    words = "localhost:1 cannot be reached"
+    says(3, words, "join", federation.file("hospital-0"), "--dry-run")
 
 
-def test_a_client_says_that_it_tries_again_and_for_how_long(federation, monkeypatch, capsys):
+def test_a_client_says_that_it_tries_again_and_for_how_long(federation, xclp):
     federation.edit("hospital-0", "localhost:0", "localhost:1")
     federation.edit("hospital-0", "grace = 60.0", "grace = 1.0")
     events = federation.events_file("hospital-0")
     options = (federation.file("hospital-0"), "--log", events)
-    code, said = xclp(monkeypatch, capsys, "join", *options)
+    code, said = xclp("join", *options)
     reason = r"localhost:1 cannot be reached: [^\n]+"
     line = rf"  no connection \({reason}\); trying again for up to 1 second\n"
     assert code == 3
@@ -261,41 +260,30 @@ def test_a_client_says_that_it_tries_again_and_for_how_long(federation, monkeypa
     assert [e["seconds_left"] for e in (tries[0], tries[-1])] == [1, 0]
 
 
-def test_wrong_certificates(federation, ahead, monkeypatch, capsys, tmp_path):
+def test_wrong_certificates(federation, ahead, says, tmp_path):
     make_authority(tmp_path / "strangers", federation.clients, ["localhost"])
-    thread, failed = start(federation)
-    file = federation.file("hospital-0")
     own, other = (f'authority = "{f}/' for f in (federation.certificates, tmp_path / "strangers"))
-    federation.edit("hospital-0", own, other)
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert code == 3
-    assert f"the certificate of localhost:{federation.port} is refused: self-signed" in said
-    assert "check the authority's file and the date" in said
-    federation.edit("hospital-0", str(federation.certificates), str(tmp_path / "strangers"))
-    federation.edit("hospital-0", other, own)
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert code == 3
-    assert "as a rule it refuses this program's certificate, which must come from the" in said
-    ahead[0] = 700  # more than `join`
-    thread.join()
-    assert "0 of the parties answered" in str(failed[0])
+    with waiting(federation, ahead):
+        dry_run = ("join", federation.file("hospital-0"), "--dry-run")
+        federation.edit("hospital-0", own, other)
+        refused = f"the certificate of localhost:{federation.port} is refused: self-signed"
+        says(3, [refused, "check the authority's file and the date"], *dry_run)
+        federation.edit("hospital-0", str(federation.certificates), str(tmp_path / "strangers"))
+        federation.edit("hospital-0", other, own)
+        words = "as a rule it refuses this program's certificate, which must come from the"
+        says(3, words, *dry_run)
 
 
-def test_a_wrong_server(tmp_path, ahead, monkeypatch, capsys):
+def test_a_wrong_server(tmp_path, ahead, says):
     make_authority(tmp_path / "certs", ["hospital-0", "hospital-1"], ["example.org"])
     federation = Federation(tmp_path, clients=2, certificates=tmp_path / "certs")
-    thread, failed = start(federation)
-    file = federation.file("hospital-0")
-    code, said = xclp(monkeypatch, capsys, "join", file, "--dry-run")
-    assert code == 3
-    place = f"localhost:{federation.port}"
-    assert f"whoever answers at {place} has no certificate for 'localhost'; check the a" in said
-    ahead[0] = 700  # more than `join`
-    thread.join()
-    assert "0 of the parties answered" in str(failed[0])
+    with waiting(federation, ahead):
+        place = f"localhost:{federation.port}"
+        words = f"whoever answers at {place} has no certificate for 'localhost'; check the a"
+        says(3, words, "join", federation.file("hospital-0"), "--dry-run")
 
 
-def test_a_server_of_another_version(federation, monkeypatch, capsys):
+def test_a_server_of_another_version(federation, says):
     tls = load_server_file(federation.file(SERVER)).tls
     with socket.create_server(("localhost", 0)) as listener:
 
@@ -310,44 +298,34 @@ def test_a_server_of_another_version(federation, monkeypatch, capsys):
         thread.start()
         place = f"localhost:{listener.getsockname()[1]}"
         federation.edit("hospital-0", "localhost:0", place)
-        code, said = xclp(monkeypatch, capsys, "join", federation.file("hospital-0"), "--dry-run")
+        words = "the server speaks version 9 and this program version 1; install the same"
+        says(3, words, "join", federation.file("hospital-0"), "--dry-run")
         thread.join()
-    assert code == 3
-    assert "the server speaks version 9 and this program version 1; install the same" in said
 
 
-def test_a_port_that_is_taken(federation, monkeypatch, capsys):
+def test_a_port_that_is_taken(federation, says):
     with socket.create_server(("localhost", 0)) as taken:
         place = f"localhost:{taken.getsockname()[1]}"
-        file = federation.file(SERVER)
-        code, said = xclp(monkeypatch, capsys, "serve", file, "--listen", place)
-    assert code == 3
-    assert f"cannot listen on {place}: it is in use; choose another port" in said
+        words = f"cannot listen on {place}: it is in use; choose another port"
+        says(3, words, "serve", federation.file(SERVER), "--listen", place)
 
 
-def test_logs_need_a_key(federation, monkeypatch, capsys, tmp_path):
-    file, state = federation.file(SERVER), tmp_path / "state"
+def test_logs_need_a_key(federation, monkeypatch, says, tmp_path):
+    serve, state = ("serve", federation.file(SERVER)), tmp_path / "state"
     monkeypatch.delenv("XCLP_LOG_KEY", raising=False)
-    code, said = xclp(monkeypatch, capsys, "serve", file, "--state", state)
-    assert (code, "needs a key that it is encrypted under" in said) == (2, True)
+    says(2, "needs a key that it is encrypted under", *serve, "--state", state)
     monkeypatch.setenv("XCLP_LOG_KEY", "short")
-    code, said = xclp(monkeypatch, capsys, "serve", file, "--state", state)
-    assert (code, "XCLP_LOG_KEY: the key of a log is 32 bytes or" in said) == (2, True)
-    code, said = xclp(monkeypatch, capsys, "serve", file, "--key-file", state)
-    assert (code, "name the log by --state" in said) == (2, True)
-    options = ("--state", state, "--key-file", tmp_path / "none")
-    code, said = xclp(monkeypatch, capsys, "serve", file, *options)
-    assert (code, "cannot be read" in said) == (2, True)
+    says(2, "XCLP_LOG_KEY: the key of a log is 32 bytes or", *serve, "--state", state)
+    says(2, "name the log by --state", *serve, "--key-file", state)
+    with_key = (*serve, "--state", state, "--key-file")
+    says(2, "cannot be read", *with_key, tmp_path / "none")
     state.write_bytes(b"of something else entirely")
-    options = ("--state", state, "--key-file", tmp_path / "log.key")
-    code, said = xclp(monkeypatch, capsys, "serve", file, *options)
-    assert (code, "is not a log of xclp" in said) == (2, True)
+    says(2, "is not a log of xclp", *with_key, tmp_path / "log.key")
 
 
-def test_a_log_that_cannot_be_written(federation, monkeypatch, capsys, tmp_path):
-    file = federation.file(SERVER)
-    code, said = xclp(monkeypatch, capsys, "serve", file, "--log", tmp_path / "no" / "x")
-    assert (code, "cannot be written: No such file" in said) == (2, True)
+def test_a_log_that_cannot_be_written(federation, says, tmp_path):
+    words = "cannot be written: No such file"
+    says(2, words, "serve", federation.file(SERVER), "--log", tmp_path / "no" / "x")
 
 
 def full(*_):
@@ -364,7 +342,7 @@ def test_results_on_a_full_disk(federation, monkeypatch):
 
 
 def test_results_that_the_disk_did_not_take_are_written_by_another_start(
-    federation, monkeypatch, capsys
+    federation, monkeypatch, xclp
 ):
     """With its log; the server has ended meanwhile."""
     thread, failed = start(federation)
@@ -373,7 +351,7 @@ def test_results_that_the_disk_did_not_take_are_written_by_another_start(
     options = (federation.file("hospital-0"), *options)
     with monkeypatch.context() as disk:
         disk.setattr("xclp_lp.files.results.write_table", full)
-        code, said = xclp(monkeypatch, capsys, "join", *options)
+        code, said = xclp("join", *options)
     assert code == 2
     assert re.search(r"xclp: results cannot be written to .*: No space left on device\n", said)
     assert federation.labels("hospital-0") is None
@@ -381,7 +359,7 @@ def test_results_that_the_disk_did_not_take_are_written_by_another_start(
     thread.join()
     assert not failed
     federation.edit("hospital-0", "grace = 60.0", "grace = 1.0")
-    code, said = xclp(monkeypatch, capsys, "join", *options)
+    code, said = xclp("join", *options)
     assert code == 0, said
     both = federation.clients
     assert {c: federation.labels(c) for c in both} == federation.labels_of(both, both)
@@ -419,11 +397,11 @@ def test_a_server_that_is_interrupted_while_clients_are_connected(tmp_path, cert
     federation.processes["hospital-0"].kill()
 
 
-def test_events_that_the_disk_does_not_take(federation, monkeypatch, capsys):
+def test_events_that_the_disk_does_not_take(federation, xclp):
     federation.edit("hospital-0", "localhost:0", "localhost:1")
     federation.edit("hospital-0", "grace = 60.0", "grace = 1.0")
     options = (federation.file("hospital-0"), "--log", "/dev/full")
-    code, said = xclp(monkeypatch, capsys, "join", *options)
+    code, said = xclp("join", *options)
     assert code == 3
     assert said.count("--log /dev/full cannot be written any more: No space left on device") == 1
     assert "Traceback" not in said
