@@ -41,11 +41,20 @@ UPLOADS = {  # by back end, what a client sends last for H
     "masked": "Sealed[DistanceShares]",
     "rlwe": "Sealed[DistanceShares]",
 }
-VARIANTS = [
-    pytest.param(replace(SMALL, hamming="plain"), id="plain"),
-    pytest.param(SMALL, id="masked"),
-    pytest.param(replace(SMALL, hamming="plain", class_weight="balanced"), id="balanced"),
-]
+VARIANTS = {
+    "plain": replace(SMALL, hamming="plain"),
+    "masked": SMALL,
+    "balanced": replace(SMALL, hamming="plain", class_weight="balanced"),
+    "rlwe": replace(SMALL, hamming="rlwe", n_bits=32),
+}
+EVERYWHERE = pytest.mark.parametrize(
+    ("params", "gone"),
+    [
+        pytest.param(params, gone, id=f"{gone}-{name}")
+        for name, params in VARIANTS.items()
+        for gone in (CLIENTS if name != "rlwe" else ("a", "c"))
+    ],
+)
 Sent = dict[str, set[str]]
 """By party, the types of the messages that it sent to the server."""
 
@@ -107,7 +116,16 @@ def test_dropping_out_matters_in_the_data_of_these_tests() -> None:
             assert full[gone].tolist() != silent[gone].tolist(), gone
 
 
-def check_vanishing(params: Parameters, gone: str) -> None:
+EVENTS = {
+    *(("setup", False), ("hashing", False), ("hamming", False)),
+    *(("row sums", False), ("row sums", True), ("labels", True)),
+}
+"""In which steps a client is missed, and whether its labels are counted."""
+
+
+@EVERYWHERE
+def test_a_client_that_vanishes_changes_what_the_paper_says(params: Parameters, gone: str) -> None:
+    """Absent before H; only unlabelled after it; no effect once the sums have its upload."""
     make = federation(DATA, params)
     others = tuple(c for c in CLIENTS if c != gone)
     seen = set()
@@ -126,25 +144,11 @@ def check_vanishing(params: Parameters, gone: str) -> None:
         for client in others:
             assert_same(outcome.results[client], plain[client])
         seen.add((missed.step, counted) if missed else None)
-    assert seen == {
-        *(("setup", False), ("hashing", False), ("hamming", False)),
-        *(("row sums", False), ("row sums", True), ("labels", True)),
-    }
+    assert seen == EVENTS
 
 
-@pytest.mark.parametrize("params", VARIANTS)
-@pytest.mark.parametrize("gone", CLIENTS)
-def test_a_client_that_vanishes_changes_what_the_paper_says(params: Parameters, gone: str) -> None:
-    """Absent before H; only unlabelled after it; no effect once the sums have its upload."""
-    check_vanishing(params, gone)
-
-
-@pytest.mark.parametrize("gone", ["a", "c"])
-def test_so_it_does_with_rlwe(gone: str) -> None:
-    check_vanishing(replace(SMALL, hamming="rlwe", n_bits=32), gone)
-
-
-def check_returning(params: Parameters, gone: str) -> None:
+@EVERYWHERE
+def test_a_client_that_comes_back_finds_its_labels(params: Parameters, gone: str) -> None:
     make = federation(DATA, params)
     others = tuple(c for c in CLIENTS if c != gone)
     seen = set()
@@ -166,21 +170,7 @@ def check_returning(params: Parameters, gone: str) -> None:
             error = outcome.errors[gone]
             assert isinstance(error, Excluded), (after, error)
             seen.add((missed.step, False))
-    assert seen == {
-        *(("setup", False), ("hashing", False), ("hamming", False)),
-        *(("row sums", False), ("row sums", True), ("labels", True)),
-    }
-
-
-@pytest.mark.parametrize("params", VARIANTS)
-@pytest.mark.parametrize("gone", CLIENTS)
-def test_a_client_that_comes_back_finds_its_labels(params: Parameters, gone: str) -> None:
-    check_returning(params, gone)
-
-
-@pytest.mark.parametrize("gone", ["a", "c"])
-def test_so_it_does_with_rlwe_when_it_comes_back(gone: str) -> None:
-    check_returning(replace(SMALL, hamming="rlwe", n_bits=32), gone)
+    assert seen == EVENTS
 
 
 def test_a_server_that_is_away_holds_everybody_up() -> None:
