@@ -22,7 +22,7 @@ from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, FaultyPeer, FaultyPeerOrServer, ParameterError
 from xclp_crypto.params import MAX_ANNOUNCED, Agreement
 from xclp_crypto.primitives.identity import Identity, IdentityKey
-from xclp_crypto.primitives.key_agreement import KeyPair, PublicKey
+from xclp_crypto.primitives.key_agreement import ExchangeKey, KeyPair
 from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.protocols.setup.channel import Sealed
@@ -623,7 +623,7 @@ def cheating(entries_for, pins=None, forge=None):
                 session_id = hashlib.sha256(
                     domain_tag("session", agreement.encode(), wire.body(directory), *CLIENTS)
                 ).digest()
-                forge(victim, PublicKey(hellos[victim].key), session_id)
+                forge(victim, ExchangeKey(hellos[victim].key), session_id)
             await io.send(victim, directory)
 
     return role

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.primitives import sealed_box
-from xclp_crypto.primitives.key_agreement import KeyPair, PublicKey
+from xclp_crypto.primitives.key_agreement import ExchangeKey, KeyPair
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox, channel_pair
 from xclp_crypto.rng import SeededRng, SystemRng
 
@@ -28,7 +28,7 @@ SHARED = bytes(range(32))
 
 
 def x25519(private: bytes, u: bytes) -> bytes:
-    return KeyPair(private).shared_secret(PublicKey(u), "peer")
+    return KeyPair(private).shared_secret(ExchangeKey(u), "peer")
 
 
 def link():
@@ -57,7 +57,7 @@ def test_rfc_7748_one_and_1000_iterations():
 def test_rfc_7748_diffie_hellman():
     v = {k: bytes.fromhex(x) for k, x in X25519["diffie_hellman"].items()}
     alice, bob = KeyPair(v["alice_private"]), KeyPair(v["bob_private"])
-    assert alice.public == PublicKey(v["alice_public"])
+    assert alice.public == ExchangeKey(v["alice_public"])
     assert bob.public.encode() == v["bob_public"]
     assert alice.shared_secret(bob.public, "bob") == v["shared"]
     assert bob.shared_secret(alice.public, "alice") == v["shared"]
@@ -67,14 +67,14 @@ def test_rfc_7748_diffie_hellman():
 def test_a_public_key_of_small_order_names_the_party_that_sent_it(u):
     pair = KeyPair.generate(SystemRng())
     with pytest.raises(FaultyPeer, match=r"mallory.*small order") as error:
-        pair.shared_secret(PublicKey(bytes.fromhex(u)), "mallory")
+        pair.shared_secret(ExchangeKey(bytes.fromhex(u)), "mallory")
     assert error.value.parties == ("mallory",)
 
 
 @pytest.mark.parametrize("data", [b"", bytes(31), bytes(33), "x" * 32, bytearray(32), None])
 def test_public_keys_of_another_length_or_type_are_refused(data):
     with pytest.raises(DecodeError, match="32 bytes"):
-        PublicKey(data)
+        ExchangeKey(data)
 
 
 @pytest.mark.parametrize("n", [0, 31, 33])

@@ -20,7 +20,7 @@ from xclp_crypto.algebra.ring import residue_dtype
 from xclp_crypto.params import SHAMIR_PRIME
 from xclp_crypto.primitives import shamir
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.primitives.key_agreement import KeyPair, PublicKey
+from xclp_crypto.primitives.key_agreement import ExchangeKey, KeyPair
 from xclp_crypto.primitives.shamir import Share, recover_secret
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
@@ -158,7 +158,7 @@ class Knowledge:
     def pair_secret(self, one, other):
         for mine, theirs in ((one, other), (other, one)):
             if mine in self.keys:
-                return self.keys[mine].shared_secret(PublicKey(self.public[theirs]), theirs)
+                return self.keys[mine].shared_secret(ExchangeKey(self.public[theirs]), theirs)
         return self.pair_secrets.get(frozenset((one, other)))
 
 

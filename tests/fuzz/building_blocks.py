@@ -19,7 +19,7 @@ from xclp_crypto.params import INSECURE_TEST_128, Agreement
 from xclp_crypto.primitives import paillier
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.primitives.identity import Identity, IdentityKey
-from xclp_crypto.primitives.key_agreement import KeyPair, PublicKey
+from xclp_crypto.primitives.key_agreement import ExchangeKey, KeyPair
 from xclp_crypto.primitives.paillier import phe as exchange
 from xclp_crypto.primitives.sealed_box import SealedBox
 from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, share_secret
@@ -94,8 +94,8 @@ def _keys(rng: Rng) -> Iterator[Decoder]:
     )
     pair = KeyPair(rng.bytes(32))
 
-    def agreed(data: bytes) -> PublicKey:
-        key = PublicKey(data)
+    def agreed(data: bytes) -> ExchangeKey:
+        key = ExchangeKey(data)
         if len(pair.shared_secret(key, "peer")) != 32:
             raise Finding("a shared secret has not 32 bytes")
         return key
@@ -104,7 +104,7 @@ def _keys(rng: Rng) -> Iterator[Decoder]:
         "public-key",
         agreed,
         (*(KeyPair(rng.bytes(32)).public.encode() for _ in range(4)), *weak),
-        encodes_to_same(PublicKey.encode),
+        encodes_to_same(ExchangeKey.encode),
         64,
     )
     key = rng.bytes(32)

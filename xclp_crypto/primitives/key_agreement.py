@@ -15,7 +15,7 @@ KEY_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class PublicKey:
+class ExchangeKey:
     """A public key of X25519: any 32 bytes, of which `KeyPair.shared_secret` refuses the weak ones.
 
     Raises:
@@ -42,13 +42,13 @@ class KeyPair(Secret):
     """
 
     __slots__ = ("_private", "public")
-    public: PublicKey
+    public: ExchangeKey
 
     def __init__(self, private: bytes) -> None:
         if len(private) != KEY_BYTES:
             raise ParameterError(f"a private key has {KEY_BYTES} bytes, got {len(private)}")
         self._private = X25519PrivateKey.from_private_bytes(private)
-        self.public = PublicKey(self._private.public_key().public_bytes_raw())
+        self.public = ExchangeKey(self._private.public_key().public_bytes_raw())
 
     @classmethod
     def generate(cls, rng: Rng) -> KeyPair:
@@ -59,7 +59,7 @@ class KeyPair(Secret):
         """Give the 32 secret bytes, as drawn; `KeyPair(these bytes)` is the same pair again."""
         return self._private.private_bytes_raw()
 
-    def shared_secret(self, peer: PublicKey, party: str) -> bytes:
+    def shared_secret(self, peer: ExchangeKey, party: str) -> bytes:
         """Agree on a secret with the owner of a public key (RFC 7748, section 6.1).
 
         Args:

@@ -51,7 +51,7 @@ from xclp_crypto.errors import (
 )
 from xclp_crypto.fields import Bits, Many, Raw
 from xclp_crypto.params import SEED_BYTES, Agreement
-from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
+from xclp_crypto.primitives.key_agreement import KEY_BYTES, ExchangeKey, KeyPair
 from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, share_secret
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
@@ -308,7 +308,7 @@ def _checked_share(graph: MaskGraph, data: bytes, index: int, party: str) -> Sha
 
 def _pair_secrets(own: KeyPair, keys: Mapping[str, bytes]) -> dict[str, bytes]:
     """Return the secret shared with the owner of each mask key."""
-    return {peer: own.shared_secret(PublicKey(key), peer) for peer, key in keys.items()}
+    return {peer: own.shared_secret(ExchangeKey(key), peer) for peer, key in keys.items()}
 
 
 async def receive_survivors(
@@ -541,7 +541,7 @@ def strip_masks(
         raise _wrong_shares(masks, client, shares, reason)
     for peer in masks.neighbours[client]:
         if peer in survivors:
-            secret = pair.shared_secret(PublicKey(masks.keys[peer]), peer)
+            secret = pair.shared_secret(ExchangeKey(masks.keys[peer]), peer)
             with _sparing(total, own.get(peer, NO_ROWS)):
                 _add_pair_mask(total, modulus, secret, masks.lab, peer, client, True)
 

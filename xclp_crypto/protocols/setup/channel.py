@@ -9,7 +9,7 @@ what another client sends to the server.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from xclp_crypto import wire
@@ -210,19 +210,21 @@ class Session:
     """
 
     cross_only = False
-    authenticated = False
 
     def __init__(
         self,
-        io: SealedIO,
+        io: RoleIO,
         session_id: bytes,
-        numbers: Mapping[str, tuple[int, ...]],
         secrets: Mapping[str, bytes],
+        announced: Mapping[str, Iterable[int]],
+        *,
+        authenticated: bool,
     ) -> None:
-        self.io = io
+        self.io = SealedIO(io, secrets, session_id)
         self.id = session_id
-        self.clients = tuple(numbers)
-        self.numbers = dict(numbers)
+        self.numbers = {client: tuple(map(int, row)) for client, row in announced.items()}
+        self.clients = tuple(self.numbers)
+        self.authenticated = authenticated
         self._secrets = dict(secrets)
         self._common_secret: bytes | None = None
         self._used: set[bytes] = set()

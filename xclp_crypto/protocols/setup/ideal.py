@@ -22,7 +22,7 @@ from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import Excluded
 from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES, Agreement
-from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
+from xclp_crypto.protocols.setup.channel import SERVER, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
@@ -61,20 +61,13 @@ def _pair_secret(master: bytes, one: str, other: str) -> bytes:
     return derive_key(master, domain_tag("ideal pair", *sorted((one, other))))
 
 
-def _session(
-    io: RoleIO,
-    keys: IdealKeys,
-    invited: Sequence[str],
-) -> Session:
+def _session(io: RoleIO, keys: IdealKeys, invited: Sequence[str], signed: bool) -> Session:
     secrets = dict(zip((*invited, SERVER), keys.secrets, strict=True))
-    here = [c for c, present in zip(invited, keys.present, strict=True) if present]
-    secrets = {p: secrets[p] for p in (*here, SERVER) if p != io.name}
-    numbers = {
-        c: tuple(int(v) for v in row)
-        for c, row in zip(invited, keys.values, strict=True)
-        if c in here
+    announced = {
+        c: row for c, row, here in zip(invited, keys.values, keys.present, strict=True) if here
     }
-    return Session(SealedIO(io, secrets, keys.session_id), keys.session_id, numbers, secrets)
+    secrets = {p: secrets[p] for p in (*announced, SERVER) if p != io.name}
+    return Session(io, keys.session_id, secrets, announced, authenticated=signed)
 
 
 async def ideal_key_exchange_client(
@@ -93,9 +86,7 @@ async def ideal_key_exchange_client(
     keys = await io.recv(IdealKeys, SERVER, invited=len(invited), numbers=len(values))
     if not keys.present[list(invited).index(io.name)]:
         raise Excluded(io.name, io.current_step)
-    session = _session(io, keys, invited)
-    session.authenticated = identities is not None
-    return session
+    return _session(io, keys, invited, identities is not None)
 
 
 async def ideal_key_exchange_server(
@@ -128,9 +119,7 @@ async def ideal_key_exchange_server(
 
     for client in invited:
         await io.send(client, keys_of(client))
-    session = _session(io, keys_of(SERVER), invited)
-    session.authenticated = identities is not None
-    return session
+    return _session(io, keys_of(SERVER), invited, identities is not None)
 
 
 async def ideal_seed_agreement_client(session: Session, rng: Rng) -> None:

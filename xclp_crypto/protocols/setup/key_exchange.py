@@ -45,8 +45,8 @@ from xclp_crypto.errors import Excluded, FaultyPeer, FaultyPeerOrServer, Paramet
 from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, NONCE_BYTES, Agreement
 from xclp_crypto.primitives.identity import SIGNATURE_BYTES
-from xclp_crypto.primitives.key_agreement import KEY_BYTES, KeyPair, PublicKey
-from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
+from xclp_crypto.primitives.key_agreement import KEY_BYTES, ExchangeKey, KeyPair
+from xclp_crypto.protocols.setup.channel import SERVER, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
@@ -157,13 +157,11 @@ def _open_session(
     for party, key in keys.items():
         if party != io.name:
             try:
-                secrets[party] = own.shared_secret(PublicKey(key), party)
+                secrets[party] = own.shared_secret(ExchangeKey(key), party)
             except FaultyPeer as error:
                 raise _blame(io, party, signed)(party, error.reason) from None
-    numbers = {invited[i]: tuple(int(v) for v in directory.values[i]) for i in present}
-    session = Session(SealedIO(io, secrets, session_id), session_id, numbers, secrets)
-    session.authenticated = signed
-    return session
+    announced = {invited[i]: directory.values[i] for i in present}
+    return Session(io, session_id, secrets, announced, authenticated=signed)
 
 
 async def key_exchange_client(
