@@ -15,6 +15,7 @@ PUBLIC = [
     "xclp_crypto.protocols.ot",
     "xclp_crypto.protocols.secure_sum",
     "xclp_crypto.protocols.setup",
+    "xclp_crypto.transport.network",
     "xclp_lp",
 ]
 

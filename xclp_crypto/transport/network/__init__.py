@@ -32,3 +32,7 @@ from xclp_crypto.transport.network.party import Limits
 from xclp_crypto.transport.network.server import serve
 
 __all__ = ["Limits", "check", "join", "serve"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
