@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import XclpError
+from xclp_crypto.errors import FaultyPeer, XclpError
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import Factory, run
@@ -78,6 +78,13 @@ def federation(
 def predictions(make: Callable[[], dict[str, Role]]) -> dict[str, Prediction]:
     outcome = run(make).raise_errors()
     return {name: p for name, p in outcome.results.items() if name != SERVER}
+
+
+def assert_blames(error: Exception, parties: tuple[str, ...], words: str) -> None:
+    """A party found that these did not follow the protocol, and says in what."""
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == parties
+    assert words in str(error)
 
 
 def client(vectors: Any, codes: Any) -> ClientData:
@@ -168,6 +175,19 @@ def check_outcome(outcome: Outcome, data: Data, params: Parameters) -> None:
 def subsets(clients: Sequence[str]) -> list[tuple[str, ...]]:
     """All subsets of at least two clients, the largest first."""
     return [s for size in range(len(clients), 1, -1) for s in combinations(clients, size)]
+
+
+def relabelled(data: Data) -> Data:
+    """The same rows are labelled, all with class 0."""
+    return {
+        c: ClientData(own.vectors, np.where(own.class_ids == UNLABELLED, UNLABELLED, 0))
+        for c, own in data.items()
+    }
+
+
+def no_mask(*args: Any) -> NDArray[np.uint64]:
+    """Stand for what makes a mask of so many numbers."""
+    return np.zeros(args[-1], dtype=np.uint64)
 
 
 def random_case(seed: int) -> tuple[Data, Parameters]:

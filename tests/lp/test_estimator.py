@@ -646,6 +646,7 @@ def test_labels_of_zero_rows_alone_are_not_enough() -> None:
         ({"threshold": 4}, "threshold needs 4 clients or more, got 3"),
         ({"fraction_bits": 31}, "fraction_bits must be at least 32 for 3 clients, got 31"),
         ({"random_state": -1}, "random_state must be None or an integer of at least 0, got -1"),
+        ({"random_state": "a"}, "random_state must be None or an integer of at least 0, got 'a'"),
         ({"random_state": 1.0}, "random_state must be None or an integer of at least 0, got 1.0"),
         ({"random_state": True}, "random_state must be None or an integer of at least 0, got True"),
         ({"random_state": np.random.RandomState(0)}, "random_state must be None or an integer"),

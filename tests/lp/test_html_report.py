@@ -8,8 +8,6 @@ from __future__ import annotations
 import base64
 import io
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -642,12 +640,3 @@ def test_drawing_leaves_the_users_settings_alone() -> None:
     before = dict(matplotlib.rcParams)
     report_runs.run().pictures[0].png()
     assert dict(matplotlib.rcParams) == before
-
-
-def test_nothing_is_loaded_unless_a_report_is_asked_for() -> None:
-    script = "import sys, xclp_lp.cli.main; print(*sorted({m.split('.')[0] for m in sys.modules}))"
-    loaded = subprocess.run(  # noqa: S603 - a constant script
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
-    ).stdout.split()
-    assert "typer" in loaded
-    assert not {"matplotlib", "jinja2"} & set(loaded)

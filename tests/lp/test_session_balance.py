@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from session_runs import SMALL, Data, blobs, expected, federation, random_case
+from session_runs import SMALL, Data, blobs, expected, federation, no_mask, random_case, relabelled
 from sklearn.utils.class_weight import compute_class_weight
 
 from xclp_crypto.protocols.secure_sum import double_masks, row_sums_recover
@@ -16,8 +16,8 @@ from xclp_crypto.protocols.secure_sum.rows import RowSumsUpload
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run, same_distribution, uniformity
 from xclp_crypto.transport.simulate import Faults
-from xclp_lp.labels import UNLABELLED, balanced_weights
-from xclp_lp.session import STEPS, ClientData
+from xclp_lp.labels import balanced_weights
+from xclp_lp.session import STEPS
 from xclp_lp.study.data import load
 from xclp_lp.study.demo import compare
 
@@ -75,14 +75,6 @@ def test_weights_count_exactly_the_labels_of_the_contributors(step: str) -> None
 COUNTED = blobs({"a": 3, "b": 3, "c": 2}, labelled=2, d=3)
 
 
-def skewed(data: Data) -> Data:
-    """The same rows are labelled, all with class 0."""
-    return {
-        c: ClientData(own.vectors, np.where(own.class_ids == UNLABELLED, UNLABELLED, 0))
-        for c, own in data.items()
-    }
-
-
 def nibbles(arrays: list[NDArray[Any]]) -> NDArray[np.intp]:
     """How often each half of a byte occurs."""
     data = np.frombuffer(b"".join(a.tobytes() for a in arrays), dtype=np.uint8)
@@ -121,7 +113,7 @@ def totals_at_the_server(
 
 def test_the_server_sees_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
     one = totals_at_the_server(monkeypatch, COUNTED, 40)
-    two = totals_at_the_server(monkeypatch, skewed(COUNTED), 40)
+    two = totals_at_the_server(monkeypatch, relabelled(COUNTED), 40)
     for what in one:
         assert uniformity(one[what]) > 1e-3
         assert uniformity(two[what]) > 1e-3
@@ -129,9 +121,6 @@ def test_the_server_sees_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_same_test_finds_missing_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_mask(*args: Any) -> NDArray[np.uint64]:
-        return np.zeros(args[-1], dtype=np.uint64)
-
     monkeypatch.setattr(row_sums_recover, "owner_mask", no_mask)
     found = totals_at_the_server(monkeypatch, COUNTED, 5)
     assert uniformity(found["late"]) < 1e-9  # nothing else protects who did not upload

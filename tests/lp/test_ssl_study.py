@@ -455,13 +455,6 @@ def test_without_torch_only_this_command_is_missing(tmp_path: Path, toml: Path) 
     assert "FedAvg + XCLP" in tables.stdout
 
 
-def test_nothing_else_loads_torch() -> None:
-    script = (
-        "import sys, xclp_lp, xclp_lp.cli.main, xclp_lp.study.demo; print('torch' in sys.modules)"
-    )
-    assert python(script).stdout.strip() == "False"
-
-
 def test_the_report_of_a_study_that_was_stopped_has_all_rounds(tmp_path: Path, toml: Path) -> None:
     study = read_study(toml, {})
     whole, folder = folders(tmp_path, "whole", "s")
