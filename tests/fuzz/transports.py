@@ -32,7 +32,8 @@ from xclp_crypto.transport.network.frames import (
     Resume,
     Welcome,
 )
-from xclp_crypto.transport.network.party import Connection, Limits
+from xclp_crypto.transport.network.limits import Limits
+from xclp_crypto.transport.network.party import Connection
 from xclp_crypto.transport.network.server import ServerParty
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.stream import FRAME, SocketDriver

@@ -37,12 +37,11 @@ from xclp_crypto.transport.network.frames import (
     Welcome,
     heard,
 )
+from xclp_crypto.transport.network.limits import Clock, Limits
 from xclp_crypto.transport.network.party import (
     BROKEN,
     FINISH_SECONDS,
-    Clock,
     Connection,
-    Limits,
     Party,
     cancel,
     first_of,

@@ -1,4 +1,4 @@
-"""What server and client have in common: limits, connections, and how a role is driven."""
+"""What server and client have in common: connections, and how a role is driven."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from time import monotonic
 from typing import Any, Final, TypeVar
 
-from xclp_crypto.errors import ParameterError, XclpError
+from xclp_crypto.errors import XclpError
 from xclp_crypto.transport.network.frames import (
     HEAD,
     Ack,
@@ -23,6 +21,7 @@ from xclp_crypto.transport.network.frames import (
     Resume,
     head_of,
 )
+from xclp_crypto.transport.network.limits import Clock, Limits
 from xclp_crypto.transport.network.mailboxes import Mailboxes
 from xclp_crypto.transport.replay import HIGH_WATER, DurableRole
 from xclp_crypto.transport.tls import common_name
@@ -35,69 +34,6 @@ BROKEN: Final = (OSError, EOFError, TimeoutError)
 
 _logger = logging.getLogger(__name__)
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long is waited, and how much is taken; of each party for itself.
-
-    Attributes:
-        join: seconds after its start in which the server waits for clients that never came.
-        grace: seconds without a connection, or without a sign of life on it, after which a client
-            is given up, and a client gives up the server.
-        deadline: seconds in which a client that computes must make some progress; longer than its
-            longest single computation.
-        window: bytes that may be on the way to one receiver.
-        max_message: bytes of a message at most; a longer one is refused before it is read.
-
-    Raises:
-        ParameterError: a value is not positive.
-    """
-
-    join: float = 600.0
-    grace: float = 60.0
-    deadline: float = 1800.0
-    window: int = 64 << 20
-    max_message: int = 1 << 31
-
-    def __post_init__(self) -> None:
-        for name in ("join", "grace", "deadline", "window", "max_message"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise ParameterError(f"{name} must be a positive number, got {value!r}")
-
-    @property
-    def beat(self) -> float:
-        """Return the seconds between signs of life."""
-        return min(5.0, self.grace / 4)
-
-
-class Clock:
-    """Seconds in which this program ran.
-
-    A gap between two looks that is longer than `gap` seconds counts as `gap`: the program was
-    stopped, or its machine was, and heard nobody meanwhile, whoever spoke. On waking, connections
-    may be over and deadlines of asyncio passed, but nobody has been away for longer. `keep` looks
-    often enough.
-    """
-
-    def __init__(self, gap: float) -> None:
-        self._gap = gap
-        self._seen = monotonic()
-        self._ran = 0.0
-
-    def __call__(self) -> float:
-        """Return the seconds so far."""
-        now = monotonic()
-        self._ran += min(now - self._seen, self._gap)
-        self._seen = now
-        return self._ran
-
-    async def keep(self) -> None:
-        """Look at it forever."""
-        while True:
-            self()
-            await asyncio.sleep(self._gap / 2)
 
 
 class Connection:

@@ -35,11 +35,11 @@ from xclp_crypto.transport.network.frames import (
     Welcome,
     told,
 )
+from xclp_crypto.transport.network.limits import Limits
 from xclp_crypto.transport.network.party import (
     BROKEN,
     FINISH_SECONDS,
     Connection,
-    Limits,
     Party,
     cancel,
     first_of,
