@@ -29,7 +29,7 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.testing import run
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import NoLog
-from xclp_crypto.transport.network import Limits, limits
+from xclp_crypto.transport.network import Limits, party
 from xclp_crypto.transport.network.client import ClientParty
 from xclp_crypto.transport.network.frames import (
     Ack,
@@ -289,7 +289,7 @@ def test_a_client_that_computes_without_end_is_left_out(tls, clock):
 def test_time_in_which_the_server_did_not_run_does_not_count(monkeypatch):
     """Nobody could be heard then; `join` seconds in which it ran do count."""
     now = [1e9]
-    monkeypatch.setattr(limits, "monotonic", lambda: now[0])
+    monkeypatch.setattr("xclp_crypto.transport.network.limits.monotonic", lambda: now[0])
     limits = Limits()
     with unconnected(SERVER, gathering()[SERVER], limits) as server:
         for _ in range(2):

@@ -52,7 +52,7 @@ def xclp(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 @pytest.fixture
 def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The digits, cut down to 4 clients with 40 rows each."""
-    from xclp_lp.cli import study
+    from xclp_lp.cli import demo
 
     whole = load_digits(4)
     small = replace(
@@ -60,4 +60,4 @@ def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
         features=tuple(x[:40] for x in whole.features),
         labels=tuple(y[:40] for y in whole.labels),
     )
-    monkeypatch.setattr(study, "load", {"digits": small}.__getitem__)
+    monkeypatch.setattr(demo, "load", {"digits": small}.__getitem__)

@@ -18,6 +18,7 @@ from command_lines import (
 )
 
 from xclp_crypto import __version__
+from xclp_lp.cli import demo as demo_cli
 from xclp_lp.cli import run as run_cli
 from xclp_lp.cli import study as study_cli
 from xclp_lp.plan import Plan
@@ -101,7 +102,7 @@ def test_places_are_tried_before_the_computation(
     def refuse(*, prefix: str, dir: Path) -> Any:
         raise PermissionError(13, "Permission denied", str(Path(dir) / prefix))
 
-    monkeypatch.setattr(study_cli, "compare", never)
+    monkeypatch.setattr(demo_cli, "compare", never)
     monkeypatch.setattr(Plan, "run", never)
     monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
     monkeypatch.chdir(federation.parent)
@@ -166,8 +167,9 @@ def test_a_bad_place_for_a_report_is_found_before_the_computation(
     target: str,
     message: str,
 ) -> None:
-    for name in ("compare", "load", "run_experiment"):
-        monkeypatch.setattr(study_cli, name, never)
+    monkeypatch.setattr(demo_cli, "compare", never)
+    monkeypatch.setattr(demo_cli, "load", never)
+    monkeypatch.setattr(study_cli, "run_experiment", never)
     monkeypatch.setattr(run_cli, "load_federation", never)
     monkeypatch.chdir(federation.parent)
     before = content_of(federation.parent)

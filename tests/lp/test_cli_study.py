@@ -16,7 +16,7 @@ from command_lines import (
     shell,
 )
 
-from xclp_lp.cli import study as study_cli
+from xclp_lp.cli import demo as demo_cli
 from xclp_lp.study.demo import compare
 
 
@@ -102,7 +102,7 @@ def test_different_labels_are_an_error(
     xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        study_cli,
+        demo_cli,
         "compare",
         lambda *args, **options: replace(compare(*args, **options), identical=False),
     )
@@ -232,8 +232,8 @@ def test_a_bad_json_path_is_found_before_the_computation(
     target: str,
     message: str,
 ) -> None:
-    monkeypatch.setattr(study_cli, "compare", never)
-    monkeypatch.setattr(study_cli, "load", never)
+    monkeypatch.setattr(demo_cli, "compare", never)
+    monkeypatch.setattr(demo_cli, "load", never)
     (tmp_path / "x").write_text("a file")
     before = content_of(tmp_path)
     file = tmp_path / target if target else target

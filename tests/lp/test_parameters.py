@@ -11,9 +11,9 @@ import typer
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.cli.demo import demo
 from xclp_lp.cli.options import with_settings
 from xclp_lp.cli.run import plan
-from xclp_lp.cli.study import demo
 from xclp_lp.declared import meaning
 from xclp_lp.files.federation import load_federation
 from xclp_lp.files.network import NetworkSettings

@@ -25,6 +25,7 @@ from xclp_crypto.errors import (
 )
 from xclp_lp.cli import bench, network, study
 from xclp_lp.cli.console import complain, console
+from xclp_lp.cli.demo import demo
 from xclp_lp.cli.run import plan, run
 
 EXIT_CODES = (
@@ -47,7 +48,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure this machine.")
-app.command(epilog=EXIT_CODES)(study.demo)
+app.command(epilog=EXIT_CODES)(demo)
 app.command(epilog=EXIT_CODES)(run)
 app.command()(plan)
 app.command(epilog=NETWORK_EXIT_CODES)(network.serve)

@@ -1,4 +1,4 @@
-"""``xclp demo``, ``xclp experiment``, ``xclp ssl`` and ``xclp tables``: the lab."""
+"""``xclp experiment``, ``xclp ssl`` and ``xclp tables``: the lab."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from xclp_lp.cli.console import (
     complain,
     console,
     note,
-    parsed_drop,
     require_report,
     require_writable,
     say,
@@ -23,28 +22,20 @@ from xclp_lp.cli.console import (
 from xclp_lp.cli.options import (
     DataPath,
     DataSet,
-    Drop,
-    JsonFile,
     PngFolder,
     ReportFile,
     Seeds,
     setting,
-    with_settings,
 )
-from xclp_lp.cli.terminal import StepReporter, cost_table, table_of
-from xclp_lp.parameters import Settings
-from xclp_lp.study.data import LOADERS, load
-from xclp_lp.study.demo import Comparison, compare, plan_demo, summary
 from xclp_lp.study.experiments.config import read_experiment
 from xclp_lp.study.experiments.document import markdown, sections, with_tables
 from xclp_lp.study.experiments.run import Details, run_experiment
-from xclp_lp.study.scores import Scores
-from xclp_lp.summary import dropout_lines, plan_lines
 from xclp_lp.wording import count
 
 if TYPE_CHECKING:
     from xclp_lp.study.report import Report
 
+<<<<<<< HEAD
 AGREEMENT = {
     True: "Secure and plain labels are [green]identical[/].",
     False: "Secure and plain labels are [red]DIFFERENT[/].",
@@ -179,6 +170,8 @@ def _show(first: Comparison, result: dict[str, Any], hamming: str) -> None:
     )
     console.print(cost_table(first.cost))
 
+=======
+>>>>>>> 5b44936 (Give the demonstration a file of its own on the command line)
 
 def experiment(
     form: Annotated[
