@@ -40,20 +40,15 @@ AGREEMENT = {
 }
 """What is said of whether the labels of the demonstration are identical."""
 
-
-FewRows = Annotated[
-    int | None,
-    typer.Option(help="Use only so many rows of each client, for the slow back ends."),
-]
-
-
+Labelled = Annotated[float, typer.Option(help="Fraction of each client's rows that is labelled.")]
 Thinned = Annotated[
     float,
-    typer.Option(help="Thin the classes, the first one not and the last one so many times."),
+    typer.Option(help="Thin the classes: the first stays whole, the last is divided by this."),
 ]
-
-
-Labelled = Annotated[float, typer.Option(help="Fraction of each client's rows that is labelled.")]
+FewRows = Annotated[
+    int | None,
+    typer.Option(help="Use only this many rows of each client, for the slow back ends."),
+]
 
 
 @with_settings(k=3)
