@@ -10,7 +10,7 @@ import network_runs as runs
 import protocol_runs
 import pytest
 from durable_runs import Blob, seedless
-from network_runs import CODEC, SERVER, Federation, Patient, Wire, hello, written
+from network_runs import CODEC, SERVER, Federation, Patient, Relay, Wire, hello, written
 
 from xclp_crypto.errors import (
     AddressInUse,
@@ -117,30 +117,16 @@ def test_large_messages_pass_in_pieces(tls, monkeypatch):
     assert set(found.values()) == {"done"}, found
 
 
-class Breaking:
-    """A relay that breaks each connection after so many bytes, and may go silent instead."""
+class Breaking(Relay):
+    """A relay that breaks each connection after so many bytes."""
 
     def __init__(self, port, bytes_before):
-        self.target, self.limits = port, deque(bytes_before)
-        self.listener = socket.create_server(("localhost", 0))
-        self.port = self.listener.getsockname()[1]
-        self.sockets = [self.listener]
+        self.limits = deque(bytes_before)
         self.breaks = 0
-        self.threads = [threading.Thread(target=self.accept)]
-        self.threads[0].start()
+        super().__init__(port)
 
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(("localhost", self.target))
-            left = [self.limits.popleft() if self.limits else 1 << 40]
-            self.sockets += [near, far]
-            for pair in ((near, far), (far, near)):
-                self.threads.append(threading.Thread(target=self.copy, args=(*pair, left)))
-                self.threads[-1].start()
+    def shared(self):
+        return [self.limits.popleft() if self.limits else 1 << 40]
 
     def copy(self, source, sink, left):
         try:
@@ -154,14 +140,6 @@ class Breaking:
                 sock.shutdown(socket.SHUT_RDWR)
         except OSError:
             return
-
-    def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.threads[0].join()
-        for sock in self.sockets:
-            sock.close()
-        for thread in self.threads:
-            thread.join()
 
 
 def test_connections_that_break_again_and_again_lose_nothing(tls):

@@ -1,6 +1,7 @@
 """Servers and clients in threads of this process, over real sockets with TLS."""
 
 import asyncio
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -122,6 +123,45 @@ def run(roles, tls, **options):
     for name in federation.clients:
         federation.join(name)
     return federation.results()
+
+
+class Relay:
+    """Hands connections on to a port; `copy` is what becomes of one direction of one."""
+
+    def __init__(self, port):
+        self.target = port
+        self.listener = socket.create_server(("localhost", 0))
+        self.port = self.listener.getsockname()[1]
+        self.sockets = [self.listener]
+        self.threads = []
+        self.start(self.accept)
+
+    def start(self, target, *args):
+        self.threads.append(threading.Thread(target=target, args=args, daemon=True))
+        self.threads[-1].start()
+
+    def accept(self):
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(("localhost", self.target))
+            self.sockets += [near, far]
+            shared = self.shared()
+            self.start(self.copy, near, far, shared)
+            self.start(self.copy, far, near, shared)
+
+    def shared(self):
+        """What both directions of a new connection know."""
+
+    def close(self):
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.threads[0].join()
+        for sock in self.sockets:
+            sock.close()
+        for thread in self.threads:
+            thread.join()
 
 
 class Wire:

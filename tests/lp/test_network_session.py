@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import socket
-import threading
 import time
 
 import pytest
@@ -17,36 +16,20 @@ from network_processes import (
     random_kills,
     stop_in_a_wait,
 )
+from network_runs import Relay
 
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.session import BEFORE_GRAPH
 
 
-class Tap:
+class Tap(Relay):
     """A relay that records what passes, in both directions."""
 
     def __init__(self, port):
-        self.target = port
-        self.listener = socket.create_server(("localhost", 0))
-        self.port = self.listener.getsockname()[1]
         self.recorded = []
-        self.threads = [threading.Thread(target=self.accept, daemon=True)]
-        self.threads[0].start()
-        self.sockets = [self.listener]
+        super().__init__(port)
 
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            far = socket.create_connection(("localhost", self.target))
-            self.sockets += [near, far]
-            for pair in ((near, far), (far, near)):
-                self.threads.append(threading.Thread(target=self.copy, args=pair, daemon=True))
-                self.threads[-1].start()
-
-    def copy(self, source, sink):
+    def copy(self, source, sink, _):
         record = bytearray()
         self.recorded.append(record)
         try:
@@ -56,14 +39,6 @@ class Tap:
             sink.shutdown(socket.SHUT_WR)
         except OSError:
             return
-
-    def close(self):
-        self.listener.shutdown(socket.SHUT_RDWR)
-        self.threads[0].join()
-        for sock in self.sockets:
-            sock.close()
-        for thread in self.threads:
-            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -90,18 +90,6 @@ def test_distances_need_bits(bad: float) -> None:
 # Influence and scores
 
 
-@settings(deadline=None)
-@given(n=st.integers(4, 30), alpha=st.floats(0.01, 0.999), seed=st.integers(0, 10**6))
-def test_influence_is_the_inverse(n: int, alpha: float, seed: int) -> None:
-    G = random_graph(n, seed)
-    S = np.linalg.inv(np.eye(n) - alpha * G.toarray())
-    columns = np.random.default_rng(seed).permutation(n)[: n // 2]
-    np.testing.assert_allclose(influence(G, columns, alpha), S[:, columns], rtol=0, atol=1e-10)
-    Y = np.random.default_rng(seed).random((n, 3))
-    np.testing.assert_allclose(propagate(G, Y, alpha), S @ Y, rtol=0, atol=1e-9)
-    assert (influence(G, columns, alpha) >= 0).all()
-
-
 def test_blocks_of_influence_are_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     G = random_graph(50, 0)
     columns = np.random.default_rng(0).permutation(50)[:40]

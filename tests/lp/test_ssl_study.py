@@ -156,15 +156,9 @@ def test_all_methods_of_the_paper_are_there() -> None:
         ({"metric": "f1"}, "no metric"),
         ({"evaluate_every": 0}, "evaluate_every"),
         ({"secure": 1}, "secure must be true or false"),
-        (
-            {"partition": {"client": 3}},
-            "unknown field 'client'.* did you mean 'clients'",
-        ),
+        ({"partition": {"client": 3}}, "unknown field 'client'.* did you mean 'clients'"),
         ({"partition": {"kind": "iit"}}, r"\[partition\]: kind must be .* got 'iit'"),
-        (
-            {"training": {"epoch": 3}},
-            "unknown field 'epoch'.* did you mean 'epochs'",
-        ),
+        ({"training": {"epoch": 3}}, "unknown field 'epoch'.* did you mean 'epochs'"),
         ({"training": {"sampled": 2}}, "sampled"),
         ({"parameters": {"seed": 3}}, r"\[parameters\]: unknown field 'seed'"),
         ({"options": {"fedavg+xclp": {"mu": 3}}}, "no option of fedavg"),
