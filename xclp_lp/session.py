@@ -48,22 +48,13 @@ from scipy import sparse
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
-from xclp_crypto.errors import (
-    DataError,
-    Excluded,
-    FaultyPeer,
-    ProtocolError,
-)
+from xclp_crypto.algebra.ring import Residues
+from xclp_crypto.errors import DataError, Excluded, FaultyPeer, ProtocolError
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.privacy import (
-    RandomizedResponse,
-)
+from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.hamming.interface import column_ranges
-from xclp_crypto.protocols.secure_sum import (
-    secure_row_sums_client,
-    secure_row_sums_server,
-)
+from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
 from xclp_crypto.protocols.setup import (
     SERVER,
     Identities,
@@ -77,23 +68,10 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.role import OnProgress, RoleIO, recorded
 from xclp_crypto.secret import Secret
 from xclp_lp.graph import neighbour_graph
-from xclp_lp.influence import (
-    Layout,
-    PartialScores,
-    batches,
-    cut_block,
-    reaches,
-)
+from xclp_lp.influence import Layout, PartialScores, batches, cut_block, reaches
 from xclp_lp.labels import UNLABELLED, balanced_weights
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest, zero_rows
-from xclp_lp.messages import (
-    Influence,
-    Labelled,
-    Participants,
-    Prepared,
-    Reach,
-    Sensitivity,
-)
+from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
 from xclp_lp.noise import SensitivityOfAll, noise_of_client
 from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.propagation import Prediction, predict
@@ -106,8 +84,8 @@ class Dropout:
 
     Attributes:
         client: its name.
-        step: the step in which it was missed: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
-            ``labels``. Who drops out in ``propagation``, where clients send nothing, is missed in
+        step: the step in which that is seen: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
+            ``labels``. That of a dropout in ``propagation``, where clients send nothing, is
             ``row sums``.
         contributed: whether its labels are in the sums.
     """
@@ -167,7 +145,7 @@ class Participation:
     Attributes:
         sizes: rows by client in the graph.
         contributors: clients whose labels entered the sums.
-        dropouts: clients that did not stay to the end, in the order in which they were missed.
+        dropouts: clients that did not stay to the end, in the order in which they dropped out.
     """
 
     sizes: dict[str, int]
@@ -178,7 +156,7 @@ class Participation:
         """Return for a file whose labels were counted, who dropped out, when, with what effect."""
         return {
             "contributors": list(self.contributors),
-            "dropouts": [asdict(gone) | {"effect": gone.effect} for gone in self.dropouts],
+            "dropouts": [asdict(own) | {"effect": own.effect} for own in self.dropouts],
         }
 
 
@@ -273,18 +251,13 @@ async def client_role(
     params.require_resolution(len(invited))
     kept = ~zero_rows(data.vectors)
     vectors, class_ids = data.vectors[kept], data.class_ids[kept]
-    labelled = class_ids != UNLABELLED
-    n_classes = len(params.classes)
+    labelled, n_classes = class_ids != UNLABELLED, len(params.classes)
     if isinstance(params.privacy, RandomizedResponse):
         class_ids[labelled] = params.privacy.randomize(class_ids[labelled], n_classes, rng)
     with io.step("setup"):
+        numbers = [len(class_ids), int(labelled.sum()), vectors.shape[1]]
         session = await key_exchange_client(
-            io,
-            invited,
-            params.agreement(),
-            [len(class_ids), int(labelled.sum()), vectors.shape[1]],
-            rng,
-            identities,
+            io, invited, params.agreement(), numbers, rng, identities
         )
         await seed_agreement_client(session, rng)
     io = session.io
@@ -300,43 +273,14 @@ async def client_role(
         await get_backend(params.hamming).client(session, bits, rng)
         del bits  # L bytes of each row
     with io.step("propagation"):
-        present = await io.recv(Participants, SERVER, clients=len(session.clients))
-        announced = zip(session.sizes.items(), present.clients, strict=True)
-        sizes = {client: rows for (client, rows), here in announced if here}
-        if io.name not in sizes:
-            raise Excluded(io.name, "hamming")
-        if len(sizes) < max(params.threshold or 0, params.fewest_clients):
-            raise FaultyPeer(SERVER, f"goes on with {len(sizes)} clients, below the threshold")
-        n, clients = sum(sizes.values()), len(sizes)
-        class_ids = class_ids[labelled]
-        codec = label_codec(params, clients)
-        own = column_ranges(sizes)[io.name].start + np.flatnonzero(labelled)
-        groups = np.zeros(n, dtype=np.uint16)
-        if len(own):
-            groups = (await io.recv(Reach, SERVER, rows=n, labelled=len(own))).groups
-        layout = Layout(groups, own)
-        scores = PartialScores(
-            layout, class_ids, n_classes, None if params.noise is None else codec
-        )
-        for block in range(layout.blocks):
-            # Not bound to a name, so that it goes before the next one comes.
-            await io.compute(
-                scores.add_block,
-                block,
-                (await io.recv(Influence, SERVER, values=layout.size(block))).values,
-            )
-        await io.compute(scores.check, codec, io.name)
-        noise = None
-        if params.noise is not None:
-            told = await io.recv(Sensitivity, SERVER)
-            noise = await io.compute(
-                noise_of_client, params, scores.sensitivity, told.value, n, clients, rng
-            )
+        sizes = await _receive_participants(session, params)
+        scores = await _receive_columns(session, params, sizes, class_ids)
+        noise = await _draw_noise(session, params, sizes, scores, rng)
         row_sums = secure_row_sums_client(
             session,
-            partial(contribution, params, scores, class_ids, clients),
+            partial(contribution, params, scores, class_ids[labelled], len(sizes)),
             rows_of_sums(params, sizes),
-            codec,
+            label_codec(params, len(sizes)),
             params.mask_graph(tuple(sizes)),
             rng,
             noise=noise,
@@ -349,6 +293,74 @@ async def client_role(
         prediction = _spread(await io.compute(predict, own_sums), kept, n_classes)
         await io.send(SERVER, Labelled())
         return prediction
+
+
+async def _receive_participants(session: Session, params: Parameters) -> dict[str, int]:
+    """Return how many rows each client in the graph has; this client is one of them.
+
+    Raises:
+        Excluded: the others went on without this client.
+        FaultyPeer: too few clients are left.
+    """
+    io = session.io
+    present = await io.recv(Participants, SERVER, clients=len(session.clients))
+    announced = zip(session.sizes.items(), present.clients, strict=True)
+    sizes = {client: rows for (client, rows), here in announced if here}
+    if io.name not in sizes:
+        raise Excluded(io.name, "hamming")
+    if len(sizes) < max(params.threshold or 0, params.fewest_clients):
+        raise FaultyPeer(SERVER, f"goes on with {len(sizes)} clients, below the threshold")
+    return sizes
+
+
+async def _receive_columns(
+    session: Session, params: Parameters, sizes: Mapping[str, int], class_ids: NDArray[np.int64]
+) -> PartialScores:
+    """Receive the columns of S of a client's labelled rows, and return its Z̄ = S_L·Y_L.
+
+    Args:
+        session: the client's session.
+        params: the agreement.
+        sizes: rows by client in the graph.
+        class_ids: (n_j,) class indices of its rows.
+
+    Raises:
+        FaultyPeer: the server's messages contradict each other.
+        DataError, EncodingOverflow: the scores do not fit the fixed-point code.
+    """
+    io, n, codec = session.io, sum(sizes.values()), label_codec(params, len(sizes))
+    labelled = np.flatnonzero(class_ids != UNLABELLED)
+    groups = np.zeros(n, dtype=np.uint16)
+    if len(labelled):
+        groups = (await io.recv(Reach, SERVER, rows=n, labelled=len(labelled))).groups
+    layout = Layout(groups, column_ranges(sizes)[io.name].start + labelled)
+    exact = None if params.noise is None else codec
+    scores = PartialScores(layout, class_ids[labelled], len(params.classes), exact)
+    for block in range(layout.blocks):
+        # Not bound to a name, so that it goes before the next one comes.
+        await io.compute(
+            scores.add_block,
+            block,
+            (await io.recv(Influence, SERVER, values=layout.size(block))).values,
+        )
+    await io.compute(scores.check, codec, io.name)
+    return scores
+
+
+async def _draw_noise(
+    session: Session, params: Parameters, sizes: Mapping[str, int], scores: PartialScores, rng: Rng
+) -> Residues | None:
+    """Return the noise of a client's upload, for the sensitivity that the server names, if any.
+
+    Raises:
+        FaultyPeer: the server names a sensitivity that cannot be.
+    """
+    if params.noise is None:
+        return None
+    io, n = session.io, sum(sizes.values())
+    told = (await io.recv(Sensitivity, SERVER)).value
+    own = scores.sensitivity
+    return await io.compute(noise_of_client, params, own, told, n, len(sizes), rng)
 
 
 async def server_role(
@@ -379,10 +391,10 @@ async def server_role(
     params.require_accountant()
     params.require_resolution(len(invited))
     at_least = params.threshold or params.fewest_clients
-    missed: dict[str, str] = {}
+    dropped: dict[str, str] = {}
 
     def note(step: str, expected: Iterable[str], present: Collection[str]) -> None:
-        missed.update({c: step for c in expected if c not in present and c not in missed})
+        dropped.update({c: step for c in expected if c not in present and c not in dropped})
 
     with io.step("setup"):
         session = await key_exchange_server(
@@ -390,7 +402,7 @@ async def server_role(
         )
         note("setup", invited, session.clients)
         sizes = _checked_sizes(session)
-        _require_labels([labelled for _, labelled, _ in session.numbers.values()], missed)
+        _require_labels([labelled for _, labelled, _ in session.numbers.values()], dropped)
         params.require_rows(sum(sizes.values()))
         note("setup", session.clients, await seed_agreement_server(session, at_least))
     io = session.io
@@ -408,7 +420,7 @@ async def server_role(
         present = distances.sizes
         await io.send(session.clients, Participants(np.array([c in present for c in sizes])))
         labelled = np.concatenate([prepared[c].labelled for c in present])
-        _require_labels(labelled, missed)
+        _require_labels(labelled, dropped)
         graph = await io.compute(build_graph, distances.matrix, params, io.report)
         del distances  # n² of them
         await _send_columns(session, graph, params, {c: prepared[c].labelled for c in present})
@@ -424,7 +436,7 @@ async def server_role(
         note("row sums", record.dropouts, ())
     with io.step("labels"):
         note("labels", present, await io.gather(Labelled, tuple(present), 0))
-    dropouts = tuple(Dropout(c, s, c in record.survivors) for c, s in missed.items())
+    dropouts = tuple(Dropout(c, s, c in record.survivors) for c, s in dropped.items())
     return Participation(present, record.survivors, dropouts)
 
 
@@ -511,7 +523,7 @@ def _checked_sizes(session: Session) -> dict[str, int]:
     return session.sizes
 
 
-def _require_labels(labelled: Sequence[int] | NDArray[np.bool_], missed: Mapping[str, str]) -> None:
+def _require_labels(labelled: Iterable[int | np.bool_], dropped: Mapping[str, str]) -> None:
     """Refuse to go on without any label.
 
     Raises:
@@ -520,11 +532,11 @@ def _require_labels(labelled: Sequence[int] | NDArray[np.bool_], missed: Mapping
     """
     if any(labelled):
         return
-    if not missed:
+    if not dropped:
         raise DataError("no client has a label, so nothing can spread")
-    gone = ", ".join(f"{client} in {step!r}" for client, step in missed.items())
+    who = ", ".join(f"{client} in {step!r}" for client, step in dropped.items())
     raise ProtocolError(
-        f"no client that is left has a labelled row, so nothing can spread; dropped out: {gone}"
+        f"no client that is left has a labelled row, so nothing can spread; dropped out: {who}"
     )
 
 
