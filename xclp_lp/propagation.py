@@ -7,8 +7,9 @@ label.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +18,6 @@ from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.protocols.hamming import distances_between
-from xclp_crypto.role import OnProgress
 from xclp_crypto.secret import Secret
 from xclp_lp.graph import Ties, checked_bits, neighbour_graph_from_bits
 from xclp_lp.labels import UNLABELLED
@@ -60,12 +60,7 @@ class Prediction(Secret):
 
 
 def influence(
-    graph: sparse.csr_array,
-    columns: ArrayLike,
-    alpha: float,
-    *,
-    solver: Solver = "auto",
-    progress: OnProgress | None = None,
+    graph: sparse.csr_array, columns: ArrayLike, alpha: float, *, solver: Solver = "auto"
 ) -> NDArray[np.float64]:
     """Solve for columns of the influence matrix S = (I − α𝒲)⁻¹, all at once.
 
@@ -73,8 +68,7 @@ def influence(
         graph: 𝒲, shape (n, n), from `neighbour_graph`.
         columns: shape (m,), integers in 0..n-1: the labelled points; m = 0 is fine.
         alpha: α, in (0, 1).
-        solver: see `Propagator`.
-        progress: called as the work goes on.
+        solver: see `Propagator`, which also solves block by block and reports its progress.
 
     Returns:
         Shape (n, m), float64, entries in [0, 1/(1−α)].
@@ -85,39 +79,26 @@ def influence(
 
     Source: Algorithm 1, line "S".
     """
-    picked = _checked_columns(graph, columns)
-    S = np.empty((graph.shape[0], picked.size))
-    for block, part in influence_blocks(graph, picked, alpha, solver=solver, progress=progress):
+    n, picked = graph.shape[0], np.asarray(columns)
+    if picked.size == 0:
+        picked = picked.astype(np.intp)
+    if picked.ndim != 1 or picked.dtype.kind not in "iu":
+        raise ParameterError(
+            f"columns have shape {picked.shape} and dtype {picked.dtype}; "
+            "a list of integers is needed"
+        )
+    if picked.size and not 0 <= picked.min() <= picked.max() < n:
+        raise ParameterError(
+            f"columns run from {picked.min()} to {picked.max()}; they must be in 0..{n - 1}"
+        )
+    S = np.empty((n, picked.size))
+    for block, part in Propagator(graph, alpha, picked.size, solver=solver).influence(picked):
         S[:, block] = part
     return S
 
 
-def influence_blocks(
-    graph: sparse.csr_array,
-    columns: ArrayLike,
-    alpha: float,
-    *,
-    solver: Solver = "auto",
-    progress: OnProgress | None = None,
-) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Solve for columns of S in blocks of at most 64 MiB, so that not all of S need exist at once.
-
-    Arguments and errors are those of `influence`.
-
-    Returns:
-        Pairs: which of `columns`, and those columns of S, shape (n, number of them), float64.
-    """
-    picked = _checked_columns(graph, columns)
-    return Propagator(graph, alpha, picked.size, solver=solver, progress=progress).influence(picked)
-
-
 def propagate(
-    graph: sparse.csr_array,
-    Y: ArrayLike,
-    alpha: float,
-    *,
-    solver: Solver = "auto",
-    progress: OnProgress | None = None,
+    graph: sparse.csr_array, Y: ArrayLike, alpha: float, *, solver: Solver = "auto"
 ) -> NDArray[np.float64]:
     """Compute the scores Z = S·Y of a plain (pooled) run, solving for its C columns only.
 
@@ -126,7 +107,6 @@ def propagate(
         Y: shape (n, C), finite and ≥ 0: zero-or-one-hot labels.
         alpha: α, in (0, 1).
         solver: see `Propagator`.
-        progress: called as the work goes on.
 
     Returns:
         Shape (n, C), float64, ≥ 0.
@@ -143,25 +123,7 @@ def propagate(
         raise ParameterError(f"Y has shape {rhs.shape}; ({graph.shape[0]}, C) is needed")
     if not (np.isfinite(rhs) & (rhs >= 0)).all():
         raise DataError("Y has an entry that is negative or not finite")
-    propagator = Propagator(graph, alpha, rhs.shape[1], solver=solver, progress=progress)
-    return propagator.scores(rhs)
-
-
-def _checked_columns(graph: sparse.csr_array, columns: ArrayLike) -> NDArray[np.integer]:
-    n = graph.shape[0]
-    picked = np.asarray(columns)
-    if picked.size == 0:
-        picked = picked.astype(np.intp)
-    if picked.ndim != 1 or picked.dtype.kind not in "iu":
-        raise ParameterError(
-            f"columns have shape {picked.shape} and dtype {picked.dtype}; "
-            "a list of integers is needed"
-        )
-    if picked.size and not 0 <= picked.min() <= picked.max() < n:
-        raise ParameterError(
-            f"columns run from {picked.min()} to {picked.max()}; they must be in 0..{n - 1}"
-        )
-    return picked
+    return Propagator(graph, alpha, rhs.shape[1], solver=solver).scores(rhs)
 
 
 def predict(Z: ArrayLike) -> Prediction:
@@ -248,61 +210,47 @@ def hamming_distances(bits: ArrayLike) -> NDArray[np.uint16]:
     return distances_between(rows, rows)
 
 
-def pooled_scores(
-    bits: Sequence[NDArray[np.uint8]],
-    onehot: Sequence[NDArray[np.float64]],
-    *,
-    k: int,
-    alpha: float,
-    gamma: float = 1.0,
-    include_self: bool = False,
-    ties: Ties = "all",
-) -> NDArray[np.float64]:
-    """Compute the scores Z of all clients' points as if one party held everything.
+class NeighbourOptions(TypedDict, total=False):
+    """What decides who is whose neighbour: arguments of `neighbour_graph`.
 
-    Args:
-        bits: per client, shape (n_j, L), 0 or 1; n_j = 0 is fine.
-        onehot: per client, shape (n_j, C): zero-or-one-hot labels.
+    Attributes:
         k: neighbours per point, in 1..n-1 for n points in all.
-        alpha: α, in (0, 1).
-        gamma: exponent γ > 0 of the similarity.
-        include_self: whether a point may be its own neighbour.
+        gamma: exponent γ > 0 of the similarity, by default 1.
+        include_self: whether a point may be its own neighbour; by default not.
         ties: see `neighbour_graph`.
-
-    Returns:
-        Shape (n, C), float64, clients in the order given.
-
-    Raises:
-        ParameterError: a parameter is out of range or shapes differ.
-        DataError: bits or labels are out of range.
     """
-    _check_clients(bits, onehot)
-    graph = neighbour_graph_from_bits(
-        np.concatenate(bits), k, gamma=gamma, include_self=include_self, ties=ties
-    )
-    return propagate(graph, np.concatenate(onehot), alpha)
+
+    k: Required[int]
+    gamma: float
+    include_self: bool
+    ties: Ties
 
 
 def pooled(
     bits: Sequence[NDArray[np.uint8]],
     onehot: Sequence[NDArray[np.float64]],
     *,
-    k: int,
     alpha: float,
-    gamma: float = 1.0,
-    include_self: bool = False,
-    ties: Ties = "all",
+    **options: Unpack[NeighbourOptions],
 ) -> list[Prediction]:
     """Predict as if one party held everything: the reference for a private run.
 
-    Arguments and errors are those of `pooled_scores`.
+    Args:
+        bits: per client, shape (n_j, L), 0 or 1; n_j = 0 is fine.
+        onehot: per client, shape (n_j, C): zero-or-one-hot labels.
+        alpha: α, in (0, 1).
+        **options: see `NeighbourOptions`.
 
     Returns:
         One prediction per client, in the order given.
+
+    Raises:
+        ParameterError: a parameter is out of range or shapes differ.
+        DataError: bits or labels are out of range.
     """
-    Z = pooled_scores(
-        bits, onehot, k=k, alpha=alpha, gamma=gamma, include_self=include_self, ties=ties
-    )
+    _check_clients(bits, onehot)
+    graph = neighbour_graph_from_bits(np.concatenate(bits), **options)
+    Z = propagate(graph, np.concatenate(onehot), alpha)
     ends = np.cumsum([len(b) for b in bits])
     return [predict(rows) for rows in np.split(Z, ends[:-1])]
 
@@ -311,37 +259,25 @@ def per_client(
     bits: Sequence[NDArray[np.uint8]],
     onehot: Sequence[NDArray[np.float64]],
     *,
-    k: int,
     alpha: float,
-    gamma: float = 1.0,
-    include_self: bool = False,
-    ties: Ties = "all",
+    **options: Unpack[NeighbourOptions],
 ) -> list[Prediction]:
     """Predict with label propagation within each client alone: the baseline without cooperation.
 
-    Arguments and errors are those of `pooled_scores`; k is reduced to n_j − 1 for a small client,
+    Arguments, result and errors are those of `pooled`; k is reduced to n_j − 1 for a small client,
     and a client with a single point can only predict that point's own label.
-
-    Returns:
-        One prediction per client, in the order given.
     """
     _check_clients(bits, onehot)
+    k = options["k"]
     if k < 1:
         raise ParameterError(f"k is {k}; it must be at least 1")
-    return [
-        predict(y)
-        if len(b) < 2
-        else pooled(
-            [b],
-            [y],
-            k=min(k, len(b) - 1),
-            alpha=alpha,
-            gamma=gamma,
-            include_self=include_self,
-            ties=ties,
-        )[0]
-        for b, y in zip(bits, onehot, strict=True)
-    ]
+
+    def alone(b: NDArray[np.uint8], y: NDArray[np.float64]) -> Prediction:
+        if len(b) < 2:
+            return predict(y)
+        return pooled([b], [y], alpha=alpha, **options | {"k": min(k, len(b) - 1)})[0]
+
+    return list(map(alone, bits, onehot))
 
 
 def _check_clients(

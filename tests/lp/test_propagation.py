@@ -20,13 +20,12 @@ from xclp_lp.propagation import (
     RESOLUTION,
     hamming_distances,
     influence,
-    influence_blocks,
     per_client,
     pooled,
-    pooled_scores,
     predict,
     propagate,
 )
+from xclp_lp.solvers import Propagator
 
 ALPHA = 0.9
 
@@ -96,7 +95,7 @@ def test_blocks_of_influence_are_its_columns(monkeypatch: pytest.MonkeyPatch) ->
     whole = influence(G, columns, ALPHA)
     monkeypatch.setattr(solvers, "_COLUMN_BYTES", 1)
     monkeypatch.setattr(solvers, "_LANE_COLUMNS", 3)
-    blocks = list(influence_blocks(G, columns, ALPHA))
+    blocks = list(Propagator(G, ALPHA, 40).influence(columns))
     assert [block.start for block, _ in blocks] == list(range(0, 40, 3))
     assert [block.stop for block, _ in blocks] == [*range(3, 40, 3), 40]
     for block, part in blocks:
@@ -125,9 +124,8 @@ def test_alpha_out_of_range(alpha: float) -> None:
 
 @pytest.mark.parametrize("columns", [[5], [-1], [0.5], [[0]], [True, False], ["a"]])
 def test_columns_out_of_range(columns: list[Any]) -> None:
-    for function in (influence, influence_blocks):
-        with pytest.raises(ParameterError, match="columns"):
-            function(random_graph(5, 0), columns, ALPHA)
+    with pytest.raises(ParameterError, match="columns"):
+        influence(random_graph(5, 0), columns, ALPHA)
 
 
 def test_unusable_label_matrices() -> None:
@@ -307,13 +305,13 @@ def test_order_of_clients_and_rows_only_permutes_the_result(seed: int, n_bits: i
     np.testing.assert_allclose(confidence, reference.confidence[order], atol=1e-7)
 
 
-def test_pooled_scores_are_the_sum_of_the_clients_contributions() -> None:
+def test_scores_are_the_sum_of_the_clients_contributions() -> None:
     bits, y = blobs(50, 3, 5)
     parts = [slice(0, 20), slice(20, 50)]
     labelled = np.arange(50) % 4 == 0
     Y = onehot(y, 3, labelled)
     G = neighbour_graph(hamming_distances(bits), 512, 4)
-    Z = pooled_scores([bits[p] for p in parts], [Y[p] for p in parts], k=4, alpha=0.99)
+    Z = propagate(G, Y, 0.99)
     total = np.zeros_like(Z)
     for part in parts:
         own = np.arange(50)[part][labelled[part]]
