@@ -6,17 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.ring import Residues
-from xclp_crypto.errors import (
-    FaultyPeer,
-)
-from xclp_crypto.privacy import (
-    add_noise,
-    label_sensitivity,
-    require_room,
-)
-from xclp_crypto.protocols.setup import (
-    SERVER,
-)
+from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.privacy import add_noise, label_sensitivity, require_room
+from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng
 from xclp_lp.parameters import Parameters, label_codec
 

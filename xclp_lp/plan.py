@@ -173,7 +173,7 @@ class Plan(Secret):
         if not any(self.labelled[c] for c in found.contributors):
             warnings.warn(
                 f"no client in the sums ({', '.join(found.contributors)}) has a labelled row, so "
-                "no row gets a label: those with labels left before their upload in 'row sums'",
+                "no row gets a label: those with one dropped out before their upload in 'row sums'",
                 UserWarning,
                 stacklevel=4,  # whoever called fit
             )
@@ -194,7 +194,7 @@ class Plan(Secret):
             Participation(
                 {c: n for part in parts for c, n in part.sizes.items()},
                 tuple(c for c in self.data if c in counted),
-                tuple(gone for part in parts for gone in part.dropouts),
+                tuple(dropout for part in parts for dropout in part.dropouts),
             ),
             Cost.total(outcome.cost for outcome in outcomes),
         )
@@ -220,7 +220,7 @@ class Result(Secret):
     @property
     def without_result(self) -> tuple[str, ...]:
         """Return the clients that dropped out, and so have no labels."""
-        return tuple(gone.client for gone in self.participation.dropouts)
+        return tuple(dropout.client for dropout in self.participation.dropouts)
 
     def labels(self, client: str) -> NDArray[Any]:
         """Return a client's labels, (n_j,): −1 (integers) or None where no label reaches a row."""

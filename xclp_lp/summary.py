@@ -96,8 +96,8 @@ def plan_lines(
 
 def dropout_lines(dropouts: Sequence[Dropout]) -> Iterator[str]:
     """Say who dropped out, when, and what that means."""
-    for gone in dropouts:
-        yield f"{gone.client} dropped out before the end of the step {gone.step!r}: {gone.effect}."
+    for own in dropouts:
+        yield f"{own.client} dropped out before the end of the step {own.step!r}: {own.effect}."
 
 
 def relabelled_lines(
@@ -111,9 +111,9 @@ def relabelled_lines(
     """
     pairs = [(a[a != UNLABELLED], b[a != UNLABELLED]) for a, b in zip(given, got, strict=True)]
     labelled = sum(len(a) for a, _ in pairs)
-    lost = sum(int((b == UNLABELLED).sum()) for _, b in pairs)
-    changed = sum(int((a != b).sum()) for a, b in pairs) - lost
-    what = [f"{changed:,} got another label"] * bool(changed) + [f"{lost:,} got none"] * bool(lost)
+    none = sum(int((b == UNLABELLED).sum()) for _, b in pairs)
+    changed = sum(int((a != b).sum()) for a, b in pairs) - none
+    what = [f"{changed:,} got another label"] * bool(changed) + [f"{none:,} got none"] * bool(none)
     if what:
         yield (
             f"of {count(labelled, 'labelled row')} {' and '.join(what)}; reset_labelled = true "

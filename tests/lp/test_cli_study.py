@@ -129,8 +129,8 @@ def test_the_demonstration_with_a_threshold_and_randomised_labels(
     assert result["identical_labels"] is None
     assert result["parameters"]["epsilon"] == 0.001
     assert result["accuracy"]["xclp"] < result["accuracy"]["plain"]
-    gone = ["--drop", "client-01:hamming", "--drop", "client-02:hamming"]
-    code, _, err = xclp(*options, "--threshold", "3", *gone)
+    drop = ["--drop", "client-01:hamming", "--drop", "client-02:hamming"]
+    code, _, err = xclp(*options, "--threshold", "3", *drop)
     assert code == 1
     assert "2 of the parties answered and 3 are needed" in one_line(err)
 

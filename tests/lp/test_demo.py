@@ -175,24 +175,24 @@ def test_a_wrong_secure_label_is_found(
 @pytest.mark.filterwarnings("ignore:only a and c are in the sums")
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("step", STEPS)
-def test_labels_are_identical_when_a_client_vanishes(step: str, class_weight: Any) -> None:
+def test_labels_are_identical_when_a_client_drops_out(step: str, class_weight: Any) -> None:
     """The plain run has the points and labels that the secure one had, whatever the step."""
     data = blobs(seed=3)  # see the next test
     settings = SETTINGS | {"class_weight": class_weight}
     result = compared(data, **settings, drop={"b": step})
     assert result.identical
-    (gone,) = result.participation.dropouts
-    assert gone.client == "b"
-    assert gone.in_graph is (step not in STEPS[:3])
-    assert gone.contributed is (step == "labels")
+    (dropout,) = result.participation.dropouts
+    assert dropout.client == "b"
+    assert dropout.in_graph is (step not in STEPS[:3])
+    assert dropout.contributed is (step == "labels")
     assert result.participation.to_dict() == {
-        "contributors": ["a", "b", "c"] if gone.contributed else ["a", "c"],
+        "contributors": ["a", "b", "c"] if dropout.contributed else ["a", "c"],
         "dropouts": [
             {
                 "client": "b",
-                "step": gone.step,
-                "contributed": gone.contributed,
-                "effect": gone.effect,
+                "step": dropout.step,
+                "contributed": dropout.contributed,
+                "effect": dropout.effect,
             }
         ],
     }
@@ -204,7 +204,7 @@ def test_labels_are_identical_when_a_client_vanishes(step: str, class_weight: An
 
 @pytest.mark.filterwarnings("ignore:only a and c are in the sums")
 def test_a_comparison_with_the_wrong_points_or_labels_would_be_noticed() -> None:
-    """A client that vanishes late, or early, changes the plain labels of this data."""
+    """A client that drops out late, or early, changes the plain labels of this data."""
     data = blobs(seed=3)
     labels = []
     for drop in ({}, {"b": "hamming"}, {"b": "row sums"}):
@@ -221,7 +221,7 @@ def test_a_comparison_with_the_wrong_points_or_labels_would_be_noticed() -> None
     assert labels[0] != labels[1] != labels[2] != labels[0]
 
 
-def test_a_vanishing_client_of_the_demonstration_must_exist() -> None:
+def test_a_dropout_of_the_demonstration_must_exist() -> None:
     with pytest.raises(ParameterError, match="cannot drop 'z': the clients are a, b, c"):
         compared(blobs(), **SETTINGS, drop={"z": "hamming"})
     with pytest.raises(ParameterError, match=r"'a' can drop out before setup, .* not 'lunch'"):

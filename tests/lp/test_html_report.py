@@ -360,7 +360,7 @@ def test_no_secret_is_in_a_report(pages: dict[str, str]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:only two|only .* are in the sums")
-def test_who_vanished_is_said() -> None:
+def test_who_dropped_out_is_said() -> None:
     names = ("a", "b", "c", "d")
     page = Page(report_runs.demonstration(names, drop={"b": "hamming"}).html())
     text = "".join(page.text)

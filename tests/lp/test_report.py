@@ -68,7 +68,7 @@ def test_labelled_rows_that_change_are_counted(got: list[list[int]], line: list[
     ],
 )
 def test_classes_that_hardly_come_out_are_named(came: list[int], line: str | None) -> None:
-    """The third class has no label here: a client that vanished may have had its labels."""
+    """The third class has no label here: a client that dropped out may have had its labels."""
     given = [np.array([0] * 8 + [-1] * 20), np.array([1] * 3 + [-1] * 21)]
     rows = np.repeat([0, 1], came)
     got = [np.array([0] * 8 + [*rows[:20]]), np.array([0] * 3 + [*rows[20:], -1])]
@@ -190,7 +190,7 @@ def test_what_changes_the_result_is_announced() -> None:
 
 
 def test_a_dropout_is_one_sentence_about_who_when_and_what_that_means() -> None:
-    gone = [Dropout("north", "hamming", False), Dropout("east", "labels", True)]
-    one, two = dropout_lines(gone)
-    assert one == f"north dropped out before the end of the step 'hamming': {gone[0].effect}."
-    assert two == f"east dropped out before the end of the step 'labels': {gone[1].effect}."
+    dropouts = [Dropout("north", "hamming", False), Dropout("east", "labels", True)]
+    one, two = dropout_lines(dropouts)
+    assert one == f"north dropped out before the end of the step 'hamming': {dropouts[0].effect}."
+    assert two == f"east dropped out before the end of the step 'labels': {dropouts[1].effect}."

@@ -1,4 +1,4 @@
-"""Clients that vanish or are cut off, in every operation of a session (paper, Robustness)."""
+"""Clients that drop out or are cut off, in every operation of a session (paper, Robustness)."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ VARIANTS = {
     "rlwe": replace(SMALL, hamming="rlwe", n_bits=32),
 }
 EVERYWHERE = pytest.mark.parametrize(
-    ("params", "gone"),
+    ("params", "who"),
     [
-        pytest.param(params, gone, id=f"{gone}-{name}")
+        pytest.param(params, who, id=f"{who}-{name}")
         for name, params in VARIANTS.items()
-        for gone in (CLIENTS if name != "rlwe" else ("a", "c"))
+        for who in (CLIENTS if name != "rlwe" else ("a", "c"))
     ],
 )
 Sent = dict[str, set[str]]
@@ -75,7 +75,7 @@ def run_and_watch(
 
 
 def dropout(client: str, sent: Sent, params: Parameters) -> Dropout | None:
-    """What the server has to say of a client that vanished after these messages."""
+    """What the server has to say of a client that dropped out after these messages."""
     messages = sent.get(client, set())
     steps = {
         "setup": ["Hello", "Sealed[Received]", "Sealed[Confirm]"],
@@ -105,71 +105,71 @@ def test_dropping_out_matters_in_the_data_of_these_tests() -> None:
     """The three outcomes differ, so that the tests below can tell them apart."""
     for data in (DATA, THREE):
         everybody = tuple(data)
-        for gone in everybody:
-            others = tuple(c for c in everybody if c != gone)
+        for who in everybody:
+            others = tuple(c for c in everybody if c != who)
             full = expected_labels(data, SMALL, everybody, everybody)
             silent = expected_labels(data, SMALL, everybody, others)
             absent = expected_labels(data, SMALL, others, others)
             as_lists = [[x[c].tolist() for c in others] for x in (full, silent, absent)]
-            assert as_lists[0] != as_lists[1] != as_lists[2] != as_lists[0], gone
+            assert as_lists[0] != as_lists[1] != as_lists[2] != as_lists[0], who
             # Its own labels tell as well whether they were counted.
-            assert full[gone].tolist() != silent[gone].tolist(), gone
+            assert full[who].tolist() != silent[who].tolist(), who
 
 
 EVENTS = {
     *(("setup", False), ("hashing", False), ("hamming", False)),
     *(("row sums", False), ("row sums", True), ("labels", True)),
 }
-"""In which steps a client is missed, and whether its labels are counted."""
+"""In which steps a client drops out, and whether its labels are counted."""
 
 
 @EVERYWHERE
-def test_a_client_that_vanishes_changes_what_the_paper_says(params: Parameters, gone: str) -> None:
+def test_a_dropout_changes_what_the_paper_says(params: Parameters, who: str) -> None:
     """Absent before H; only unlabelled after it; no effect once the sums have its upload."""
     make = federation(DATA, params)
-    others = tuple(c for c in CLIENTS if c != gone)
+    others = tuple(c for c in CLIENTS if c != who)
     seen = set()
-    for after in everywhere(make, gone):
-        outcome, sent = run_and_watch(make, dropouts={gone: after})
-        assert outcome.dropouts == (gone,)
+    for after in everywhere(make, who):
+        outcome, sent = run_and_watch(make, dropouts={who: after})
+        assert outcome.dropouts == (who,)
         assert not outcome.errors, (after, outcome.errors)
-        missed = dropout(gone, sent, params)
+        found = dropout(who, sent, params)
         graph: Participation = outcome.results[SERVER]
-        assert graph.dropouts == (() if missed is None else (missed,))
-        in_time = UPLOADS[str(params.hamming)] in sent.get(gone, set())
+        assert graph.dropouts == (() if found is None else (found,))
+        in_time = UPLOADS[str(params.hamming)] in sent.get(who, set())
         assert tuple(graph.sizes) == (CLIENTS if in_time else others)
-        counted = missed is None or missed.contributed
+        counted = found is None or found.contributed
         assert graph.contributors == (CLIENTS if counted else others)
         plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
         for client in others:
             assert_same(outcome.results[client], plain[client])
-        seen.add((missed.step, counted) if missed else None)
+        seen.add((found.step, counted) if found else None)
     assert seen == EVENTS
 
 
 @EVERYWHERE
-def test_a_client_that_comes_back_finds_its_labels(params: Parameters, gone: str) -> None:
+def test_a_client_that_comes_back_finds_its_labels(params: Parameters, who: str) -> None:
     make = federation(DATA, params)
-    others = tuple(c for c in CLIENTS if c != gone)
+    others = tuple(c for c in CLIENTS if c != who)
     seen = set()
-    for after in everywhere(make, gone):
-        outcome, _ = run_and_watch(make, away={gone: after})
-        assert outcome.returned == (gone,), after
-        assert {*outcome.errors} <= {gone}
+    for after in everywhere(make, who):
+        outcome, _ = run_and_watch(make, away={who: after})
+        assert outcome.returned == (who,), after
+        assert {*outcome.errors} <= {who}
         graph: Participation = outcome.results[SERVER]
         plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
         for client in others:
             assert_same(outcome.results[client], plain[client])
-        missed = next((d for d in graph.dropouts if d.client == gone), None)
-        if gone in graph.sizes:
-            assert_same(outcome.results[gone], plain[gone])
-            seen.add((missed.step if missed else "", gone in graph.contributors))
+        found = next((d for d in graph.dropouts if d.client == who), None)
+        if who in graph.sizes:
+            assert_same(outcome.results[who], plain[who])
+            seen.add((found.step if found else "", who in graph.contributors))
         else:
             assert tuple(graph.sizes) == others
-            assert missed is not None
-            error = outcome.errors[gone]
+            assert found is not None
+            error = outcome.errors[who]
             assert isinstance(error, Excluded), (after, error)
-            seen.add((missed.step, False))
+            seen.add((found.step, False))
     assert seen == EVENTS
 
 
@@ -188,7 +188,7 @@ def test_a_server_that_is_away_holds_everybody_up() -> None:
 
 
 @pytest.mark.parametrize("hamming", ["plain", "masked"])
-def test_when_the_server_vanishes_clients_stall_or_have_the_right_labels(hamming: str) -> None:
+def test_without_the_server_clients_stall_or_have_the_right_labels(hamming: str) -> None:
     params = replace(SMALL, hamming=hamming)
     make = federation(THREE, params)
     finished, alone = [], 0
@@ -211,25 +211,25 @@ def test_when_the_server_vanishes_clients_stall_or_have_the_right_labels(hamming
 
 
 @pytest.mark.parametrize("pair", [("a", "c"), ("d", "b")])
-def test_two_that_vanish_in_different_steps(pair: tuple[str, str]) -> None:
+def test_two_that_drop_out_in_different_steps(pair: tuple[str, str]) -> None:
     """With a threshold of two, every pair of steps has the effect that the paper states."""
     params = replace(SMALL, hamming="plain", threshold=2)
     make = federation(DATA, params)
     for first in STEPS:
         for second in STEPS:
-            vanish = dict(zip(pair, (first, second), strict=True))
-            outcome, sent = run_and_watch(make, dropouts=vanish)
-            assert not outcome.errors, (vanish, outcome.errors)
+            drop = dict(zip(pair, (first, second), strict=True))
+            outcome, sent = run_and_watch(make, dropouts=drop)
+            assert not outcome.errors, (drop, outcome.errors)
             graph: Participation = outcome.results[SERVER]
-            missed = [dropout(c, sent, params) for c in pair]
-            assert set(graph.dropouts) == set(missed)
+            found = [dropout(c, sent, params) for c in pair]
+            assert set(graph.dropouts) == set(found)
             assert [d.step for d in graph.dropouts] == sorted(
                 (d.step for d in graph.dropouts), key=STEPS.index
             )
             early = STEPS[:3]  # before all distances are known
-            assert tuple(graph.sizes) == tuple(c for c in CLIENTS if vanish.get(c) not in early)
+            assert tuple(graph.sizes) == tuple(c for c in CLIENTS if drop.get(c) not in early)
             assert graph.contributors == tuple(
-                c for c in CLIENTS if vanish.get(c, "labels") == "labels"
+                c for c in CLIENTS if drop.get(c, "labels") == "labels"
             )
             plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
             for client in {*CLIENTS} - {*pair}:
@@ -243,8 +243,8 @@ def test_too_few_clients_stop_the_session(pair: tuple[str, str]) -> None:
     (left,) = {*THREE} - {*pair}
     stopped = 0
     for after in range(operations[pair[0]]):
-        vanish = {pair[0]: after, pair[1]: min(after, operations[pair[1]] - 1)}
-        outcome, sent = run_and_watch(make, dropouts=vanish)
+        drop = {pair[0]: after, pair[1]: min(after, operations[pair[1]] - 1)}
+        outcome, sent = run_and_watch(make, dropouts=drop)
         check_outcome(outcome, THREE, SMALL)
         if all("Sealed[SumReveal]" in sent.get(c, set()) for c in pair):
             assert left in outcome.results
@@ -260,9 +260,9 @@ def test_below_the_threshold_nothing_is_revealed(threshold: int) -> None:
     """No client hands out a share, so the server holds masked uploads and no client has labels."""
     params = replace(SMALL, threshold=threshold)
     make = federation(DATA, params)
-    gone = CLIENTS[threshold - 1 :]
+    who = CLIENTS[threshold - 1 :]
     for step in ("setup", "hashing", "hamming", "row sums", "share", "upload"):
-        outcome, sent = run_and_watch(make, dropouts=dict.fromkeys(gone, step))
+        outcome, sent = run_and_watch(make, dropouts=dict.fromkeys(who, step))
         error = outcome.errors[SERVER]
         assert isinstance(error, TooFewParties)
         assert (error.present, error.needed) == (threshold - 1, threshold)
@@ -293,7 +293,7 @@ def test_a_server_that_goes_on_below_the_threshold_is_named() -> None:
         assert_blames(outcome.errors[client], (SERVER,), words)
 
 
-def test_when_the_only_client_with_labels_vanishes_nothing_can_spread() -> None:
+def test_without_the_only_client_with_labels_nothing_can_spread() -> None:
     data = blobs({"a": 4, "b": 5, "c": 3}, labelled=0)
     data["a"].class_ids[:2] = [0, 1]
     make = federation(data, SMALL)
@@ -330,7 +330,7 @@ def test_k_shrinks_when_dropouts_leave_fewer_rows() -> None:
             plain = expected(data, params, tuple(graph.sizes), graph.contributors)
             for name in ("b", "c"):
                 assert_same(outcome.results[name], plain[name])
-        else:  # it vanished so early that k was still compared with the rows announced
+        else:  # it dropped out so early that k was still compared with the rows announced
             assert isinstance(outcome.errors[SERVER], ParameterError)
             assert "k = 5, rows = 3" in str(outcome.errors[SERVER])
     assert sizes == {("b", "c"), ("a", "b", "c")}

@@ -52,11 +52,11 @@ def test_without_losses_a_client_is_asked_a_few_times(deferred):
     [(0, "setup"), (1, "setup"), (2, "row sums"), (4, "row sums"), (6, "row sums")],
 )
 def test_a_client_that_does_not_answer_in_time_is_a_dropout(asked, step):
-    def vanish(engine):
+    def drop_out(engine):
         if engine.asked.count("d") > asked:
             engine.absent.add("d")
 
-    engine = Engine().run(each=vanish)
+    engine = Engine().run(each=drop_out)
     graph = engine.relay.role.result()
     assert [(d.client, d.step) for d in graph.dropouts] == [("d", step)]
     rest = [name for name in DATA if name != "d"]
@@ -67,22 +67,22 @@ def test_a_client_that_does_not_answer_in_time_is_a_dropout(asked, step):
 
 
 def test_a_client_that_is_killed_and_comes_back_gets_its_labels():
-    gone = []
+    killed = []
 
     def restart(engine):
-        if engine.relay.role.step == "row sums" and not gone:
-            gone.append(engine.now)
+        if engine.relay.role.step == "row sums" and not killed:
+            killed.append(engine.now)
             engine.absent.add("d")
-        if gone and engine.now > gone[0] + 20:
+        if killed and engine.now > killed[0] + 20:
             engine.absent.discard("d")
 
     engine = Engine().run(each=restart)
-    assert gone
+    assert killed
     assert engine.labels() == labels(DATA, DATA)
     assert engine.relay.role.result().dropouts == ()
 
 
-def test_a_client_that_never_comes_is_missed_in_the_setup():
+def test_a_client_that_never_comes_is_a_dropout_of_the_setup():
     engine = Engine()
     engine.absent.add("b")
     engine.run()
