@@ -246,32 +246,32 @@ def test_random_states(state: int) -> None:
     )
 
 
-# Clients that vanish
+# Clients that drop out
 
 
 DROPPED = blobs({"a": 5, "b": 6, "c": 4, "d": 5}, labelled=2, seed=1)
 
 
-def drop(data: Any = DROPPED, gone: Any = None, **settings: Any) -> CrossClientLabelPropagation:
+def drop(data: Any = DROPPED, steps: Any = None, **settings: Any) -> CrossClientLabelPropagation:
     xclp = CrossClientLabelPropagation(
         **SETTINGS
         | {"hamming": "plain", "client_names": list(data), "classes": [0, 1, 2]}
         | settings
     )
     return xclp.fit(
-        [x.vectors for x in data.values()], [x.class_ids for x in data.values()], drop=gone
+        [x.vectors for x in data.values()], [x.class_ids for x in data.values()], drop=steps
     )
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced"])
 @pytest.mark.parametrize("step", STEPS)
 def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: Any) -> None:
-    xclp = drop(gone={"b": step}, class_weight=class_weight)
-    (gone,) = xclp.dropouts_
-    assert gone.client == "b"
-    assert xclp.contributors_ == (("a", "b", "c", "d") if gone.contributed else ("a", "c", "d"))
+    xclp = drop(steps={"b": step}, class_weight=class_weight)
+    (dropout,) = xclp.dropouts_
+    assert dropout.client == "b"
+    assert xclp.contributors_ == (("a", "b", "c", "d") if dropout.contributed else ("a", "c", "d"))
     params = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, class_weight=class_weight)
-    present = tuple(c for c in DROPPED if c != "b" or gone.in_graph)
+    present = tuple(c for c in DROPPED if c != "b" or dropout.in_graph)
     seed = estimator.projection_seed(0)
     assert seed is not None
     plain = expected(DROPPED, params, present, xclp.contributors_, seed)
@@ -285,23 +285,23 @@ def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: 
             assert xclp.confidence_[j] == pytest.approx(plain[client].confidence, abs=1e-6)
 
 
-def test_nobody_vanishes_unless_asked_for() -> None:
+def test_nobody_drops_out_unless_asked_to() -> None:
     xclp = drop()
     assert xclp.dropouts_ == ()
     assert xclp.contributors_ == ("a", "b", "c", "d")
-    assert drop(gone={}).dropouts_ == ()
+    assert drop(steps={}).dropouts_ == ()
 
 
-def test_several_vanish_down_to_the_threshold() -> None:
-    gone = {"a": "hamming", "d": "row sums"}
+def test_several_drop_out_down_to_the_threshold() -> None:
+    steps = {"a": "hamming", "d": "row sums"}
     with pytest.warns(PrivacyWarning, match=r"only b and c are in the sums, .* larger threshold"):
-        xclp = drop(gone=gone)
-    assert [(d.client, d.step) for d in xclp.dropouts_] == list(gone.items())
+        xclp = drop(steps=steps)
+    assert [(d.client, d.step) for d in xclp.dropouts_] == list(steps.items())
     assert xclp.contributors_ == ("b", "c")
     with pytest.raises(TooFewParties, match="2 of the parties answered and 3 are needed"):
-        drop(gone=gone, threshold=3)
+        drop(steps=steps, threshold=3)
     with pytest.raises(TooFewParties, match="1 of the parties answered and 2 are needed"):
-        drop(gone=gone | {"b": "row sums"})
+        drop(steps=steps | {"b": "row sums"})
 
 
 ONE_LABELLED = DROPPED | {
@@ -312,7 +312,7 @@ ONE_LABELLED = DROPPED | {
 @pytest.mark.parametrize("step", STEPS[:3])
 def test_without_the_only_client_with_labels_nothing_can_spread(step: str) -> None:
     with pytest.raises(ProtocolError) as caught:
-        drop(ONE_LABELLED, gone={"b": step})
+        drop(ONE_LABELLED, steps={"b": step})
     assert str(caught.value) == (
         f"no client that is left has a labelled row, so nothing can spread; dropped "
         f"out: b in {step!r}"
@@ -322,16 +322,16 @@ def test_without_the_only_client_with_labels_nothing_can_spread(step: str) -> No
 @pytest.mark.parametrize("step", STEPS[3:5])
 def test_sums_without_any_label_are_warned_of(step: str) -> None:
     with pytest.warns(UserWarning, match=r"no client in the sums \(a, c, d\) has a labelled row"):
-        xclp = drop(ONE_LABELLED, gone={"b": step})
+        xclp = drop(ONE_LABELLED, steps={"b": step})
     assert all(set(found) == {-1} for found in lists(xclp.transduction_))
 
 
 def test_labels_that_are_counted_are_not_warned_of() -> None:
-    assert drop(ONE_LABELLED, gone={"b": "labels"}).contributors_ == ("a", "b", "c", "d")
+    assert drop(ONE_LABELLED, steps={"b": "labels"}).contributors_ == ("a", "b", "c", "d")
 
 
 @pytest.mark.parametrize(
-    ("gone", "message"),
+    ("steps", "message"),
     [
         (["a"], r"drop must be a mapping from clients to steps, such as \{'d': 'row sums'\}, got"),
         (set(), "drop must be a mapping"),
@@ -344,14 +344,14 @@ def test_labels_that_are_counted_are_not_warned_of() -> None:
         ({"a": 3}, "'a' can drop out before setup, .*, labels, not 3"),
     ],
 )
-def test_what_cannot_vanish_is_found_before_anything_is_computed(gone: Any, message: str) -> None:
+def test_wrong_dropouts_are_found_before_anything_is_computed(steps: Any, message: str) -> None:
     xclp = CrossClientLabelPropagation(**SETTINGS, client_names=list(DROPPED))
     computed: list[Progress] = []
     with pytest.raises(ParameterError, match=message):
         xclp.fit(
             [x.vectors for x in DROPPED.values()],
             [x.class_ids for x in DROPPED.values()],
-            drop=gone,
+            drop=steps,
             progress=computed.append,
         )
     assert not computed
