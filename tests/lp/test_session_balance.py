@@ -19,7 +19,7 @@ from xclp_crypto.transport.simulate import Faults
 from xclp_lp.labels import balanced_weights
 from xclp_lp.session import STEPS
 from xclp_lp.study.data import load
-from xclp_lp.study.demo import compare
+from xclp_lp.study.demo import compare, plan_demo
 
 BALANCED = replace(SMALL, hamming="plain", class_weight="balanced")
 
@@ -136,17 +136,10 @@ def test_the_same_test_finds_missing_masks(monkeypatch: pytest.MonkeyPatch) -> N
 def test_it_is_worth_many_points_on_imbalanced_data(dataset: str) -> None:
     """docs/do/experiments.md has the numbers with more bits and seeds."""
     data = load(dataset).imbalanced(20)
-    accuracies = [
-        compare(
-            data,
-            labelled=0.2,
-            seed=0,
-            n_bits=512,
-            k=10,
-            alpha=0.99,
-            hamming="plain",
-            class_weight=weight,
-        ).accuracy["xclp"]
+    settings = {"labelled": 0.2, "seed": 0, "n_bits": 512, "k": 10, "alpha": 0.99}
+    plans = [
+        plan_demo(data, **settings, hamming="plain", class_weight=weight)
         for weight in (None, "balanced")
     ]
+    accuracies = [compare(data, plan).accuracy["xclp"] for plan in plans]
     assert accuracies[1].balanced > accuracies[0].balanced + 0.15
