@@ -462,7 +462,7 @@ async def _send_columns(
         await io.send(client, Reach(groups, len(owned[client])))
         layouts[client] = Layout(groups, owned[client])
     total, done = sum(map(len, owned.values())), 0
-    propagator = await io.compute(solver_of, graph, params.alpha, total, io.report)
+    propagator = await io.compute(Propagator, graph, params.alpha, total, progress=io.report)
     sensitivity = SensitivityOfAll(params, n, len(labelled))
     for batch in batches(layouts):
         picked = np.concatenate([owned[c][layouts[c].columns(block)] for c, block in batch])
@@ -479,13 +479,6 @@ async def _send_columns(
     if params.noise is not None:
         told = Sensitivity(await io.compute(sensitivity.checked))
         await io.send(tuple(labelled), told)
-
-
-def solver_of(
-    graph: sparse.csr_array, alpha: float, columns: int, progress: OnProgress
-) -> Propagator:
-    """Factorise I − α𝒲, or whatever makes so many columns of S cheapest."""
-    return Propagator(graph, alpha, columns, progress=progress)
 
 
 @recorded
