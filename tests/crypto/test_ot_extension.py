@@ -39,7 +39,6 @@ from xclp_crypto.protocols.ot.naor_pinkas import OtOffers
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import run, uniformity, views
 from xclp_crypto.transport.simulate import Simulation
-from xclp_crypto.wire import body, decode_body
 
 checked_ideal = partial(extended_ot, base=ideal_ot, check_receiver=True)
 CHECKED = pytest.mark.parametrize("check", [False, True], ids=["semi-honest", "checked"])
@@ -440,19 +439,6 @@ def test_the_column_hash_is_linear():
     assert np.array_equal(h(a ^ b), h(a) ^ h(b))
     assert not h(np.zeros((1, 64), np.uint8)).any()
     assert h(a).any()
-
-
-def test_messages_survive_encoding():
-    rng = np.random.default_rng(0)
-    columns = OtColumns(rng.integers(0, 256, (128, 2), dtype=np.uint8))
-    again = decode_body(OtColumns, body(columns), rows=13)
-    assert np.array_equal(again.columns, columns.columns)
-    corrections = OtCorrections(rng.integers(0, 8, 35).astype(np.uint16), 3)
-    again = decode_body(OtCorrections, body(corrections), count=7, lanes=5, width=3)
-    assert np.array_equal(again.residues, corrections.residues)
-    proof = OtProof(rng.integers(0, 256, (129, 16), dtype=np.uint8))
-    assert np.array_equal(decode_body(OtProof, body(proof)).hashes, proof.hashes)
-    assert decode_body(OtChallenge, body(OtChallenge(bytes(16)))).seed == bytes(16)
 
 
 # The check of the receiver
