@@ -95,18 +95,17 @@ CASES = {
         "crypto/test_ot_extension.py::test_every_single_inconsistent_column_is_caught_or_harmless",
     ],
     "a batch size just short of a multiple of 1024 failed now and then": [
-        "crypto/test_ot_extension.py::test_the_receiver_gets_the_chosen_messages",
+        "crypto/contracts/transfers.py::test_the_receiver_gets_the_chosen_messages",
         "crypto/test_ot_extension.py::test_correlated_transfers_of_all_batch_sizes",
-        "crypto/test_ot.py::test_a_batch_around_a_multiple_of_1024",
     ],
     "base transfers were reused by a second extension with the same tweaks": [
         "crypto/test_ot_extension.py::test_two_extensions_over_one_set_of_base_transfers_give_unrelated_bytes",
         "crypto/test_ot_extension.py::test_one_identifier_twice_over_one_set_of_base_transfers_is_refused",
     ],
     "messages that are not a whole block": [
-        "crypto/test_ot_extension.py::test_messages_of_any_length",
-        "crypto/test_ot_extension.py::test_messages_of_one_bit",
-        "crypto/test_ot_extension.py::test_messages_of_a_wrong_shape_or_type_are_refused_before_anything_is_sent",
+        "crypto/contracts/transfers.py::test_messages_of_any_length",
+        "crypto/contracts/transfers.py::test_messages_of_one_bit",
+        "crypto/contracts/transfers.py::test_messages_of_a_wrong_shape_or_type_are_refused_before_anything_is_sent",
     ],
     # Secure sums
     "masks came from a generator seeded with 32 bits": [
