@@ -6,6 +6,7 @@ import math
 import socket
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -127,30 +128,51 @@ def cross_distances(
     residue_width(n_bits)
     method = _private_backend(backend)
     pinned = None if identities is None else _with_server(identities)
-    agreement = Agreement(n_bits=n_bits, hamming=method.name, cross_only=True)
-
-    async def client_role(io: RoleIO) -> None:
-        own = source.child(io.name)
-        with io.step("setup"):
-            session = await key_exchange_client(io, CLIENTS, agreement, [len(array)], own, pinned)
-        session.cross_only = True
-        others = sum(session.sizes.values()) - len(array)
-        _check_rows(others, n_bits, at_most_rows, receives)
-        with io.step("hamming"):
-            await method.client(session, array, own)
-
-    async def server_role(io: RoleIO) -> NDArray[np.uint16]:
-        with io.step("setup"):
-            session = await key_exchange_server(
-                io, CLIENTS, agreement, 1, source.child(SERVER), identities=pinned
-            )
-        with io.step("hamming"):
-            found = await method.server(session, n_bits)
-        return found.matrix[: len(array), len(array) :]
-
-    roles: dict[str, Role] = {me: client_role}
+    client = partial(_client, array, method, at_most_rows, receives)
+    roles: dict[str, Role] = {me: partial(client, rng=source.child(me), identities=pinned)}
     if receives:
-        roles[SERVER] = server_role
+        server = partial(_server, n_bits, len(array), method)
+        roles[SERVER] = partial(server, rng=source.child(SERVER), identities=pinned)
     driver = SocketDriver(sock, (*CLIENTS, SERVER), timeout=timeout, progress=progress)
     outcome = driver.run(roles).raise_errors()
     return outcome.results.get(SERVER), outcome.cost
+
+
+def _agreement(n_bits: int, method: HammingBackend) -> Agreement:
+    return Agreement(n_bits=n_bits, hamming=method.name, cross_only=True)
+
+
+async def _client(
+    bits: NDArray[np.uint8],
+    method: HammingBackend,
+    at_most_rows: int | None,
+    receives: bool,
+    io: RoleIO,
+    rng: Rng,
+    identities: Identities | None,
+) -> None:
+    """Take part with this program's rows."""
+    agreement, rows = _agreement(bits.shape[1], method), len(bits)
+    with io.step("setup"):
+        session = await key_exchange_client(io, CLIENTS, agreement, [rows], rng, identities)
+    session.cross_only = True
+    _check_rows(sum(session.sizes.values()) - rows, bits.shape[1], at_most_rows, receives)
+    with io.step("hamming"):
+        await method.client(session, bits, rng)
+
+
+async def _server(
+    n_bits: int,
+    rows: int,
+    method: HammingBackend,
+    io: RoleIO,
+    rng: Rng,
+    identities: Identities | None,
+) -> NDArray[np.uint16]:
+    """Return the distances of the receiver's rows, of which there are so many, to the sender's."""
+    agreement = _agreement(n_bits, method)
+    with io.step("setup"):
+        session = await key_exchange_server(io, CLIENTS, agreement, 1, rng, identities=identities)
+    with io.step("hamming"):
+        found = await method.server(session, n_bits)
+    return found.matrix[:rows, rows:]

@@ -128,7 +128,7 @@ def class_values(
     Raises:
         DataError: no client has a label, labels of several types, or a label that is none of
             `classes`; names client and row.
-        ParameterError: `classes` is no list, is empty, repeats a class, has classes of several
+        ParameterError: `classes` is not a list, is empty, repeats a class, has classes of several
             types, or a marker of unlabelled rows.
     """
     given = None if classes is None else given_classes(classes)

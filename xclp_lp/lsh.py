@@ -70,7 +70,7 @@ def projection(
     require_features(n_features, kind)
     if kind not in get_args(Projection):
         raise ParameterError(f"projection is {kind!r}; it must be one of {get_args(Projection)}")
-    shape = int(n_bits), int(n_features)  # NumPy's integers are no items of a label
+    shape = int(n_bits), int(n_features)  # NumPy's integers do not belong into a domain tag
     if kind == "tight-frame":
         return _tight_frame(seed, *shape)
     draws = expand(seed, domain_tag("lsh projection", *shape), _DRAWS, shape)

@@ -114,7 +114,7 @@ class Agreed(Declared):
             "`xclp_crypto.privacy.RandomizedResponse`: each client randomises its labels for "
             "itself. `xclp_crypto.privacy.LabelPrivacy`: noise in the secure sums, which excludes "
             "`class_weight` and costs far more accuracy; scores below zero count as zero. See "
-            "docs/privacy.md",
+            "docs/understand/privacy.md",
         ),
     ] = None
 

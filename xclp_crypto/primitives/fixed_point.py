@@ -42,8 +42,8 @@ class FixedPoint:
         modulus: 3 ≤ m ≤ 2^64.
 
     Raises:
-        ParameterError: a parameter out of range or no integer, or so many parties that only zero
-            could be encoded.
+        ParameterError: a parameter is out of range or not an integer, or there are so many parties
+            that only zero could be encoded.
 
     Example:
         >>> from xclp_crypto.primitives.fixed_point import FixedPoint

@@ -73,7 +73,7 @@ _NO_ARRAY = (
     ValueError,
     BadZipFile,
 )
-"""What NumPy raises for bytes that are no array; wide, for it promises nothing here."""
+"""What NumPy raises for bytes that are not an array; wide, for it promises nothing here."""
 
 
 @dataclass(frozen=True, slots=True)

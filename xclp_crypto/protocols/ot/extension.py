@@ -190,7 +190,7 @@ async def base_transfers(
 class Extension(Secret):
     """Transfers over base transfers, batch by batch, with several peers at once.
 
-    All parties must ask for the same batches in the same order. Peers that vanish, now or in the
+    All parties must ask for the same batches in the same order. Peers that drop out, now or in the
     base transfers, are missing from the results. An object belongs to one party and one session.
 
     Args:

@@ -39,7 +39,7 @@ Chosen: TypeAlias = dict[str, NDArray[np.uint8]]
 class ObliviousTransfer(Protocol):
     """A batch of 1-out-of-2 transfers with each of several peers.
 
-    Peers that vanish are missing from the result.
+    Peers that drop out are missing from the result.
     """
 
     async def __call__(

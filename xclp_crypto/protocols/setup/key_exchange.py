@@ -24,8 +24,8 @@ client is the server's doing, and `FaultyPeer` names the server.
 - *Forward secrecy*: identity keys only sign. Who obtains one can stand in for its owner in later
   sessions, but cannot read earlier ones. There is no revocation: pin another identity.
 - *Replay*: the first message cannot be fresh. A server that replays a client's Hello of an earlier
-  session with the same agreement makes that client seem present and silent, like one that vanished.
-  It cannot speak for it, unless that session's ephemeral key leaked: every session key needs it. A
+  session with the same agreement makes that client seem present and silent, like a dropout. It
+  cannot speak for it, unless that session's ephemeral key leaked: every session key needs it. A
   replayed directory is noticed, because it does not contain the client's fresh key.
 - *Not protected*: the server may still leave clients out, or stop.
 """
