@@ -21,7 +21,7 @@ from packet_capture import (
 )
 
 from xclp_crypto.protocols.hamming.distance import distances_between
-from xclp_crypto.transport.network import MAGIC
+from xclp_crypto.transport.network.frames import MAGIC
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.lsh import projection_seed
 from xclp_lp.session import ClientData
