@@ -315,10 +315,14 @@ class Uints(_Array):
         """See `Kind.size`."""
         return math.prod(self.shape(dims)) * length_of(self.n_bytes, dims)
 
+    def bound(self, dims: Dims) -> int:
+        """Return what every number is below."""
+        return 1 << 8 * length_of(self.n_bytes, dims)
+
     def write(self, value: NDArray[Any], dims: Dims) -> list[Buffer]:
         """See `Kind.write`."""
         n_bytes = length_of(self.n_bytes, dims)
-        _require_below(value, 1 << 8 * n_bytes)
+        _require_below(value, self.bound(dims))
         low = _LOW_BYTES.get(n_bytes, n_bytes)
         parts: list[Buffer] = [_memory(value, f"<u{low}")]  # the low bytes of each
         return parts if low == n_bytes else [*parts, _memory(value >> 8 * low, "u1")]
@@ -342,10 +346,9 @@ class Modular(Uints):
     def __init__(self, *lengths: Length) -> None:
         super().__init__(*lengths, n_bytes=wire_bytes)
 
-    def write(self, value: NDArray[Any], dims: Dims) -> list[Buffer]:
-        """See `Kind.write`."""
-        _require_below(value, dims["modulus"])
-        return super().write(value, dims)
+    def bound(self, dims: Dims) -> int:
+        """See `Uints.bound`: at most what `wire_bytes` have room for."""
+        return dims["modulus"]
 
     def read(self, data: memoryview, dims: Dims) -> NDArray[Any]:
         """See `Kind.read`."""
