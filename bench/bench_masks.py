@@ -26,8 +26,8 @@ THRESHOLD, SHARES = 7, 10
 )
 def test_masks(benchmark, modulus):
     total = np.zeros(N, residue_dtype(modulus))
-    key, lab = SystemRng().bytes(32), domain_tag("bench/masks")
-    benchmark(accumulate, total, key, lab, modulus)
+    key, tag = SystemRng().bytes(32), domain_tag("bench/masks")
+    benchmark(accumulate, total, key, tag, modulus)
     assert total.any()
     benchmark.extra_info["gigabytes_per_second"] = total.nbytes / benchmark.stats["min"] / 1e9
     print(f"\nmasks modulo {modulus}: {benchmark.extra_info}")

@@ -25,7 +25,7 @@ class EncodingOverflow(DataError):
 
 
 class ReuseError(XclpError):
-    """Something that may be used once (a key, a label, a session) was used again."""
+    """Something that may be used once (a key, a domain tag, a session) was used again."""
 
 
 class DecodeError(XclpError, ValueError):

@@ -80,7 +80,7 @@ class SystemRng(Rng):
 class SeededRng(Rng):
     """The deterministic twin of `SystemRng`, for tests and for replay.
 
-    Each draw has a label of its own, made of the draw's number. A child depends on the seed and on
+    Each draw has a domain tag of its own, made of the draw's number. A child depends on the seed and on
     the contexts that lead to it, not on how much was drawn before. Processes forked from one
     another do share this generator's draws: give each task a child.
 
@@ -117,13 +117,13 @@ class SeededRng(Rng):
         Raises:
             ReuseError: it has been made already.
         """
-        lab = domain_tag("rng/child", *context)
-        if lab in self._children:
+        tag = domain_tag("rng/child", *context)
+        if tag in self._children:
             # A second one would repeat the first one's masks and keys.
             raise ReuseError(f"this generator already has a child {context!r}; number the uses")
-        self._children.add(lab)
+        self._children.add(tag)
         child = object.__new__(SeededRng)
-        child._start(derive_key(self._key, lab))
+        child._start(derive_key(self._key, tag))
         return child
 
 

@@ -104,8 +104,8 @@ def _tight_frame(seed: bytes, n_bits: int, n_features: int) -> NDArray[np.int16]
     """
     m = 1 << (n_features - 1).bit_length()
     blocks = -(-n_bits // m)
-    lab = domain_tag("lsh tight frame", n_bits, n_features)
-    signs = 1 - 2 * expand(seed, lab, 2, (blocks, 2, m)).astype(np.int32)
+    tag = domain_tag("lsh tight frame", n_bits, n_features)
+    signs = 1 - 2 * expand(seed, tag, 2, (blocks, 2, m)).astype(np.int32)
     hadamard = np.ones((1, 1), dtype=np.int32)
     while len(hadamard) < m:
         hadamard = np.block([[hadamard, hadamard], [hadamard, -hadamard]])

@@ -88,7 +88,7 @@ def sum_masking(args) -> None:
     """Agree with 9 peers on masks and add them, and the own one, to 32-bit values."""
     from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks, _pair_secrets
 
-    graph, keys, seeds, lab = _sum_state()
+    graph, keys, seeds, tag = _sum_state()
     values = np.load(args.data / "sum.npy").astype(np.uint32).reshape(-1, 1)
     me, *peers = graph.clients
 
@@ -96,7 +96,7 @@ def sum_masking(args) -> None:
         own = {c: keys[c].public.encode() for c in graph.clients if c != me}
         secrets = _pair_secrets(keys[me], own)
         total = values.copy()
-        ClientMasks(me, lab, graph.clients, seeds[me], secrets, {}).mask(total, 1 << 32)
+        ClientMasks(me, tag, graph.clients, seeds[me], secrets, {}).mask(total, 1 << 32)
         return total
 
     with Clock() as clock:
@@ -104,7 +104,7 @@ def sum_masking(args) -> None:
             upload = masked(me)
     sent = args.count * upload.nbytes
     total = sum(map(masked, peers), upload)
-    exact = np.array_equal(_strip(total, graph, keys, seeds, lab, ()), SUM_CLIENTS * values)
+    exact = np.array_equal(_strip(total, graph, keys, seeds, tag, ()), SUM_CLIENTS * values)
     write(args, clock, sent=sent, exact=exact)
 
 
@@ -112,20 +112,20 @@ def sum_unmasking(args) -> None:
     """Take the masks off a sum of 32-bit values that one of 10 clients did not add to."""
     from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks, _pair_secrets
 
-    graph, keys, seeds, lab = _sum_state()
+    graph, keys, seeds, tag = _sum_state()
     values = np.load(args.data / "sum.npy").astype(np.uint32).reshape(-1, 1)
     dropout, *left = graph.clients
     total = np.zeros_like(values)
     for me in left:
         own = {c: keys[c].public.encode() for c in graph.clients if c != me}
-        masks = ClientMasks(me, lab, graph.clients, seeds[me], _pair_secrets(keys[me], own), {})
+        masks = ClientMasks(me, tag, graph.clients, seeds[me], _pair_secrets(keys[me], own), {})
         upload = values.copy()
         masks.mask(upload, 1 << 32)
         total += upload
     shares = _sum_shares(graph, keys, seeds, (dropout,))
     with Clock() as clock:
         for _ in range(args.count):
-            found = _strip(total.copy(), graph, keys, seeds, lab, (dropout,), shares)
+            found = _strip(total.copy(), graph, keys, seeds, tag, (dropout,), shares)
     sent = args.count * sum(len(s.encode()) for held in shares.values() for s in held)
     write(args, clock, sent=sent, exact=np.array_equal(found, len(left) * values))
 
@@ -187,12 +187,12 @@ def _sum_shares(graph, keys, seeds, dropouts):
     }
 
 
-def _strip(total, graph, keys, seeds, lab, dropouts, shares=None):
+def _strip(total, graph, keys, seeds, tag, dropouts, shares=None):
     """Recover the secrets and take all masks that did not cancel from the sum, in place."""
     from xclp_crypto.protocols.secure_sum import double_masks
 
     shares = shares or _sum_shares(graph, keys, seeds, dropouts)
-    masks = double_masks.ServerMasks(graph, lab, {c: keys[c].public.encode() for c in keys})
+    masks = double_masks.ServerMasks(graph, tag, {c: keys[c].public.encode() for c in keys})
     left = {c for c in graph.clients if c not in dropouts}
     for client, held in shares.items():
         double_masks.strip_masks(masks, client, held, left, total, 1 << 32, {})

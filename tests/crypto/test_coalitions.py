@@ -536,14 +536,14 @@ def test_limit_with_masked_server_and_one_client_together_read_every_bit(traitor
     backend = Talking()
     view = run(hamming(backend, bits), record=True).raise_errors().views[SERVER]
     key, session_id = backend.told[traitor]
-    lab = domain_tag("masked hamming", session_id)
+    tag = domain_tag("masked hamming", session_id)
     uploads = {client: m for client, m in view if isinstance(m, MaskedRows)}
     assert set(uploads) == set(CLIENTS)
     for client, message in uploads.items():
-        mask = row_mask(key, lab, client, *message.rows.shape)
+        mask = row_mask(key, tag, client, *message.rows.shape)
         assert np.array_equal((message.rows - mask) % 4, bits[client])  # modulo t/2, t = 8
         # With any other key nothing can be read.
-        wrong = row_mask(bytes(32), lab, client, *message.rows.shape)
+        wrong = row_mask(bytes(32), tag, client, *message.rows.shape)
         assert not np.array_equal((message.rows - wrong) % 4, bits[client])
 
 

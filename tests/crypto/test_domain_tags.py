@@ -15,10 +15,10 @@ items = st.one_of(
 arguments = st.tuples(st.text("abc", min_size=1, max_size=3), st.lists(items, max_size=4))
 
 
-def parse(lab: bytes) -> list[str | int | bytes]:
+def parse(tag: bytes) -> list[str | int | bytes]:
     """Decode a label again, which shows that the encoding is injective."""
-    assert lab[:6] == b"xclp/1"
-    out, rest = [], lab[6:]
+    assert tag[:6] == b"xclp/1"
+    out, rest = [], tag[6:]
     while rest:
         tag, length = rest[:1], int.from_bytes(rest[1:9], "big")
         content, rest = rest[9 : 9 + length], rest[9 + length :]

@@ -180,15 +180,15 @@ def test_zero_is_no_scalar(n):
 
 
 def test_hash_to_point_is_sha_512_of_label_and_data_then_the_one_way_map():
-    lab = domain_tag("test", 1)
-    digest = hashlib.sha512(domain_tag("group/hash-to-point", lab, b"data")).digest()
-    assert hash_to_point(lab, b"data") == Point.from_uniform_bytes(digest)
+    tag = domain_tag("test", 1)
+    digest = hashlib.sha512(domain_tag("group/hash-to-point", tag, b"data")).digest()
+    assert hash_to_point(tag, b"data") == Point.from_uniform_bytes(digest)
 
 
 def test_hash_to_point_separates_labels_from_data():
     points = {
-        hash_to_point(lab, data).encode()
-        for lab, data in [(b"a", b"bc"), (b"ab", b"c"), (b"", b"abc"), (b"abc", b""), (b"a", b"bd")]
+        hash_to_point(tag, data).encode()
+        for tag, data in [(b"a", b"bc"), (b"ab", b"c"), (b"", b"abc"), (b"abc", b""), (b"a", b"bd")]
     }
     assert len(points) == 5
 

@@ -298,7 +298,7 @@ def test_masked_distances_are_exact_for_long_vectors(monkeypatch, n_bits, extrem
         monkeypatch.setattr(
             masked_module,
             "row_mask",
-            lambda key, lab, client, rows, n: np.tile(mask, (rows, 1)),
+            lambda key, tag, client, rows, n: np.tile(mask, (rows, 1)),
         )
     ones = np.ones((2, n_bits), np.uint8)
     bits = {"a": ones, "b": ones, "c": ones ^ np.arange(2, dtype=np.uint8)[:, None]}
@@ -456,20 +456,20 @@ def test_the_same_test_fails_when_rlwe_has_no_masks(monkeypatch):
     assert uniform < 1e-6
 
 
-def no_row_mask(key, lab, client, rows, n_bits):
+def no_row_mask(key, tag, client, rows, n_bits):
     return np.zeros((rows, n_bits), np.uint16)
 
 
-def no_pair_mask(key, lab, low, high, shape, n_bits):
+def no_pair_mask(key, tag, low, high, shape, n_bits):
     return np.zeros(shape, np.uint16)
 
 
-def same_row_mask(key, lab, client, rows, n_bits):
-    return ORIGINAL_ROW_MASK(key, lab, "everybody", rows, n_bits)
+def same_row_mask(key, tag, client, rows, n_bits):
+    return ORIGINAL_ROW_MASK(key, tag, "everybody", rows, n_bits)
 
 
-def repeated_row_mask(key, lab, client, rows, n_bits):
-    return np.repeat(ORIGINAL_ROW_MASK(key, lab, client, 1, n_bits), rows, axis=0)
+def repeated_row_mask(key, tag, client, rows, n_bits):
+    return np.repeat(ORIGINAL_ROW_MASK(key, tag, client, 1, n_bits), rows, axis=0)
 
 
 ORIGINAL_ROW_MASK = masked_module.row_mask

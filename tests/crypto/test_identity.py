@@ -75,12 +75,12 @@ def test_signatures_are_those_of_a_second_implementation(seed, message):
 
 
 def test_own_vectors():
-    key, lab = IdentityKey(bytes.fromhex(OWN["key"])), bytes.fromhex(OWN["label"])
+    key, tag = IdentityKey(bytes.fromhex(OWN["key"])), bytes.fromhex(OWN["label"])
     assert key.public.to_text() == OWN["identity"]["text"]
     other = ECC.construct(curve="ed25519", seed=bytes.fromhex(OWN["key"]))
     signature = bytes.fromhex(OWN["identity"]["signature_of_label"])
-    eddsa.new(other.public_key(), "rfc8032").verify(lab, signature)
-    key.public.verify(signature, lab, "anna")
+    eddsa.new(other.public_key(), "rfc8032").verify(tag, signature)
+    key.public.verify(signature, tag, "anna")
 
 
 ORDER = 2**252 + 27742317777372353535851937790883648493

@@ -91,11 +91,11 @@ def connected(near, left):
 
 
 @settings(deadline=None, max_examples=80)
-@given(p=st.integers(4, 60), half=st.integers(1, 29), lab=st.binary(min_size=32, max_size=32))
-def test_neighbours_are_a_harary_graph(p, half, lab):
+@given(p=st.integers(4, 60), half=st.integers(1, 29), tag=st.binary(min_size=32, max_size=32))
+def test_neighbours_are_a_harary_graph(p, half, tag):
     degree = min(2 * half, (p - 2) // 2 * 2)
     graph = MaskGraph(names(p), 2, degree, 2)
-    near = graph.neighbours(lab)
+    near = graph.neighbours(tag)
     assert tuple(near) == graph.clients
     for client, peers in near.items():
         assert len(peers) == len(set(peers)) == degree
@@ -103,7 +103,7 @@ def test_neighbours_are_a_harary_graph(p, half, lab):
         assert all(client in near[peer] for peer in peers)
         assert list(peers) == sorted(peers, key=graph.clients.index)
     # Removing fewer than `degree` clients never disconnects it.
-    rng = np.random.default_rng(list(lab))
+    rng = np.random.default_rng(list(tag))
     for _ in range(5):
         out = set(rng.choice(graph.clients, degree - 1, replace=False))
         assert connected(near, set(near) - out)
@@ -148,8 +148,8 @@ def max_run(flags):
 def test_the_complete_graph_has_all_as_neighbours_whatever_the_label():
     graph = MaskGraph.complete(names(5))
     assert (graph.threshold, graph.degree, graph.share_threshold) == (3, 4, 3)
-    for lab in (b"a" * 32, b"b" * 32):
-        near = graph.neighbours(lab)
+    for tag in (b"a" * 32, b"b" * 32):
+        near = graph.neighbours(tag)
         assert near == {c: tuple(o for o in graph.clients if o != c) for c in graph.clients}
     assert MaskGraph.complete(names(5), 4).share_threshold == 4
     assert MaskGraph.complete(names(2)).threshold == 2

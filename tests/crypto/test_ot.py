@@ -12,7 +12,7 @@ from xclp_crypto.protocols.ot.naor_pinkas import (
     OtChoices,
     OtOffers,
     OtSetup,
-    _labels,
+    _constants,
     choose,
     offer,
     open_chosen,
@@ -33,7 +33,7 @@ class TestIdeal(QuickTransfers):
 
 # Naor-Pinkas: the points
 
-CONSTANT, LAB = _labels(b"batch", "s", "r")
+CONSTANT, TAG = _constants(b"batch", "s", "r")
 
 
 def scalar(number):
@@ -50,13 +50,13 @@ def test_equal_points_give_two_different_pads():
     assert half + half == CONSTANT
     assert CONSTANT - half == half
     secret = Scalar.random(SeededRng(0))
-    pads = offer(messages_of(), (half,), secret, CONSTANT, LAB)
+    pads = offer(messages_of(), (half,), secret, CONSTANT, TAG)
     assert not np.array_equal(pads[0, 0], pads[0, 1])
 
 
 def test_the_same_point_twice_gives_different_pads():
     point = multiply_base(scalar(7))
-    pads = offer(messages_of(count=2), (point, point), Scalar.random(SeededRng(0)), CONSTANT, LAB)
+    pads = offer(messages_of(count=2), (point, point), Scalar.random(SeededRng(0)), CONSTANT, TAG)
     assert len({bytes(p) for p in pads.reshape(4, -1)}) == 4
 
 
@@ -65,9 +65,9 @@ def test_what_is_bound_into_constant_and_pads():
     seen, constants = set(), set()
     contexts = [(b"x", "s", "r"), (b"y", "s", "r"), (b"x", "t", "r"), (b"x", "s", "q")]
     for context in contexts:
-        constant, lab = _labels(*context)
+        constant, tag = _constants(*context)
         constants.add(constant.encode())
-        seen |= {bytes(p) for p in offer(messages_of(), (point,), secret, constant, lab)[0]}
+        seen |= {bytes(p) for p in offer(messages_of(), (point,), secret, constant, tag)[0]}
     assert len(constants) == len(contexts)
     assert len(seen) == 2 * len(contexts)
 
@@ -99,8 +99,8 @@ def test_the_ideal_group_formula_holds_for_what_is_sent():
     assert CONSTANT - points[1] == multiply_base(secrets[1])
     r = Scalar.random(SeededRng(4))
     messages, _, _ = batch(2, 40)
-    offers = offer(messages, points, r, CONSTANT, LAB)
-    chosen = open_chosen(offers, bits, secrets, multiply_base(r), LAB)
+    offers = offer(messages, points, r, CONSTANT, TAG)
+    chosen = open_chosen(offers, bits, secrets, multiply_base(r), TAG)
     assert np.array_equal(chosen, messages[[0, 1], [0, 1]])
 
 
@@ -147,9 +147,9 @@ def test_the_receiver_cannot_open_the_other_message():
     messages, bits, _ = batch(40, 32)
     secrets, points = choose(bits, CONSTANT, SeededRng(1))
     r = Scalar.random(SeededRng(2))
-    offers = offer(messages, points, r, CONSTANT, LAB)
+    offers = offer(messages, points, r, CONSTANT, TAG)
     setup = multiply_base(r)
-    other = open_chosen(offers, ~bits, secrets, setup, LAB)
+    other = open_chosen(offers, ~bits, secrets, setup, TAG)
     assert not (other[:, None] == messages).all(axis=2).any()
     # Nor with the pads of other transfers or choices: the key of the other message is not there.
     index = np.arange(40)
@@ -166,7 +166,7 @@ def test_pads_of_the_other_message_are_uniform():
         bits = np.zeros(4, bool)
         _, points = choose(bits, CONSTANT, SeededRng(seed))
         secret = Scalar.random(SeededRng(1000 + seed))
-        offers = offer(messages_of(count=4, length=64), points, secret, CONSTANT, LAB)
+        offers = offer(messages_of(count=4, length=64), points, secret, CONSTANT, TAG)
         counts += np.bincount(offers[:, 1].reshape(-1), minlength=256)
     assert uniformity(counts) > 1e-4
 

@@ -68,13 +68,13 @@ def ref_ctr(aes_key, n_bytes, counter=0):
     return AES.new(aes_key, AES.MODE_CTR, counter=ctr).encrypt(bytes(n_bytes))
 
 
-def ref_stream(key, lab, n_bytes):
-    return ref_ctr(ref_hkdf(key, ref_label("prg/stream", lab), 32), n_bytes)
+def ref_stream(key, tag, n_bytes):
+    return ref_ctr(ref_hkdf(key, ref_label("prg/stream", tag), 32), n_bytes)
 
 
-def ref_expand(key, lab, m, n):
+def ref_expand(key, tag, m, n):
     size = next(s for s in (1, 2, 4, 8) if m <= 256**s)
-    aes_key = ref_hkdf(key, ref_label("prg/expand", lab, m), 32)
+    aes_key = ref_hkdf(key, ref_label("prg/expand", tag, m), 32)
     words = ref_ctr(aes_key, size * (4 * n + 64))
     values = (int.from_bytes(words[i : i + size], "little") for i in range(0, len(words), size))
     accepted = [x % m for x in values if x < 256**size // m * m][:n]
@@ -136,18 +136,18 @@ def test_own_vectors_have_not_changed():
 
 def test_own_vectors_agree_with_a_second_implementation():
     own = load("own.json")
-    key, lab = bytes.fromhex(own["key"]), bytes.fromhex(own["label"])
+    key, tag = bytes.fromhex(own["key"]), bytes.fromhex(own["label"])
     untype = {"str": str, "int": int, "bytes": bytes.fromhex}
     for case in own["labels"]:
         context = [untype[t](x) for item in case["context"] for t, x in item.items()]
         assert ref_label(case["purpose"], *context).hex() == case["label"]
     for length, okm in own["derive_key"].items():
-        assert ref_hkdf(key, lab, int(length)).hex() == okm
-    million = ref_stream(key, lab, 10**6)
+        assert ref_hkdf(key, tag, int(length)).hex() == okm
+    million = ref_stream(key, tag, 10**6)
     assert million[:40].hex() == own["stream"]["first"]
     assert SHA256.new(million).hexdigest() == own["stream"]["sha256_of_first_million"]
     for case in own["expand"]:
-        values = ref_expand(key, lab, case["modulus"], 1000)
+        values = ref_expand(key, tag, case["modulus"], 1000)
         size = np.dtype(case["dtype"]).itemsize
         assert values[:6] == case["first"]
         words = b"".join(x.to_bytes(size, "little") for x in values)

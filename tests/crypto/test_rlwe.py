@@ -33,7 +33,7 @@ N = RlweParameters.degree
 
 
 def ring_of(parameters: RlweParameters, seed: int = 0) -> rlwe.Ring:
-    return rlwe.Ring.from_label(bytes([seed]) * 32, b"test", parameters)
+    return rlwe.Ring.from_tag(bytes([seed]) * 32, b"test", parameters)
 
 
 def public_digits(ring: rlwe.Ring) -> np.ndarray:
@@ -106,7 +106,7 @@ def test_an_inexact_transform_is_noticed():
 def test_public_polynomials_are_fixed_by_seed_and_label():
     assert np.array_equal(ring_of(SMALL).digits, ring_of(SMALL).digits)
     assert not np.array_equal(ring_of(SMALL).digits, ring_of(SMALL, seed=1).digits)
-    other = rlwe.Ring.from_label(bytes(32), b"other", SMALL)
+    other = rlwe.Ring.from_tag(bytes(32), b"other", SMALL)
     assert not np.array_equal(ring_of(SMALL).digits, other.digits)
 
 

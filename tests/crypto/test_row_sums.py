@@ -58,7 +58,7 @@ from xclp_crypto.protocols.secure_sum.rows import (
     rows_digest,
     rows_of_others,
 )
-from xclp_crypto.protocols.secure_sum.secure_sum import sum_label
+from xclp_crypto.protocols.secure_sum.secure_sum import sum_tag
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import (
@@ -612,25 +612,25 @@ def test_so_are_the_uploads_of_an_abandoned_attempt_and_their_differences():
     assert worst_uniform(server_samples(range(300), drop_d())) > 1e-3
 
 
-def no_masks(session, clients, lab, shape, modulus):
+def no_masks(session, clients, tag, shape, modulus):
     return {c: np.zeros(shape, np.uint64) for c in clients if c != session.io.name}
 
 
-def no_owner_mask(session, clients, lab, shape, modulus):
+def no_owner_mask(session, clients, tag, shape, modulus):
     """Broken: the mask shared with the owner of a row is left out of that row."""
     _, rows = small_problem()
-    masks = pair_masks(session, clients, lab, shape, modulus)
+    masks = pair_masks(session, clients, tag, shape, modulus)
     for peer, mask in masks.items():
         mask[rows[peer]] = 0
         mask[rows[session.io.name]] = 0
     return masks
 
 
-def one_mask_for_all_rows(session, clients, lab, shape, modulus):
+def one_mask_for_all_rows(session, clients, tag, shape, modulus):
     """Broken: the same mask for all rows."""
     return {
         c: np.repeat(m[:1], len(m), axis=0)
-        for c, m in pair_masks(session, clients, lab, shape, modulus).items()
+        for c, m in pair_masks(session, clients, tag, shape, modulus).items()
     }
 
 
@@ -796,9 +796,9 @@ def test_a_server_that_names_other_survivors_is_named_and_gets_no_shares(named, 
     graph = MaskGraph.complete(names(5), 2)
 
     async def server(session, owned, columns, codec, graph, clients, mode):
-        lab = sum_label(session, "row sums", graph)
+        tag = sum_tag(session, "row sums", graph)
         terms = sum_terms(SERVER, graph, codec, rows=rows_digest(owned))
-        await open_masks(session, graph, lab, terms, session.clients)
+        await open_masks(session, graph, tag, terms, session.clients)
         await session.io.send(("c0", "c1", "c3"), SumSurvivors(client_set(graph, named)))
 
     make = row_sums(values, rows, graph=graph, server=server)
@@ -824,8 +824,8 @@ def test_limit_server_and_owner_together_learn_a_late_clients_part(monkeypatch):
     graph = MaskGraph.complete(names(4), 2)
     uploads, masks = [], []
 
-    def spying(session, clients, lab, shape, modulus):
-        got = pair_masks(session, clients, lab, shape, modulus)
+    def spying(session, clients, tag, shape, modulus):
+        got = pair_masks(session, clients, tag, shape, modulus)
         if session.io.name == "c0":  # the colluding owner
             masks.append(got)
         return got

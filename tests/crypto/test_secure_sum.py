@@ -49,7 +49,7 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
 from xclp_crypto.protocols.secure_sum.secure_sum import (
     SumUpload,
     check_upload,
-    sum_label,
+    sum_tag,
 )
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER
@@ -405,17 +405,17 @@ def cheating(script, *, graph=None, values=None):
     graph = graph or MaskGraph.complete(tuple(values))
 
     async def server(session, shape, codec, graph, clients):
-        lab = sum_label(session, "sum", graph)
-        return await script(session, graph, lab)
+        tag = sum_tag(session, "sum", graph)
+        return await script(session, graph, tag)
 
     return secure_sum(values, graph=graph, server=server)
 
 
-async def collect(session, graph, lab):
+async def collect(session, graph, tag):
     """The honest part up to the uploads."""
     codec = FixedPoint(20, len(graph.clients))
     terms = sum_terms(SERVER, graph, codec, shape=(3,))
-    masks = await open_masks(session, graph, lab, terms, session.clients)
+    masks = await open_masks(session, graph, tag, terms, session.clients)
     await session.io.gather(
         SumUpload, masks.clients, graph.threshold, rows=3, columns=1, modulus=1 << 64
     )
@@ -436,8 +436,8 @@ def named(outcome, client):
 
 
 def test_a_server_that_names_survivors_that_did_not_take_part_is_named():
-    async def script(session, graph, lab):
-        await collect(session, graph, lab)
+    async def script(session, graph, tag):
+        await collect(session, graph, tag)
         await session.io.send(("c0", "c1", "c2"), survivors(graph, *names(4)))
 
     outcome = run(cheating(script), Faults(dropouts={"c3": "share"}))
@@ -446,8 +446,8 @@ def test_a_server_that_names_survivors_that_did_not_take_part_is_named():
 
 
 def test_a_server_that_names_too_few_survivors_is_named():
-    async def script(session, graph, lab):
-        await collect(session, graph, lab)
+    async def script(session, graph, tag):
+        await collect(session, graph, tag)
         await session.io.send(names(4), survivors(graph, "c0", "c1"))
 
     outcome = run(cheating(script))
@@ -456,8 +456,8 @@ def test_a_server_that_names_too_few_survivors_is_named():
 
 
 def test_a_server_that_counts_a_client_whose_shares_did_not_arrive_is_named():
-    async def script(session, graph, lab):
-        near = graph.neighbours(lab)
+    async def script(session, graph, tag):
+        near = graph.neighbours(tag)
         await session.io.gather(SumReady, names(4), neighbours={c: len(near[c]) for c in near})
         await session.io.send(names(4), SumClients(client_set(graph, names(4))))
 
@@ -500,7 +500,7 @@ def test_clients_that_have_no_shares_of_each_other_do_not_reach_the_threshold():
 
 @pytest.mark.parametrize("chosen", [["c0"], ["c0", "c1"], []])
 def test_a_server_that_starts_with_too_few_clients_gets_no_upload(chosen):
-    async def script(session, graph, lab):
+    async def script(session, graph, tag):
         await session.io.send(names(4), SumClients(client_set(graph, chosen)))
 
     outcome = run(cheating(script))
@@ -513,7 +513,7 @@ def test_a_server_that_starts_with_too_few_clients_gets_no_upload(chosen):
 
 
 def test_a_server_that_counts_a_client_that_is_not_in_the_session_is_named():
-    async def script(session, graph, lab):
+    async def script(session, graph, tag):
         await session.io.send(("c0", "c1", "c2"), SumClients(client_set(graph, names(4))))
 
     outcome = run(cheating(script), Faults(dropouts={"c3": 0}))
@@ -525,8 +525,8 @@ def test_a_server_that_leaves_out_a_clients_neighbours_gets_no_upload():
     graph = MaskGraph(names(9), 3, 4, 3)
     victim = "c4"
 
-    async def script(session, graph, lab):
-        near = graph.neighbours(lab)[victim]
+    async def script(session, graph, tag):
+        near = graph.neighbours(tag)[victim]
         await session.io.send(victim, SumClients(client_set(graph, set(names(9)) - set(near[1:]))))
 
     outcome = run(cheating(script, graph=graph, values=problem(9)))
@@ -535,8 +535,8 @@ def test_a_server_that_leaves_out_a_clients_neighbours_gets_no_upload():
 
 
 def test_a_server_that_asks_twice_for_different_survivors_gets_one_answer():
-    async def script(session, graph, lab):
-        masks = await collect(session, graph, lab)
+    async def script(session, graph, tag):
+        masks = await collect(session, graph, tag)
         await session.io.send(names(4), survivors(graph, *names(4)))
         counts = {c: len(masks.neighbours[c]) + 1 for c in names(4)}
         await session.io.gather(SumReveal, names(4), count=counts)
@@ -564,8 +564,8 @@ def test_a_client_never_uses_its_masks_or_reveals_its_shares_twice():
 def split(graph, script_sets):
     """A server that names different survivors to different clients and keeps them apart."""
 
-    async def script(session, graph, lab):
-        masks = await collect(session, graph, lab)
+    async def script(session, graph, tag):
+        masks = await collect(session, graph, tag)
         for group, named in script_sets:
             await session.io.send(group, survivors(graph, *named))
         got = await session.io.gather(
@@ -598,8 +598,8 @@ def test_different_participants_for_different_clients_are_noticed_and_nobody_rev
     """Otherwise masks between clients that were told differently would not cancel."""
     graph = MaskGraph.complete(names(5), 3)
 
-    async def script(session, graph, lab):
-        near = graph.neighbours(lab)
+    async def script(session, graph, tag):
+        near = graph.neighbours(tag)
         await session.io.gather(SumReady, names(5), neighbours={c: len(near[c]) for c in near})
         for told, group in ((names(5), names(2)), (names(4), ("c2", "c3"))):
             await session.io.send(group, SumClients(client_set(graph, told)))

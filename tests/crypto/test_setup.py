@@ -332,9 +332,9 @@ def test_all_parties_hold_one_session_and_pairs_share_keys_that_differ_from_all_
     assert sessions(1)["a"].id != of["a"].id
     keys = set()
     for one, other in [("a", "b"), ("a", "c"), ("b", "c"), ("a", SERVER)]:
-        for lab in (b"x", b"y"):
-            key = of[one].pair_key(other, lab)
-            assert key == of[other].pair_key(one, lab)
+        for tag in (b"x", b"y"):
+            key = of[one].pair_key(other, tag)
+            assert key == of[other].pair_key(one, tag)
             keys.add(key)
     assert len(keys) == 8
 

@@ -104,9 +104,9 @@ class Knowledge:
     secrets of others, and the secrets of their pair masks.
     """
 
-    def __init__(self, views, masks, lab, shape, coalition=""):
+    def __init__(self, views, masks, tag, shape, coalition=""):
         view = views[SERVER]
-        self.lab, self.shape = lab, shape
+        self.tag, self.shape = tag, shape
         self.public = {f: m.mask_key for f, m in view if isinstance(m, SumReady)}
         revealing = [f for f, m in view if isinstance(m, SumReveal)]
         seeds, keys = ({c: {} for c in self.public} for _ in range(2))
@@ -147,12 +147,12 @@ class Knowledge:
         if client in self.seeds:
             # As the protocol does, so that a mask that is left out there is left out here.
             double_masks.accumulate(
-                total, self.seeds[client], double_masks._self_label(self.lab, client), M
+                total, self.seeds[client], double_masks._self_tag(self.tag, client), M
             )
         for peer in self.public:
             secret = self.pair_secret(client, peer) if peer != client else None
             if secret is not None:
-                double_masks._add_pair_mask(total, M, secret, self.lab, client, peer, False)
+                double_masks._add_pair_mask(total, M, secret, self.tag, client, peer, False)
         return total
 
     def pair_secret(self, one, other):
@@ -175,7 +175,7 @@ def served(kind, honest, late):
             purpose = "row sums"
             dims = {"rows": sum(len(r) for c, r in rows.items() if c != "d"), "columns": columns}
             found = await honest(session, rows, columns, modulus, graph, clients=clients, **how)
-        lab = domain_tag(
+        tag = domain_tag(
             "secure sum", session.id, purpose, graph.threshold, graph.degree,
             graph.share_threshold, *graph.clients,
         )  # fmt: skip
@@ -183,7 +183,7 @@ def served(kind, honest, late):
             session.io._late.clear()
             upload = SumUpload if kind == "sum" else RowSumsUpload
             await session.io.gather(upload, ["d"], **dims, modulus=M)
-        return found, lab
+        return found, tag
 
     return server
 
@@ -200,11 +200,11 @@ def sum_run(inputs, status, seed, coalition="", graph=GRAPH):
     )  # fmt: skip
     with masks_of_clients() as masks:
         outcome = run(make, STATUS[status], record=True)
-    found, lab = outcome.results[SERVER]
+    found, tag = outcome.results[SERVER]
     survivors = CLIENTS if status == "living" else CLIENTS[:3]
     assert found.record.survivors == survivors
     assert (found.total == sum(inputs[c] for c in survivors)).all()  # the sum does not tell
-    known = Knowledge(outcome.views, masks, lab, (ENTRIES, 1), coalition)
+    known = Knowledge(outcome.views, masks, tag, (ENTRIES, 1), coalition)
     uploads = {f: m.values for f, m in outcome.views[SERVER] if isinstance(m, SumUpload)}
     assert set(uploads) == set(CLIENTS if status == "late" else survivors)
     return known, uploads, survivors
@@ -268,9 +268,9 @@ def test_all_that_the_server_can_form_of_a_sum_is_uniform_and_the_same_for_other
 def leave_out(monkeypatch, purpose):
     """Let all parties leave out the masks of this purpose."""
 
-    def some(total, key, lab, modulus, *, subtract=False):
-        if purpose not in lab:
-            accumulate(total, key, lab, modulus, subtract=subtract)
+    def some(total, key, tag, modulus, *, subtract=False):
+        if purpose not in tag:
+            accumulate(total, key, tag, modulus, subtract=subtract)
 
     monkeypatch.setattr(double_masks, "accumulate", some)
 
@@ -278,11 +278,11 @@ def leave_out(monkeypatch, purpose):
 def one_mask_for_all_entries(monkeypatch, purpose):
     """Let all parties repeat the first residue of the masks of this purpose."""
 
-    def repeated(total, key, lab, modulus, *, subtract=False):
-        if purpose not in lab:
-            accumulate(total, key, lab, modulus, subtract=subtract)
+    def repeated(total, key, tag, modulus, *, subtract=False):
+        if purpose not in tag:
+            accumulate(total, key, tag, modulus, subtract=subtract)
             return
-        mask = np.broadcast_to(expand(key, lab, modulus, 1), total.shape).copy()
+        mask = np.broadcast_to(expand(key, tag, modulus, 1), total.shape).copy()
         (ring.subtract_from if subtract else ring.add_into)(total, mask, modulus)
 
     monkeypatch.setattr(double_masks, "accumulate", repeated)
@@ -321,9 +321,9 @@ def test_the_same_test_fails_when_both_secrets_of_a_late_client_are_revealed(mon
     seeds = {}
     made = ClientMasks.__init__
 
-    def spying(self, me, lab, clients, seed, *others):
+    def spying(self, me, tag, clients, seed, *others):
         seeds[me] = seed
-        made(self, me, lab, clients, seed, *others)
+        made(self, me, tag, clients, seed, *others)
 
     monkeypatch.setattr(ClientMasks, "__init__", spying)
 
@@ -428,9 +428,9 @@ def masks_with_one_client_only(monkeypatch):
     """Let all clients leave out their masks with all but a."""
     add = double_masks._add_pair_mask
 
-    def some(total, modulus, secret, lab, me, peer, negative):
+    def some(total, modulus, secret, tag, me, peer, negative):
         if "a" in (me, peer):
-            add(total, modulus, secret, lab, me, peer, negative)
+            add(total, modulus, secret, tag, me, peer, negative)
 
     monkeypatch.setattr(double_masks, "_add_pair_mask", some)
 
@@ -452,7 +452,7 @@ def test_the_same_test_finds_one_mask_that_all_pairs_use(monkeypatch):
     monkeypatch.setattr(
         double_masks, "_pair_secrets", lambda own, keys: dict.fromkeys(keys, bytes(32))
     )
-    monkeypatch.setattr(double_masks, "_pair_label", lambda lab, one, other: lab)
+    monkeypatch.setattr(double_masks, "_pair_tag", lambda tag, one, other: tag)
     counts = joint_counts(INPUT, "living", "a", FEWER)
     assert worst_uniform(counts)[0] < 1e-9
     value = counts["stripped c"]
@@ -544,13 +544,13 @@ def rows_run(inputs, status, seed, coalition=""):
     )  # fmt: skip
     with masks_of_clients() as masks:
         outcome = run(make, STATUS[status], record=True).raise_errors()
-    record, lab = outcome.results[SERVER]
+    record, tag = outcome.results[SERVER]
     survivors = CLIENTS if status == "living" else CLIENTS[:3]
     assert record.survivors == survivors
     for client in CLIENTS if status != "dropped" else survivors:
         values = outcome.results[client].values
         assert (values == sum(inputs[c] for c in survivors)).all()  # the sums do not tell
-    known = Knowledge(outcome.views, masks, lab, (5, ENTRIES), coalition)
+    known = Knowledge(outcome.views, masks, tag, (5, ENTRIES), coalition)
     uploads = {}
     for client, message in outcome.views[SERVER]:
         if isinstance(message, RowSumsUpload):
@@ -598,7 +598,7 @@ def test_all_that_the_server_can_form_of_row_sums_is_uniform_and_the_same_for_ot
 
 
 def no_owner_masks(monkeypatch):
-    def nothing(session, adder, owner, lab, modulus, shape):
+    def nothing(session, adder, owner, tag, modulus, shape):
         return np.zeros(shape, residue_dtype(modulus))
 
     monkeypatch.setattr(row_sums_recover, "owner_mask", nothing)
@@ -626,7 +626,7 @@ def test_a_label_that_is_used_for_two_sums_would_tell_how_they_differ(monkeypatc
         blocks = []
         if same_label:
             monkeypatch.setattr(
-                row_sums_module, "sum_label", lambda session, purpose, graph: session.id
+                row_sums_module, "sum_tag", lambda session, purpose, graph: session.id
             )
 
         async def client(session, rng):
@@ -663,10 +663,10 @@ def colluding_counts(status, seeds):
     for seed in seeds:
         known, uploads, survivors, sessions = rows_run(INPUT, status, seed, "a")
 
-        def take_off(client, owner, piece, session=sessions["a"], lab=known.lab):
+        def take_off(client, owner, piece, session=sessions["a"], tag=known.tag):
             if owner != "a":
                 return piece
-            mask = row_sums_recover.owner_mask(session, client, "a", lab, M, piece.shape)
+            mask = row_sums_recover.owner_mask(session, client, "a", tag, M, piece.shape)
             return minus(piece, mask)
 
         forms, pairs = forms_of_rows(known, uploads, survivors, take_off)
@@ -786,8 +786,8 @@ def test_server_and_owner_together_learn_of_a_restart_the_sum_and_the_late_clien
 def test_the_same_test_of_a_restart_fails_without_masks_or_with_a_mask_used_twice(
     monkeypatch, repeated
 ):
-    def some(session, clients, lab, shape, modulus):
-        masks = pair_masks(session, clients, lab, shape, modulus)
+    def some(session, clients, tag, shape, modulus):
+        masks = pair_masks(session, clients, tag, shape, modulus)
         return {
             c: np.repeat(m[:, :1], m.shape[1], axis=1) if repeated else np.zeros_like(m)
             for c, m in masks.items()

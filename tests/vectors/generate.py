@@ -59,14 +59,14 @@ def expanded(m: int, draws: Residues) -> dict[str, Any]:
 def vectors() -> dict[str, Any]:
     """Compute everything that own.json holds."""
     key = bytes(range(32))
-    lab = domain_tag("vectors", 1)
+    tag = domain_tag("vectors", 1)
     rng = SeededRng(2**64 + 1)
     child = rng.child("alice", 3)
     seal, _ = channel_pair(key, "alice", "bob", b"session")
     return {
         "source": "tests/vectors/generate.py",
         "key": key.hex(),
-        "label": lab.hex(),
+        "label": tag.hex(),
         "labels": [
             {
                 "purpose": purpose,
@@ -75,22 +75,22 @@ def vectors() -> dict[str, Any]:
             }
             for purpose, context in LABELS
         ],
-        "derive_key": {str(n): derive_key(key, lab, n).hex() for n in (1, 16, 32, 33, 100)},
+        "derive_key": {str(n): derive_key(key, tag, n).hex() for n in (1, 16, 32, 33, 100)},
         "stream": {
-            "first": stream(key, lab, 40).tobytes().hex(),
-            "sha256_of_first_million": hashlib.sha256(stream(key, lab, 10**6)).hexdigest(),
+            "first": stream(key, tag, 40).tobytes().hex(),
+            "sha256_of_first_million": hashlib.sha256(stream(key, tag, 10**6)).hexdigest(),
         },
-        "expand": [expanded(m, expand(key, lab, m, COUNT)) for m in MODULI],
+        "expand": [expanded(m, expand(key, tag, m, COUNT)) for m in MODULI],
         "seeded_rng": {
             "seed": 2**64 + 1,
             "bytes": rng.bytes(16).hex(),
             "residues_mod_1000": rng.residues(1000, 5).tolist(),
             "child_alice_3": child.bytes(16).hex(),
         },
-        "hash_to_point": hash_to_point(lab, b"data").encode().hex(),
+        "hash_to_point": hash_to_point(tag, b"data").encode().hex(),
         "identity": {
             "text": IdentityKey(key).public.to_text(),
-            "signature_of_label": IdentityKey(key).sign(lab).hex(),
+            "signature_of_label": IdentityKey(key).sign(tag).hex(),
         },
         "sealed": [seal.seal(b"message").hex(), seal.seal(b"message", b"associated").hex()],
     }

@@ -153,18 +153,18 @@ def multiply(scalar: Scalar, point: Point) -> Point:
     return _element(rbcl.crypto_scalarmult_ristretto255(scalar._data, point._data))
 
 
-def hash_to_point(lab: bytes, data: bytes) -> Point:
+def hash_to_point(tag: bytes, data: bytes) -> Point:
     """Hash to an element of which nobody knows the discrete logarithm.
 
-    SHA-512 of `domain_tag("group/hash-to-point", lab, data)`, then the one-way map (RFC 9496,
+    SHA-512 of `domain_tag("group/hash-to-point", tag, data)`, then the one-way map (RFC 9496,
     section 4.3.4); a random oracle if SHA-512 is one.
 
     Args:
-        lab: from `domain_tag`.
+        tag: from `domain_tag`.
         data: any bytes.
     """
     return Point.from_uniform_bytes(
-        hashlib.sha512(domain_tag("group/hash-to-point", lab, data)).digest()
+        hashlib.sha512(domain_tag("group/hash-to-point", tag, data)).digest()
     )
 
 

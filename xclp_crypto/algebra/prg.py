@@ -35,12 +35,12 @@ _BLOCK_BYTES = 1 << 17
 _ZEROS = bytes(_BLOCK_BYTES)
 
 
-def derive_key(secret: bytes, lab: bytes, length: int = KEY_BYTES) -> bytes:
+def derive_key(secret: bytes, tag: bytes, length: int = KEY_BYTES) -> bytes:
     """Derive a key for one purpose by HKDF-SHA256 without salt (RFC 5869).
 
     Args:
         secret: at least 16 bytes of key material, such as a shared Diffie–Hellman secret.
-        lab: HKDF's `info`, from `domain_tag`.
+        tag: HKDF's `info`, from `domain_tag`.
         length: 1 … 8160 bytes.
 
     Returns:
@@ -55,7 +55,7 @@ def derive_key(secret: bytes, lab: bytes, length: int = KEY_BYTES) -> bytes:
         )
     if not 1 <= length <= MAX_DERIVED_BYTES:
         raise ParameterError(f"length must be in 1 … {MAX_DERIVED_BYTES} bytes, got {length}")
-    return HKDF(algorithm=SHA256(), length=length, salt=None, info=lab).derive(secret)
+    return HKDF(algorithm=SHA256(), length=length, salt=None, info=tag).derive(secret)
 
 
 class Keystream(Secret):
@@ -85,12 +85,12 @@ class Keystream(Secret):
             self._encryptor.update_into(_ZEROS[: len(part)], part)
 
 
-def stream(key: bytes, lab: bytes, n_bytes: int) -> NDArray[np.uint8]:
+def stream(key: bytes, tag: bytes, n_bytes: int) -> NDArray[np.uint8]:
     """Expand a key and a tag to pseudo-random bytes; a longer stream continues a shorter one.
 
     Args:
         key: 32 bytes.
-        lab: from `domain_tag`; one tag for one use.
+        tag: from `domain_tag`; one tag for one use.
         n_bytes: at least 0.
 
     Returns:
@@ -100,13 +100,13 @@ def stream(key: bytes, lab: bytes, n_bytes: int) -> NDArray[np.uint8]:
         ParameterError: a key of another length, or a negative number of bytes.
     """
     (n,) = _shape((n_bytes,))
-    keystream = _keystream(key, domain_tag("prg/stream", lab))
+    keystream = _keystream(key, domain_tag("prg/stream", tag))
     out = np.empty(n, np.uint8)
     keystream.read_into(out)
     return out
 
 
-def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -> Residues:
+def expand(key: bytes, tag: bytes, modulus: int, shape: int | tuple[int, ...]) -> Residues:
     """Expand a key and a tag to residues that are independent and uniform in Z_m.
 
     The stream, which is bound to the modulus as well, is read as little-endian words of w bits, the
@@ -115,7 +115,7 @@ def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -
 
     Args:
         key: 32 bytes.
-        lab: from `domain_tag`; one tag for one use.
+        tag: from `domain_tag`; one tag for one use.
         modulus: 1 ≤ m ≤ 2^64.
         shape: of the result; zeros are allowed. A smaller result is a prefix of a larger one.
 
@@ -127,7 +127,7 @@ def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -
     """
     dtype = residue_dtype(modulus)
     dims = _shape(shape)
-    keystream = _keystream(key, domain_tag("prg/expand", lab, int(modulus)))
+    keystream = _keystream(key, domain_tag("prg/expand", tag, int(modulus)))
     out = np.empty(math.prod(dims), dtype)
     if modulus == 1 << (8 * dtype.itemsize):
         # Every word is a residue, so the stream is read straight into the result.
@@ -142,9 +142,9 @@ def expand(key: bytes, lab: bytes, modulus: int, shape: int | tuple[int, ...]) -
 
 
 def accumulate(
-    total: Residues, key: bytes, lab: bytes, modulus: int, *, subtract: bool = False
+    total: Residues, key: bytes, tag: bytes, modulus: int, *, subtract: bool = False
 ) -> None:
-    """Add `expand(key, lab, modulus, total.shape)` to residues in place, modulo m, or subtract it.
+    """Add `expand(key, tag, modulus, total.shape)` to residues in place, modulo m, or subtract it.
 
     The expansion is made and added piece by piece in the caches, so nothing of the size of `total`
     is allocated.
@@ -152,7 +152,7 @@ def accumulate(
     Args:
         total: `residue_dtype(modulus)`, any shape, C-contiguous and writeable, every value below m.
         key: 32 bytes.
-        lab: from `domain_tag`; one tag for one use.
+        tag: from `domain_tag`; one tag for one use.
         modulus: 1 ≤ m ≤ 2^64.
         subtract: subtract instead.
 
@@ -166,7 +166,7 @@ def accumulate(
             f"accumulating residues modulo {modulus} takes a writeable C-contiguous array of "
             f"{dtype}, got dtype {total.dtype} and strides {total.strides}"
         )
-    keystream = _keystream(key, domain_tag("prg/expand", lab, int(modulus)))
+    keystream = _keystream(key, domain_tag("prg/expand", tag, int(modulus)))
     combine = subtract_from if subtract else add_into
     flat = total.reshape(-1)
     done = 0
@@ -208,9 +208,9 @@ def _from_little_endian(words: Residues) -> None:
         words.byteswap(inplace=True)
 
 
-def _keystream(key: bytes, lab: bytes) -> Keystream:
+def _keystream(key: bytes, tag: bytes) -> Keystream:
     _check_key(key)
-    return Keystream(derive_key(key, lab))
+    return Keystream(derive_key(key, tag))
 
 
 def _check_key(key: bytes) -> None:

@@ -137,7 +137,7 @@ class IdentityKey(Secret):
         return cls(rng.bytes(IDENTITY_BYTES))
 
     def sign(self, message: bytes) -> bytes:
-        """Sign a message, which must be a `label` so that it cannot stand for another use.
+        """Sign a message, which must be a domain tag so that it cannot stand for another use.
 
         Returns:
             64 bytes, the same for the same message.

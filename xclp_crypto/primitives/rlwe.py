@@ -97,12 +97,12 @@ class Ring:
     digits: NDArray[np.complex128]
 
     @classmethod
-    def from_label(cls, public: bytes, lab: bytes, parameters: RlweParameters) -> Ring:
+    def from_tag(cls, public: bytes, tag: bytes, parameters: RlweParameters) -> Ring:
         """Expand a and a' from 32 public bytes that are the same for all parties.
 
         Args:
             public: such as a session identifier; fresh for every session.
-            lab: label of the use.
+            tag: domain tag of the use.
             parameters: the parameter set.
         """
         from scipy import fft  # a third of the time that importing the package took
@@ -110,7 +110,7 @@ class Ring:
         n, width = parameters.degree, parameters.limb_bits // 2
         shape = (2, 2 * parameters.limbs, n)
         # centred digits: the number is uniform modulo q all the same
-        draws = expand(public, domain_tag("rlwe public", lab), 1 << width, shape).astype(np.int64)
+        draws = expand(public, domain_tag("rlwe public", tag), 1 << width, shape).astype(np.int64)
         return cls(parameters, fft.fft(_fold(draws - (1 << (width - 1)), n), axis=-1))
 
     def products(self, factors: NDArray[np.int8]) -> tuple[Digits, Digits]:
@@ -123,14 +123,14 @@ class Ring:
         return self._combine([(0, self._transform(u)), (1, self._transform(rho))])
 
     def _transform(self, factors: NDArray[np.int8]) -> NDArray[np.complex128]:
-        from scipy import fft  # see from_label
+        from scipy import fft  # see from_tag
 
         return np.asarray(
             fft.fft(_fold(factors, self.parameters.degree), axis=-1, overwrite_x=True)
         )
 
     def _combine(self, terms: list[tuple[int, NDArray[np.complex128]]]) -> Digits:
-        from scipy import fft  # see from_label
+        from scipy import fft  # see from_tag
 
         p = self.parameters
         digits = []

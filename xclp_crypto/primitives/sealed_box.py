@@ -22,14 +22,14 @@ MAX_PLAINTEXT: Final = 2**31 - 1 - OVERHEAD
 class SealedBox(Secret):
     """One direction of one link: seals at one end or opens at the other, and counts.
 
-    The nonce is the 96-bit number of the message, and the AES key is derived from `key` and `lab`,
-    so a nonce never repeats as long as every direction of every link has its own label or key. A
+    The nonce is the 96-bit number of the message, and the AES key is derived from `key` and `tag`,
+    so a nonce never repeats as long as every direction of every link has its own tag or key. A
     message that is replayed, reordered or altered does not open, and after one that was left out
     none opens. Whether the last message is missing, the protocol has to know.
 
     Args:
         key: at least 16 bytes, such as an X25519 shared secret.
-        lab: from `domain_tag`, bound to session, sender and receiver.
+        tag: from `domain_tag`, bound to session, sender and receiver.
 
     Raises:
         ParameterError: a key that is too short.
@@ -37,10 +37,10 @@ class SealedBox(Secret):
 
     __slots__ = ("_count", "_key", "_use")
 
-    def __init__(self, key: bytes, lab: bytes) -> None:
+    def __init__(self, key: bytes, tag: bytes) -> None:
         # Not the cipher itself: it takes 2 kB, for each of the 10^6 boxes of 700 clients, and less
         # than a microsecond to make.
-        self._key = derive_key(key, domain_tag("sealed-box", lab))
+        self._key = derive_key(key, domain_tag("sealed-box", tag))
         self._count = 0
         self._use: str | None = None
 

@@ -70,19 +70,19 @@ class MaskedRows(Message):
     n_bits: int
 
 
-def row_mask(key: bytes, lab: bytes, client: str, rows: int, n_bits: int) -> NDArray[np.uint16]:
+def row_mask(key: bytes, tag: bytes, client: str, rows: int, n_bits: int) -> NDArray[np.uint16]:
     """Return R_j, (n_j, L) uniform modulo t/2."""
-    purpose = domain_tag("row mask", lab, client)
+    purpose = domain_tag("row mask", tag, client)
     return expand(key, purpose, 1 << masked_width(n_bits), (rows, n_bits)).astype(
         np.uint16, copy=False
     )
 
 
 def pair_mask(
-    key: bytes, lab: bytes, low: str, high: str, shape: tuple[int, int], n_bits: int
+    key: bytes, tag: bytes, low: str, high: str, shape: tuple[int, int], n_bits: int
 ) -> NDArray[np.uint16]:
     """Return T_jk, (n_j, n_k) uniform modulo t, for clients j before k."""
-    purpose = domain_tag("pair mask", lab, low, high)
+    purpose = domain_tag("pair mask", tag, low, high)
     return expand(key, purpose, 1 << residue_width(n_bits), shape).astype(np.uint16, copy=False)
 
 
@@ -128,14 +128,14 @@ def client_upload(
     sizes: Mapping[str, int],
     me: str,
     key: bytes,
-    lab: bytes,
+    tag: bytes,
     progress: OnProgress | None = None,
 ) -> tuple[NDArray[np.uint16], dict[str, NDArray[np.uint16]]]:
     """Return what client `me` sends: masked rows, and shares by peer."""
     n_bits = bits.shape[1]
     order = list(sizes)
     place = order.index(me)
-    own = row_mask(key, lab, me, sizes[me], n_bits)
+    own = row_mask(key, tag, me, sizes[me], n_bits)
     masked = mask_rows(bits, own, n_bits)
     weights = bits.sum(axis=1, dtype=np.uint16)
     shares: dict[str, NDArray[np.uint16]] = {}
@@ -144,11 +144,11 @@ def client_upload(
         (bits, order[place + 1 :], True),
     ):
         for stack in stacks({c: sizes[c] for c in peers}, STACK_ENTRIES // n_bits):
-            masks = [row_mask(key, lab, peer, n, n_bits) for peer, n in stack.items()]
+            masks = [row_mask(key, tag, peer, n, n_bits) for peer, n in stack.items()]
             pairs = [
-                pair_mask(key, lab, me, peer, (sizes[me], n), n_bits)
+                pair_mask(key, tag, me, peer, (sizes[me], n), n_bits)
                 if later
-                else (0 - pair_mask(key, lab, peer, me, (n, sizes[me]), n_bits)).T
+                else (0 - pair_mask(key, tag, peer, me, (n, sizes[me]), n_bits)).T
                 for peer, n in stack.items()
             ]
             share = share_with(mine, np.concatenate(masks), weights, np.hstack(pairs), n_bits)
@@ -182,9 +182,9 @@ class Masked(HammingBackend):
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
         io, key = session.io, session.common_secret
-        lab = session.once("masked hamming")
+        tag = session.once("masked hamming")
         masked, shares = await io.compute(
-            client_upload, bits, session.sizes, io.name, key, lab, io.report
+            client_upload, bits, session.sizes, io.name, key, tag, io.report
         )
         await io.send(SERVER, MaskedRows(masked, bits.shape[1]))
         del masked

@@ -153,7 +153,7 @@ class Rlwe(HammingBackend):
         parameters = require_sizes(sizes, n_bits)
         evaluators, owners = roles_of(io.name, sizes)
         ring = await io.compute(
-            rlwe.Ring.from_label, session.id, session.once("rlwe hamming"), parameters
+            rlwe.Ring.from_tag, session.id, session.once("rlwe hamming"), parameters
         )
         shares = {c: np.zeros((len(bits), n), np.uint16) for c, n in sizes.items() if c != io.name}
         secrets = []

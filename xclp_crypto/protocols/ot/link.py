@@ -44,8 +44,8 @@ def batch_rows(count: int, checked: bool) -> int:
 def _column_keys(
     keys: NDArray[np.uint8], sid: bytes, sender: str, receiver: str
 ) -> list[Keystream]:
-    lab = domain_tag("ot-extension column", sid, sender, receiver)
-    return [Keystream(derive_key(key.tobytes(), lab)) for key in keys]
+    tag = domain_tag("ot-extension column", sid, sender, receiver)
+    return [Keystream(derive_key(key.tobytes(), tag)) for key in keys]
 
 
 def _hash(sid: bytes, sender: str, receiver: str) -> RobustHash:

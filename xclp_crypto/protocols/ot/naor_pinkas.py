@@ -80,13 +80,13 @@ class OtOffers(Message):
     offers: NDArray[np.uint8] = sent(Uints("count", 2, "length", n_bytes=1))
 
 
-def _pad(lab: bytes, index: int, choice: int, point: Point, length: int) -> bytes:
+def _pad(tag: bytes, index: int, choice: int, point: Point, length: int) -> bytes:
     """Return Hash(sid, i, b, point) as `length` bytes of SHAKE256."""
-    data = lab + index.to_bytes(8, "big") + bytes([choice]) + point.encode()
+    data = tag + index.to_bytes(8, "big") + bytes([choice]) + point.encode()
     return hashlib.shake_256(data).digest(length)
 
 
-def _labels(sid: bytes, sender: str, receiver: str) -> tuple[Point, bytes]:
+def _constants(sid: bytes, sender: str, receiver: str) -> tuple[Point, bytes]:
     """Return C and the prefix of all pads of one batch."""
     context = domain_tag("naor-pinkas", sid, sender, receiver)
     return hash_to_point(context, b"C"), domain_tag("naor-pinkas pad", context)
@@ -109,7 +109,7 @@ def offer(
     points: tuple[Point, ...],
     secret: Scalar,
     constant: Point,
-    lab: bytes,
+    tag: bytes,
 ) -> NDArray[np.uint8]:
     """Return both messages of every transfer under their pads, (m, 2, length).
 
@@ -120,8 +120,8 @@ def offer(
     pads = bytearray()
     for index, point in enumerate(points):
         zero = multiply(secret, point)
-        pads += _pad(lab, index, 0, zero, length)
-        pads += _pad(lab, index, 1, raised - zero, length)
+        pads += _pad(tag, index, 0, zero, length)
+        pads += _pad(tag, index, 1, raised - zero, length)
     return messages ^ np.frombuffer(bytes(pads), dtype=np.uint8).reshape(messages.shape)
 
 
@@ -130,12 +130,12 @@ def open_chosen(
     choices: NDArray[np.bool_],
     secrets: list[Scalar],
     setup: Point,
-    lab: bytes,
+    tag: bytes,
 ) -> NDArray[np.uint8]:
     """Return the chosen message of every transfer, (m, length)."""
     count, _, length = offers.shape
     pads = b"".join(
-        _pad(lab, i, int(choices[i]), multiply(k, setup), length) for i, k in enumerate(secrets)
+        _pad(tag, i, int(choices[i]), multiply(k, setup), length) for i, k in enumerate(secrets)
     )
     return pick(offers, choices) ^ np.frombuffer(pads, dtype=np.uint8).reshape(count, length)
 
@@ -169,17 +169,17 @@ async def naor_pinkas(
 
     own: dict[str, list[Scalar]] = {}
     for peer in setups:
-        constant, _ = _labels(sid, peer, io.name)
+        constant, _ = _constants(sid, peer, io.name)
         own[peer], points = await io.compute(choose, receiving[peer].bits, constant, rng)
         await io.send(peer, OtChoices(points))
     counts = {peer: len(messages) for peer, messages in sending.items()}
     picked = await io.gather(OtChoices, tuple(sending), 0, count=counts)
 
     for peer, choice in picked.items():
-        constant, lab = _labels(sid, io.name, peer)
+        constant, tag = _constants(sid, io.name, peer)
         try:
             offers = await io.compute(
-                offer, sending[peer], choice.points, secrets[peer], constant, lab
+                offer, sending[peer], choice.points, secrets[peer], constant, tag
             )
         except DecodeError:  # PK_1 = C − PK_0 is the identity
             raise FaultyPeer(peer, "OtChoices: PK_0 is the constant C of this batch") from None
@@ -192,7 +192,7 @@ async def naor_pinkas(
             receiving[peer].bits,
             own[peer],
             setups[peer].point,
-            _labels(sid, peer, io.name)[1],
+            _constants(sid, peer, io.name)[1],
         )
         for peer, message in got.items()
     }

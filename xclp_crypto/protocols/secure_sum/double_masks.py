@@ -143,19 +143,19 @@ def holders(neighbours: Mapping[str, tuple[str, ...]], client: str) -> tuple[str
     return (*neighbours[client], client)
 
 
-def _pair_label(lab: bytes, one: str, other: str) -> bytes:
-    return domain_tag("sum pair mask", lab, *sorted((one, other)))
+def _pair_tag(tag: bytes, one: str, other: str) -> bytes:
+    return domain_tag("sum pair mask", tag, *sorted((one, other)))
 
 
-def _self_label(lab: bytes, client: str) -> bytes:
-    return domain_tag("sum self mask", lab, client)
+def _self_tag(tag: bytes, client: str) -> bytes:
+    return domain_tag("sum self mask", tag, client)
 
 
 def _add_pair_mask(
-    total: Residues, modulus: int, secret: bytes, lab: bytes, me: str, peer: str, negative: bool
+    total: Residues, modulus: int, secret: bytes, tag: bytes, me: str, peer: str, negative: bool
 ) -> None:
     """Add to `total`, in place, the mask that `me` shares with `peer`, or its negative."""
-    pair = _pair_label(lab, me, peer)
+    pair = _pair_tag(tag, me, peer)
     accumulate(total, derive_key(secret, pair), pair, modulus, subtract=(me > peer) != negative)
 
 
@@ -170,7 +170,7 @@ class ClientMasks(Secret):
     def __init__(
         self,
         me: str,
-        lab: bytes,
+        tag: bytes,
         clients: tuple[str, ...],
         seed: bytes,
         pair_secrets: Mapping[str, bytes],
@@ -178,7 +178,7 @@ class ClientMasks(Secret):
     ) -> None:
         self.clients = clients
         self.partners = tuple(pair_secrets)
-        self._me, self._lab = me, lab
+        self._me, self._tag = me, tag
         self._seed: bytes | None = seed
         self._pair_secrets = dict(pair_secrets)
         self._shares = dict(shares)
@@ -206,12 +206,12 @@ class ClientMasks(Secret):
         for peer in self.partners:
             before = total[own]
             _add_pair_mask(
-                total, modulus, self._pair_secrets[peer], self._lab, self._me, peer, False
+                total, modulus, self._pair_secrets[peer], self._tag, self._me, peer, False
             )
             at_own[peer] = total[own]
             ring.subtract_from(at_own[peer], before, modulus)
-        lab = _self_label(self._lab, self._me)
-        accumulate(total, seed, lab, modulus)
+        tag = _self_tag(self._tag, self._me)
+        accumulate(total, seed, tag, modulus)
         return at_own
 
     def reveal(self, survivors: Collection[str]) -> tuple[bytes, ...]:
@@ -229,14 +229,14 @@ class ClientMasks(Secret):
 
 
 async def agree_on_masks(
-    session: Session, graph: MaskGraph, lab: bytes, terms: Agreement, rng: Rng
+    session: Session, graph: MaskGraph, tag: bytes, terms: Agreement, rng: Rng
 ) -> ClientMasks | None:
     """Share this client's secrets and learn who takes part; None if it comes too late.
 
     Args:
         session: the session.
         graph: who shares with whom.
-        lab: label of this sum, given out once.
+        tag: domain tag of this sum, given out once.
         terms: what all parties of this sum must have in common.
         rng: source of the mask key, the seed and the shares.
 
@@ -245,7 +245,7 @@ async def agree_on_masks(
             whose shares did not arrive here.
     """
     io, me = session.io, session.io.name
-    near = graph.neighbours(lab)[me]
+    near = graph.neighbours(tag)[me]
     peers = tuple(c for c in near if c in session.numbers)
     own, seed = await io.compute(KeyPair.generate, rng), rng.bytes(SEED_BYTES)
     dealt = await io.compute(_deal, graph, (*near, me), own, seed, rng)
@@ -273,7 +273,7 @@ async def agree_on_masks(
         raise FaultyPeer(SERVER, f"starts a sum with {len(partners)} neighbours of {me}")
     secrets = await io.compute(_pair_secrets, own, {c: got[c].mask_key for c in partners})
     shares = {c: (got[c].key_share, got[c].seed_share) for c in partners} | {me: dealt[me]}
-    return ClientMasks(me, lab, clients, seed, secrets, shares)
+    return ClientMasks(me, tag, clients, seed, secrets, shares)
 
 
 def _deal(
@@ -336,7 +336,7 @@ async def receive_survivors(
 
 
 async def reveal_shares(
-    session: Session, graph: MaskGraph, masks: ClientMasks, survivors: tuple[str, ...], lab: bytes
+    session: Session, graph: MaskGraph, masks: ClientMasks, survivors: tuple[str, ...], tag: bytes
 ) -> None:
     """Compare the survivors with the neighbours, then send the server its shares.
 
@@ -346,7 +346,7 @@ async def reveal_shares(
     """
     io = session.io
     peers = tuple(c for c in masks.partners if c in survivors)
-    told = domain_tag("sum survivors", lab, len(masks.clients), *masks.clients, *survivors)
+    told = domain_tag("sum survivors", tag, len(masks.clients), *masks.clients, *survivors)
     digest = hashlib.sha256(told).digest()
     await io.send(peers, SumSeen(digest))
     seen = await io.gather(SumSeen, peers, graph.share_threshold - 1)
@@ -359,12 +359,12 @@ async def reveal_shares(
 class ServerMasks:
     """What the server knows of the masks of one sum: public keys, who took part, who survived."""
 
-    def __init__(self, graph: MaskGraph, lab: bytes, keys: Mapping[str, bytes]) -> None:
-        self.graph, self.lab = graph, lab
+    def __init__(self, graph: MaskGraph, tag: bytes, keys: Mapping[str, bytes]) -> None:
+        self.graph, self.tag = graph, tag
         self.keys = dict(keys)
         self.neighbours = {
             c: tuple(n for n in near if n in self.keys)
-            for c, near in graph.neighbours(lab).items()
+            for c, near in graph.neighbours(tag).items()
             if c in self.keys
         }
 
@@ -387,14 +387,14 @@ class ServerMasks:
 
 
 async def open_masks(
-    session: Session, graph: MaskGraph, lab: bytes, terms: Agreement, clients: Collection[str]
+    session: Session, graph: MaskGraph, tag: bytes, terms: Agreement, clients: Collection[str]
 ) -> ServerMasks:
     """Learn which clients hold each other's shares, and tell them who takes part.
 
     Args:
         session: the server's session.
         graph: who shares with whom.
-        lab: label of this sum.
+        tag: domain tag of this sum.
         terms: what all parties of this sum must have in common.
         clients: those to wait for.
 
@@ -403,7 +403,7 @@ async def open_masks(
         TooFewParties: fewer than the threshold take part, or too few neighbours of one of them.
     """
     io = session.io
-    near = {c: n for c, n in graph.neighbours(lab).items() if c in session.numbers}
+    near = {c: n for c, n in graph.neighbours(tag).items() if c in session.numbers}
     wanted = set(clients)
     asked = tuple(c for c in near if c in wanted)
     ready = await io.gather(
@@ -418,7 +418,7 @@ async def open_masks(
     present = _mutual(near, held)
     if len(present) < graph.threshold:
         raise TooFewParties(io.current_step, len(present), graph.threshold)
-    masks = ServerMasks(graph, lab, {c: ready[c].mask_key for c in present})
+    masks = ServerMasks(graph, tag, {c: ready[c].mask_key for c in present})
     masks.require_recoverable(present, io.current_step)
     await io.send(tuple(near), SumClients(client_set(graph, present)))
     return masks
@@ -533,7 +533,7 @@ def strip_masks(
     secret = _recovered(masks, client, shares)
     if client in survivors:
         with _sparing(total, own.get(client, NO_ROWS)):
-            accumulate(total, secret, _self_label(masks.lab, client), modulus, subtract=True)
+            accumulate(total, secret, _self_tag(masks.tag, client), modulus, subtract=True)
         return
     pair = KeyPair(secret)
     if pair.public.encode() != masks.keys[client]:
@@ -543,7 +543,7 @@ def strip_masks(
         if peer in survivors:
             secret = pair.shared_secret(ExchangeKey(masks.keys[peer]), peer)
             with _sparing(total, own.get(peer, NO_ROWS)):
-                _add_pair_mask(total, modulus, secret, masks.lab, peer, client, True)
+                _add_pair_mask(total, modulus, secret, masks.tag, peer, client, True)
 
 
 def short_record(

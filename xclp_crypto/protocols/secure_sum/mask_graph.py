@@ -162,21 +162,21 @@ class MaskGraph:
         """Return the index that each client's shares have: 1 … p."""
         return {c: i for i, c in enumerate(self.clients, start=1)}
 
-    def neighbours(self, lab: bytes) -> Mapping[str, tuple[str, ...]]:
+    def neighbours(self, tag: bytes) -> Mapping[str, tuple[str, ...]]:
         """Return each client's neighbours in the agreed order.
 
         Args:
-            lab: label of this sum, which fixes the order on the circle.
+            tag: domain tag of this sum, which fixes the order on the circle.
         """
-        return _neighbours(self.clients, self.degree, lab)
+        return _neighbours(self.clients, self.degree, tag)
 
 
 @lru_cache(maxsize=4)  # every party of a simulation asks for the same one; all of it is public
-def _neighbours(clients: tuple[str, ...], degree: int, lab: bytes) -> Mapping[str, tuple[str, ...]]:
+def _neighbours(clients: tuple[str, ...], degree: int, tag: bytes) -> Mapping[str, tuple[str, ...]]:
     p = len(clients)
     if degree == p - 1:
         return MappingProxyType({c: clients[:j] + clients[j + 1 :] for j, c in enumerate(clients)})
-    key = derive_key(lab, domain_tag("mask graph"))
+    key = derive_key(tag, domain_tag("mask graph"))
     circle = np.argsort(expand(key, domain_tag("mask graph order"), 1 << 64, p), kind="stable")
     steps = np.arange(1, degree // 2 + 1)
     near = np.empty((p, degree), dtype=np.intp)

@@ -25,7 +25,7 @@ from xclp_crypto.protocols.secure_sum import row_sums_recover, row_sums_restart
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.rows import Rows, RowSums, RowSumsRun, check_rows, rows_digest
-from xclp_crypto.protocols.secure_sum.secure_sum import check_upload, sum_label
+from xclp_crypto.protocols.secure_sum.secure_sum import check_upload, sum_tag
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng
@@ -92,7 +92,7 @@ def secure_row_sums_client(
     def encode() -> Residues:  # the caller has the only reference
         return held.pop() if make is None else _encode(make(), n, codec, session)
 
-    run = RowSumsRun(rows, codec, graph, sum_label(session, purpose, graph), terms)
+    run = RowSumsRun(rows, codec, graph, sum_tag(session, purpose, graph), terms)
     if mode == "restart":
         return row_sums_restart.row_sums_client(session, run, encode, rng, noise)
     return row_sums_recover.row_sums_client(session, run, encode, rng, noise)
@@ -138,7 +138,7 @@ async def secure_row_sums_server(
     check_mode(mode)
     check_upload(check_rows(rows) * columns, codec.modulus)
     terms = sum_terms(session.io.name, graph, codec, rows=rows_digest(rows))
-    run = RowSumsRun(rows, codec, graph, sum_label(session, purpose, graph), terms)
+    run = RowSumsRun(rows, codec, graph, sum_tag(session, purpose, graph), terms)
     asked = graph.clients if clients is None else clients
     if mode == "restart":
         return await row_sums_restart.row_sums_server(session, run, columns, asked)

@@ -55,23 +55,23 @@ from xclp_crypto.role import OnProgress
 
 
 def owner_mask(
-    session: Session, adder: str, owner: str, lab: bytes, modulus: int, shape: tuple[int, int]
+    session: Session, adder: str, owner: str, tag: bytes, modulus: int, shape: tuple[int, int]
 ) -> Residues:
     """Return the mask that `adder` puts on the rows of `owner`; one of them is this client."""
-    mask = domain_tag("owner mask", lab, adder, owner)
+    mask = domain_tag("owner mask", tag, adder, owner)
     peer = owner if adder == session.io.name else adder
     return expand(session.pair_key(peer, mask), mask, modulus, shape)
 
 
 def add_owner_masks(
-    total: Residues, session: Session, rows: Rows, lab: bytes, modulus: int
+    total: Residues, session: Session, rows: Rows, tag: bytes, modulus: int
 ) -> None:
     """Add this client's masks to the rows of every other client of the session, in place."""
     me, here = session.io.name, set(session.clients)
     for owner, indices in rows.items():
         if owner != me and owner in here and len(indices):
             shape = (len(indices), total.shape[1])
-            mask = owner_mask(session, me, owner, lab, modulus, shape)
+            mask = owner_mask(session, me, owner, tag, modulus, shape)
             add_rows(total, indices, mask, modulus)
 
 
@@ -80,7 +80,7 @@ def strip_block(
     session: Session,
     survivors: Collection[str],
     at_own: dict[str, Residues],
-    lab: bytes,
+    tag: bytes,
     modulus: int,
     progress: OnProgress,
 ) -> None:
@@ -92,14 +92,14 @@ def strip_block(
         survivors: whose uploads the block sums.
         at_own: this client's pair masks at its own rows, as it would have added them; empty if it
             did not upload.
-        lab: label of the sum.
+        tag: domain tag of the sum.
         modulus: of the sum.
         progress: called after each survivor.
     """
     me = session.io.name
     for done, client in enumerate(survivors, 1):
         if client != me:
-            mask = owner_mask(session, client, me, lab, modulus, (block.shape[0], block.shape[1]))
+            mask = owner_mask(session, client, me, tag, modulus, (block.shape[0], block.shape[1]))
             ring.subtract_from(block, mask, modulus)
             if client in at_own:  # the peer added the negative of it
                 ring.add_into(block, at_own[client], modulus)
@@ -114,11 +114,11 @@ async def row_sums_client(
     noise: Residues | None,
 ) -> RowSums:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
-    rows, graph, lab = run.rows, run.graph, run.label
+    rows, graph, tag = run.rows, run.graph, run.tag
     io, me, modulus = session.io, session.io.name, run.codec.modulus
     own = rows[me]
     with io.step("share"):
-        masks = await agree_on_masks(session, graph, lab, run.terms, rng)
+        masks = await agree_on_masks(session, graph, tag, run.terms, rng)
     at_own: dict[str, Residues] = {}
     with io.step("upload"):
         encoded = await io.compute(encode)
@@ -128,7 +128,7 @@ async def row_sums_client(
             if noise is not None:
                 ring.add_into(encoded, noise, modulus)
             at_own = await io.compute(masks.mask, encoded, modulus, own)
-            await io.compute(add_owner_masks, encoded, session, rows, lab, modulus)
+            await io.compute(add_owner_masks, encoded, session, rows, tag, modulus)
             # Rows whose owner is not in the session would have no owner mask.
             order = tuple(c for c in rows if c in session.numbers)
             upload = encoded[rows_of_others(rows, order, me)]
@@ -139,14 +139,14 @@ async def row_sums_client(
         taking_part = session.clients if masks is None else masks.clients
         survivors = await receive_survivors(session, graph, taking_part)
         if masks is not None and me in survivors:
-            await reveal_shares(session, graph, masks, survivors, lab)
+            await reveal_shares(session, graph, masks, survivors, tag)
         elif me in survivors:
             raise FaultyPeer(SERVER, f"counts {me}, which did not upload")
     with io.step("result"):
         block = await run.block(session, columns)
         if me not in survivors:  # the server stripped this client's pair masks as a dropout's
             at_own = {}
-        await io.compute(strip_block, block, session, survivors, at_own, lab, modulus, io.report)
+        await io.compute(strip_block, block, session, survivors, at_own, tag, modulus, io.report)
         if me in survivors:
             ring.add_into(block, total, modulus)
         return RowSums(run.codec.decode(block), survivors)
@@ -159,7 +159,7 @@ async def row_sums_server(
     rows, modulus = run.rows, run.codec.modulus
     io, order = session.io, tuple(c for c in rows if c in session.numbers)
     with io.step("share"):
-        masks = await open_masks(session, run.graph, run.label, run.terms, clients)
+        masks = await open_masks(session, run.graph, run.tag, run.terms, clients)
     with io.step("upload"):
         total, survivors = await run.gather(session, masks.clients, order, columns)
     with io.step("reveal"):

@@ -64,14 +64,14 @@ class RowSumsRound(Message):
 
 
 def pair_masks(
-    session: Session, clients: Sequence[str], lab: bytes, shape: tuple[int, int], modulus: int
+    session: Session, clients: Sequence[str], tag: bytes, shape: tuple[int, int], modulus: int
 ) -> dict[str, Residues]:
     """Return this client's masks with every other participant, to be added by the earlier client.
 
     The client that comes first adds the mask and the other one subtracts it.
     """
     return {
-        peer: expand(session.pair_key(peer, lab), lab, modulus, shape)
+        peer: expand(session.pair_key(peer, tag), tag, modulus, shape)
         for peer in clients
         if peer != session.io.name
     }
@@ -140,7 +140,7 @@ async def row_sums_client(
         if len(clients) < run.graph.threshold or not allowed:
             raise FaultyPeer(SERVER, f"asks {len(clients)} clients for attempt {attempt}")
         taking_part = clients
-        attempt_lab = domain_tag("row sums attempt", run.label, attempt, *clients)
+        attempt_tag = domain_tag("row sums attempt", run.tag, attempt, *clients)
         with io.step("upload"):
             if encoded is None:
                 encoded = await io.compute(encode)
@@ -148,7 +148,7 @@ async def row_sums_client(
                 if noise is not None:
                     ring.add_into(encoded, noise, modulus)
             shape = (encoded.shape[0], encoded.shape[1])
-            masks = await io.compute(pair_masks, session, clients, attempt_lab, shape, modulus)
+            masks = await io.compute(pair_masks, session, clients, attempt_tag, shape, modulus)
             at_own = {peer: mask[own] for peer, mask in masks.items()}
             keep = rows_of_others(rows, clients, me)
             values = await io.compute(mask_upload, encoded, masks, clients, me, keep, modulus)

@@ -61,14 +61,14 @@ class RowSumsRun:
         rows: by client of the graph, its rows.
         codec: the fixed-point code.
         graph: who shares masks with whom, and the threshold.
-        label: what its masks are bound to, given out once.
+        tag: the domain tag that its masks are bound to, given out once.
         terms: what all parties must have in common.
     """
 
     rows: Rows
     codec: FixedPoint
     graph: MaskGraph
-    label: bytes
+    tag: bytes
     terms: Agreement
 
     async def gather(

@@ -98,8 +98,8 @@ def check_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return sizes
 
 
-def sum_label(session: Session, purpose: str, graph: MaskGraph) -> bytes:
-    """Return the label of one sum, which this session gives out once."""
+def sum_tag(session: Session, purpose: str, graph: MaskGraph) -> bytes:
+    """Return the domain tag of one sum, which this session gives out once."""
     return session.once(
         "secure sum", purpose, graph.threshold, graph.degree, graph.share_threshold, *graph.clients
     )
@@ -136,9 +136,9 @@ async def secure_sum_client(
     total = np.ascontiguousarray(encoded).reshape(-1, 1)
     del encoded
     check_upload(total.size, modulus)
-    lab = sum_label(session, purpose, graph)
+    tag = sum_tag(session, purpose, graph)
     with io.step("share"):
-        masks = await agree_on_masks(session, graph, lab, terms, rng)
+        masks = await agree_on_masks(session, graph, tag, terms, rng)
         if masks is None:
             raise Excluded(io.name, io.current_step)
     with io.step("upload"):
@@ -149,7 +149,7 @@ async def secure_sum_client(
         survivors = await receive_survivors(session, graph, masks.clients)
         if io.name not in survivors:
             raise Excluded(io.name, io.current_step)
-        await reveal_shares(session, graph, masks, survivors, lab)
+        await reveal_shares(session, graph, masks, survivors, tag)
 
 
 async def secure_sum_server(
@@ -184,10 +184,10 @@ async def secure_sum_server(
     count = math.prod(shape)
     check_upload(count, modulus)
     terms = sum_terms(session.io.name, graph, codec, shape=shape)
-    lab = sum_label(session, purpose, graph)
+    tag = sum_tag(session, purpose, graph)
     with io.step("share"):
         asked = graph.clients if clients is None else clients
-        masks = await open_masks(session, graph, lab, terms, asked)
+        masks = await open_masks(session, graph, tag, terms, asked)
     total = np.zeros((count, 1), residue_dtype(modulus))
 
     def add_upload(client: str, message: SumUpload) -> None:

@@ -258,10 +258,10 @@ class Session:
         self._common_secret = secret
 
     def once(self, purpose: str, *context: str | int | bytes) -> bytes:
-        """Return a label bound to this session that this session gives out only once.
+        """Return a domain tag bound to this session, which gives it out only once.
 
         Raises:
-            ReuseError: the same label was asked for before, which would repeat masks or hashes.
+            ReuseError: the same tag was asked for before, which would repeat masks or hashes.
         """
         name = domain_tag(purpose, self.id, *context)
         if name in self._used:
@@ -272,9 +272,9 @@ class Session:
         self._used.add(name)
         return name
 
-    def pair_key(self, peer: str, lab: bytes) -> bytes:
+    def pair_key(self, peer: str, tag: bytes) -> bytes:
         """Return a 32-byte key that only this client and client `peer` can compute."""
-        return derive_key(self._secrets[peer], lab)
+        return derive_key(self._secrets[peer], tag)
 
     def __repr__(self) -> str:
         return f"<Session of {self.io.name} with {len(self.clients)} clients>"

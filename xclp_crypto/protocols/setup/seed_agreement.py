@@ -68,7 +68,7 @@ async def seed_agreement_client(session: Session, rng: Rng) -> None:
         FaultyPeer: the server counts a contribution that this client did not receive.
     """
     io = session.io
-    lab = session.once("seed agreement")
+    tag = session.once("seed agreement")
     own = rng.bytes(SEED_BYTES)
     await io.send(session.peers, SeedShare(own))
     shares = {c: m.value for c, m in (await io.gather(SeedShare, session.peers, 0)).items()}
@@ -81,8 +81,8 @@ async def seed_agreement_client(session: Session, rng: Rng) -> None:
     if (roster.contributors & ~have).any() or not roster.contributors.any():
         raise FaultyPeer(SERVER, "its roster counts a seed share that did not arrive")
     counted = [c for c, counts in zip(session.clients, roster.contributors, strict=True) if counts]
-    secret = derive_key(b"".join(shares[c] for c in counted), domain_tag("common", lab, *counted))
-    await io.send(SERVER, Confirm(derive_key(secret, domain_tag("confirm", lab))))
+    secret = derive_key(b"".join(shares[c] for c in counted), domain_tag("common", tag, *counted))
+    await io.send(SERVER, Confirm(derive_key(secret, domain_tag("confirm", tag))))
     session.common_secret = secret
 
 
