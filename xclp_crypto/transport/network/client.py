@@ -9,34 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from xclp_crypto.errors import (
-    CertificateRefused,
-    FaultyPeer,
-    LogError,
-    NetworkError,
-    ParameterError,
-    Unreachable,
-    VersionMismatch,
-    XclpError,
-)
+from xclp_crypto import errors
 from xclp_crypto.params import Agreement
-from xclp_crypto.transport.network.frames import (
-    OTHER_AGREEMENT,
-    Ack,
-    Beat,
-    Bye,
-    Codec,
-    Data,
-    DroppedOut,
-    End,
-    Frame,
-    Hello,
-    Ready,
-    Refused,
-    Resume,
-    Welcome,
-    heard,
-)
+from xclp_crypto.transport.network import frames
 from xclp_crypto.transport.network.limits import Clock, Limits
 from xclp_crypto.transport.network.party import (
     BROKEN,
@@ -52,7 +27,7 @@ from xclp_crypto.transport.tls import connection_error
 _logger = logging.getLogger(__name__)
 
 
-class _ClosedAtOnce(CertificateRefused):
+class _ClosedAtOnce(errors.CertificateRefused):
     """The server said nothing; it may also have been killed at that moment."""
 
 
@@ -80,13 +55,9 @@ class ClientParty(Party):
             return False
         return peer in self.dropouts or (self.over and self.failure is None)
 
-    async def tell(self, peer: str, frame: Frame) -> None:
-        """See `Party.tell`."""
-        if self.connection is not None:
-            try:
-                await self.connection.send(frame)
-            except BROKEN:
-                self.connection.close()
+    def connection_to(self, peer: str) -> Connection | None:
+        """See `Party.connection_to`."""
+        return self.connection
 
     async def stay(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         """Keep a connection to the server until the session is over or the server is given up."""
@@ -103,25 +74,23 @@ class ClientParty(Party):
                     last = max(last, connection.heard)
                     await connection.finish()
                 pause = self.limits.beat / 16
-            except (Unreachable, _ClosedAtOnce, *BROKEN) as error:
+            except (errors.Unreachable, _ClosedAtOnce, *BROKEN) as error:
                 reason = str(error) or type(error).__name__
                 left = self.limits.grace - (self.clock() - last)
                 extra = {"party": self.me, "reason": reason, "seconds_left": max(0, round(left))}
                 _logger.info("no connection", extra=extra)
                 if left < 0:
-                    kind = type(error) if isinstance(error, NetworkError) else Unreachable
-                    self.failure = kind(
+                    known = isinstance(error, _ClosedAtOnce)
+                    self.failure = (_ClosedAtOnce if known else errors.Unreachable)(
                         f"no connection to the server for {self.limits.grace:g} seconds: {reason}"
                     )
                     break
-            except XclpError as error:
+            except errors.XclpError as error:
                 self.failure = error
                 break
             if not self.over:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, self.limits.beat)
-        self.over = True
-        self.wake.set()
 
     def left(self, staying: asyncio.Task[None]) -> None:
         """Notice that `stay` has ended, in whatever way."""
@@ -132,7 +101,7 @@ class ClientParty(Party):
         """Greet the server, and exchange frames until the connection ends."""
         session = await greet(connection, self.agreement, self.role.instance, dry=False)
         if self.role.note not in (b"", session):
-            raise LogError(
+            raise errors.LogError(
                 "the log of this client belongs to another session than the one that the server "
                 "runs now: the server was started anew; begin a new session without the log"
             )
@@ -163,27 +132,27 @@ class ClientParty(Party):
         """Handle the frames of the server until it ends the session."""
         while True:
             frame = await connection.read()
-            if isinstance(frame, End):
+            if isinstance(frame, frames.End):
                 if frame.failed:
-                    raise heard(frame.why, "the server ended the session")
+                    raise frames.heard(frame.why, "the server ended the session")
                 self.over = True
                 return
-            if isinstance(frame, Refused):
-                raise heard(frame.why, "the server refuses")
-            if isinstance(frame, DroppedOut):
+            if isinstance(frame, frames.Refused):
+                raise frames.heard(frame.why, "the server refuses")
+            if isinstance(frame, frames.DroppedOut):
                 self.dropouts.add(frame.party)
-            elif isinstance(frame, Data | Ack | Resume):
+            elif isinstance(frame, frames.Data | frames.Ack | frames.Resume):
                 if frame.addressee != self.me:
-                    raise VersionMismatch(
+                    raise errors.VersionMismatch(
                         f"the server hands on what is for {frame.addressee}"
-                        if isinstance(frame, Data)
+                        if isinstance(frame, frames.Data)
                         else "the server acknowledges what this party never sends"
                     )
                 self.take(frame)
-                if isinstance(frame, Resume):
+                if isinstance(frame, frames.Resume):
                     self.dropouts.discard(frame.receiver)
-            elif not isinstance(frame, Beat):
-                raise VersionMismatch(f"the server sends no frames of kind {frame.KIND}")
+            elif not isinstance(frame, frames.Beat):
+                raise errors.VersionMismatch(f"the server sends no frames of kind {frame.KIND}")
             self.wake.set()
 
     async def finish(self) -> None:
@@ -200,7 +169,7 @@ class ClientParty(Party):
             await self.woken()
         if self.connection is not None:
             with suppress(*BROKEN):
-                await self.connection.send(Bye(self.failure is None))
+                await self.connection.send(frames.Bye(self.failure is None))
 
 
 async def greet(
@@ -223,29 +192,29 @@ async def greet(
             "program's certificate, which must come from the server's authority and be valid "
             "today; the server's log says more"
         ) from None
-    if not isinstance(ready, Ready):
-        raise VersionMismatch("what answers does not speak this protocol; check the address")
-    await connection.send(Hello(dry=dry, instance=instance, agreement=agreement.encode()))
+    if not isinstance(ready, frames.Ready):
+        raise errors.VersionMismatch("what answers does not speak this protocol; check the address")
+    await connection.send(frames.Hello(dry=dry, instance=instance, agreement=agreement.encode()))
     answer = await connection.read()
-    if isinstance(answer, Refused) and answer.why[0] == OTHER_AGREEMENT:
+    if isinstance(answer, frames.Refused) and answer.why[0] == frames.OTHER_AGREEMENT:
         if len(answer.why) - 1 != agreement.size:
-            raise VersionMismatch(
+            raise errors.VersionMismatch(
                 "the server compares other parameters than this program; install the same version "
                 "of xclp"
             )
         try:
             agreement.require_same(answer.why[1:], "the server")
-        except FaultyPeer as error:
-            raise ParameterError(error.reason) from None
-    if isinstance(answer, Refused):
-        raise heard(answer.why, "the server refuses")
-    if not isinstance(answer, Welcome):
-        raise VersionMismatch("the server does not greet as this protocol says")
+        except errors.FaultyPeer as error:
+            raise errors.ParameterError(error.reason) from None
+    if isinstance(answer, frames.Refused):
+        raise frames.heard(answer.why, "the server refuses")
+    if not isinstance(answer, frames.Welcome):
+        raise errors.VersionMismatch("the server does not greet as this protocol says")
     return answer.session
 
 
 async def _connect(
-    address: tuple[str, int], tls: ssl.SSLContext, limits: Limits, clock: Clock, codec: Codec
+    address: tuple[str, int], tls: ssl.SSLContext, limits: Limits, clock: Clock, codec: frames.Codec
 ) -> Connection:
     """Connect to the server.
 
@@ -289,38 +258,31 @@ def join(
         ParameterError: it has other parameters; names the fields.
         XclpError: the role failed, or its log cannot be written.
     """
-    return asyncio.run(_join(role, clients, server, agreement, address, tls, limits or Limits()))
+    within = limits or Limits()
 
+    async def run() -> Any:
+        party = ClientParty(role, clients, server, agreement, within)
+        keeping = asyncio.create_task(party.clock.keep())
+        staying = asyncio.create_task(
+            party.stay(lambda: _connect(address, tls, within, party.clock, party.codec))
+        )
+        staying.add_done_callback(party.left)
+        try:
+            await party.drive()
+            result = role.result()
+            await party.finish()
+            if staying.done():
+                staying.result()
+            return result
+        except errors.XclpError as error:
+            party.failure = party.failure or error
+            await party.finish()
+            raise party.failure from None
+        finally:
+            await cancel([staying, keeping])
+            party.close()
 
-async def _join(
-    role: DurableRole,
-    clients: Sequence[str],
-    server: str,
-    agreement: Agreement,
-    address: tuple[str, int],
-    tls: ssl.SSLContext,
-    limits: Limits,
-) -> Any:
-    party = ClientParty(role, clients, server, agreement, limits)
-    keeping = asyncio.create_task(party.clock.keep())
-    staying = asyncio.create_task(
-        party.stay(lambda: _connect(address, tls, limits, party.clock, party.codec))
-    )
-    staying.add_done_callback(party.left)
-    try:
-        await party.drive()
-        result = role.result()
-        await party.finish()
-        if staying.done():
-            staying.result()
-        return result
-    except XclpError as error:
-        party.failure = party.failure or error
-        await party.finish()
-        raise party.failure from None
-    finally:
-        await cancel([staying, keeping])
-        party.close()
+    return asyncio.run(run())
 
 
 def check(
@@ -346,7 +308,7 @@ def check(
 
     async def ask() -> None:
         within = limits or Limits()
-        connection = await _connect(address, tls, within, Clock(within.beat), Codec(()))
+        connection = await _connect(address, tls, within, Clock(within.beat), frames.Codec(()))
         try:
             await greet(connection, agreement, bytes(16), dry=True)
         except BROKEN as error:

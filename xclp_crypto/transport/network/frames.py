@@ -26,15 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
-from xclp_crypto.errors import (
-    CertificateRefused,
-    DataError,
-    LogError,
-    ParameterError,
-    ProtocolError,
-    VersionMismatch,
-    XclpError,
-)
+from xclp_crypto import errors
 
 MAGIC: Final = b"XCLP-NET"
 VERSION: Final = 1
@@ -45,13 +37,13 @@ OTHER_AGREEMENT: Final = 255
 
 HEAD: Final = struct.Struct(">IB")
 
-_ERRORS: Final[tuple[type[XclpError], ...]] = (
-    ProtocolError,
-    DataError,
-    ParameterError,
-    CertificateRefused,
-    VersionMismatch,
-    LogError,
+_ERRORS: Final[tuple[type[errors.XclpError], ...]] = (
+    errors.ProtocolError,
+    errors.DataError,
+    errors.ParameterError,
+    errors.CertificateRefused,
+    errors.VersionMismatch,
+    errors.LogError,
 )
 """What one program tells another about, by code; anything else is a `ProtocolError`."""
 
@@ -92,12 +84,7 @@ class Ready(Frame):
 
     def require_sense(self) -> None:
         """See `Frame.require_sense`."""
-        _require_magic(self.magic)
-        if self.version != VERSION:
-            raise VersionMismatch(
-                f"the server speaks version {self.version} and this program version {VERSION}; "
-                "install the same version of xclp"
-            )
+        _require_greeting(self.magic, self.version, "this program", VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,18 +109,18 @@ class Hello(Frame):
 
     def require_sense(self) -> None:
         """See `Frame.require_sense`."""
-        _require_magic(self.magic)
-        if self.version != VERSION:
-            raise VersionMismatch(
-                f"the server speaks version {VERSION} and the client version {self.version}; "
-                "install the same version of xclp"
-            )
+        _require_greeting(self.magic, VERSION, "the client", self.version)
 
 
-def _require_magic(magic: bytes) -> None:
+def _require_greeting(magic: bytes, of_server: int, other: str, version: int) -> None:
     if magic != MAGIC:
-        raise VersionMismatch(
+        raise errors.VersionMismatch(
             "what is at the other end does not speak this protocol; check the address"
+        )
+    if of_server != version:
+        raise errors.VersionMismatch(
+            f"the server speaks version {of_server} and {other} version {version}; install the "
+            "same version of xclp"
         )
 
 
@@ -287,8 +274,8 @@ class End(Frame):
             raise _wrong_size(self, 1 + len(self.why))
 
 
-def _wrong_size(frame: Frame | type[Frame], size: int) -> VersionMismatch:
-    return VersionMismatch(f"a frame of kind {frame.KIND} has {size} bytes")
+def _wrong_size(frame: Frame | type[Frame], size: int) -> errors.VersionMismatch:
+    return errors.VersionMismatch(f"a frame of kind {frame.KIND} has {size} bytes")
 
 
 _FRAMES: Final[dict[int, type[Frame]]] = {
@@ -310,7 +297,7 @@ def head_of(head: bytes) -> tuple[int, int]:
     """
     length, kind = HEAD.unpack(head)
     if length > PIECE_BYTES + Data.LAYOUT.size or kind not in _FRAMES:
-        raise VersionMismatch(
+        raise errors.VersionMismatch(
             "what answers there sends no frames of this protocol; check address and version"
         )
     return length, kind
@@ -353,24 +340,26 @@ class Codec:
             known = values[at] < len(self._parties)
             values[at] = self._parties[values[at]] if known else ""
         if frame.PARTIES == 2 and (not all(values[:2]) or values[0] == values[1]):
-            raise VersionMismatch("a frame names no parties of this session")
+            raise errors.VersionMismatch("a frame names no parties of this session")
         if frame.REST:
             values.append(memoryview(body)[size:] if frame is Data else body[size:])
         found = frame(**dict(zip(_FIELDS[frame], values, strict=True)))
         found.require_sense()
         if fixed != body[:size]:
-            raise VersionMismatch(f"a frame of kind {kind} has a flag that is neither 0 nor 1")
+            raise errors.VersionMismatch(
+                f"a frame of kind {kind} has a flag that is neither 0 nor 1"
+            )
         return found
 
 
-def told(error: XclpError) -> bytes:
+def told(error: errors.XclpError) -> bytes:
     """Encode an error for the other end."""
     codes = [i for i, kind in enumerate(_ERRORS) if i and isinstance(error, kind)]
     return bytes(codes[:1] or [0]) + str(error).encode()[: PIECE_BYTES - 1]
 
 
-def heard(why: bytes, who: str) -> XclpError:
+def heard(why: bytes, who: str) -> errors.XclpError:
     """Decode what `told` encoded."""
-    kind = _ERRORS[why[0]] if why[0] < len(_ERRORS) else ProtocolError
+    kind = _ERRORS[why[0]] if why[0] < len(_ERRORS) else errors.ProtocolError
     text = "".join(c if c.isprintable() else " " for c in why[1:].decode(errors="replace"))
     return kind(f"{who}: {text}")

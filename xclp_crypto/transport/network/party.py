@@ -124,12 +124,7 @@ class Party(ABC):
     """
 
     def __init__(
-        self,
-        role: DurableRole,
-        parties: Sequence[str],
-        limits: Limits,
-        *,
-        one_connection: bool,
+        self, role: DurableRole, parties: Sequence[str], limits: Limits, *, one_connection: bool
     ) -> None:
         self.role = role
         self.me = role.name
@@ -157,8 +152,17 @@ class Party(ABC):
         """Return whether `peer` is given up."""
 
     @abstractmethod
+    def connection_to(self, peer: str) -> Connection | None:
+        """Return the connection to `peer`, or to whoever hands frames on to it, if there is one."""
+
     async def tell(self, peer: str, frame: Frame) -> None:
-        """Send a frame to `peer`, or to whoever hands it on, if there is a connection."""
+        """Send a frame to `peer` if there is a connection."""
+        connection = self.connection_to(peer)
+        if connection is not None:
+            try:
+                await connection.send(frame)
+            except BROKEN:
+                connection.close()
 
     def close(self) -> None:
         """End the thread of the role when it has nothing to do."""

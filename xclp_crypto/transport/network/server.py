@@ -10,31 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from xclp_crypto.errors import (
-    CertificateRefused,
-    FaultyPeer,
-    LogError,
-    ProtocolError,
-    VersionMismatch,
-    XclpError,
-)
+from xclp_crypto import errors
 from xclp_crypto.params import Agreement
-from xclp_crypto.transport.network.frames import (
-    OTHER_AGREEMENT,
-    Ack,
-    Beat,
-    Bye,
-    Data,
-    DroppedOut,
-    End,
-    Frame,
-    Hello,
-    Ready,
-    Refused,
-    Resume,
-    Welcome,
-    told,
-)
+from xclp_crypto.transport.network import frames
 from xclp_crypto.transport.network.limits import Limits
 from xclp_crypto.transport.network.party import (
     BROKEN,
@@ -94,14 +72,9 @@ class ServerParty(Party):
         others = any(c.connection is not None and c.busy for c in self.clients.values())
         return not others and now - max(self.last_data, moved) > self.limits.deadline
 
-    async def tell(self, peer: str, frame: Frame) -> None:
-        """See `Party.tell`."""
-        connection = self.clients[peer].connection
-        if connection is not None:
-            try:
-                await connection.send(frame)
-            except BROKEN:
-                connection.close()
+    def connection_to(self, peer: str) -> Connection | None:
+        """See `Party.connection_to`."""
+        return self.clients[peer].connection
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection until it ends."""
@@ -115,10 +88,10 @@ class ServerParty(Party):
             await self._serve(connection, name)
         except BROKEN as error:
             _logger.info("disconnected", extra={"client": name, "reason": type(error).__name__})
-        except XclpError as error:
+        except errors.XclpError as error:
             _logger.warning("refused", extra={"client": name, "reason": str(error)})
             with suppress(*BROKEN):
-                await connection.send(Refused(self._why(error)))
+                await connection.send(frames.Refused(self._why(error)))
         except asyncio.CancelledError:
             # The program is being stopped. A cancelled handler makes asyncio print a traceback.
             _logger.info("disconnected", extra={"client": name, "reason": "stopped"})
@@ -131,34 +104,34 @@ class ServerParty(Party):
             self.wake.set()
             await connection.finish()
 
-    def _why(self, error: XclpError) -> bytes:
+    def _why(self, error: errors.XclpError) -> bytes:
         if isinstance(error, _OtherAgreement):
-            return bytes([OTHER_AGREEMENT]) + self.agreement.encode()
-        return told(error)
+            return bytes([frames.OTHER_AGREEMENT]) + self.agreement.encode()
+        return frames.told(error)
 
     async def _serve(self, connection: Connection, name: str) -> None:
         # The server speaks first, so that a client knows early whether its certificate is taken.
-        await connection.send(Ready())
+        await connection.send(frames.Ready())
         hello = await connection.read()
-        if not isinstance(hello, Hello):
-            raise VersionMismatch("what connected does not speak this protocol")
+        if not isinstance(hello, frames.Hello):
+            raise errors.VersionMismatch("what connected does not speak this protocol")
         if name not in self.clients:
-            raise CertificateRefused(
+            raise errors.CertificateRefused(
                 f"a certificate for {name!r}, who is none of the clients "
                 f"{', '.join(self.clients)}; the common name of a certificate is the client's name"
             )
         try:
             self.agreement.require_same(hello.agreement, name)
-        except FaultyPeer as error:
+        except errors.FaultyPeer as error:
             raise _OtherAgreement(str(error)) from None
         if hello.dry:
-            await connection.send(Welcome(self.role.instance))
+            await connection.send(frames.Welcome(self.role.instance))
             _logger.info("dry run", extra={"client": name})
             return
         client = self.clients[name]
         if client.instance not in (b"", hello.instance):
             if self.role.fed[name]:
-                raise LogError(
+                raise errors.LogError(
                     f"{name} has already taken part in this session with another start of its "
                     "role; start it with its log, or begin a new session"
                 )
@@ -171,13 +144,13 @@ class ServerParty(Party):
         client.moved = self.clock()
         client.counts = {}
         _logger.info("connected", extra={"client": name})
-        await connection.send(Welcome(self.role.instance))
+        await connection.send(frames.Welcome(self.role.instance))
         await connection.send(self.mail.resume(name))
         for peer, other in self.clients.items():
             if peer != name and other.connection is not None and name in other.counts:
-                await connection.send(Resume(name, peer, other.counts[name]))
+                await connection.send(frames.Resume(name, peer, other.counts[name]))
             if peer != name and other.dropped_out:
-                await connection.send(DroppedOut(peer))
+                await connection.send(frames.DroppedOut(peer))
         client.tasks = tasks = [
             asyncio.create_task(self._read_from(connection, name)),
             asyncio.create_task(self.write_to(connection, [name])),
@@ -190,21 +163,21 @@ class ServerParty(Party):
         client = self.clients[name]
         while True:
             frame = await connection.read()
-            if isinstance(frame, Bye):
+            if isinstance(frame, frames.Bye):
                 client.ended = True
                 _logger.info("ended", extra={"client": name, "well": frame.well})
                 self.wake.set()
                 return
-            if isinstance(frame, Beat):
+            if isinstance(frame, frames.Beat):
                 client.busy = frame.busy
                 if frame.progress != client.progress:
                     client.progress, client.moved = frame.progress, self.clock()
                 continue
-            if not isinstance(frame, Data | Ack | Resume):
-                raise VersionMismatch(f"a client sends no frames of kind {frame.KIND}")
+            if not isinstance(frame, frames.Data | frames.Ack | frames.Resume):
+                raise errors.VersionMismatch(f"a client sends no frames of kind {frame.KIND}")
             if frame.author != name:
-                raise FaultyPeer(name, "sends in the name of another client")
-            if isinstance(frame, Data):
+                raise errors.FaultyPeer(name, "sends in the name of another client")
+            if isinstance(frame, frames.Data):
                 self.last_data = client.moved = self.clock()
             elif frame.addressee != self.me:
                 client.counts[frame.addressee] = frame.count
@@ -223,7 +196,7 @@ class ServerParty(Party):
                     if not client.ended:
                         _logger.warning("dropout", extra={"client": name})
                     for other in self.clients:
-                        await self.tell(other, DroppedOut(name))
+                        await self.tell(other, frames.DroppedOut(name))
                 client.dropped_out = dropped_out
 
     async def linger(self) -> None:
@@ -234,9 +207,9 @@ class ServerParty(Party):
             await self.acknowledge_rest()
             await self.woken()
 
-    async def end(self, error: XclpError | None) -> None:
+    async def end(self, error: errors.XclpError | None) -> None:
         """Tell everybody that the session is over."""
-        end = End(False) if error is None else End(True, told(error))
+        end = frames.End(False) if error is None else frames.End(True, frames.told(error))
         for name, client in self.clients.items():
             await self.tell(name, end)
             if client.connection is not None:
@@ -245,7 +218,7 @@ class ServerParty(Party):
             await asyncio.wait(self.handlers, timeout=FINISH_SECONDS)
 
 
-class _OtherAgreement(ProtocolError):
+class _OtherAgreement(errors.ProtocolError):
     """A client has other parameters."""
 
 
@@ -274,43 +247,34 @@ def serve(
         AddressInUse: nobody can listen there.
         XclpError: the role failed, or its log cannot be written; the clients are told.
     """
-    return asyncio.run(
-        _serve(role, clients, agreement, address, tls, limits or Limits(), listening)
-    )
+    within = limits or Limits()
 
+    async def run() -> Any:
+        server = ServerParty(role, clients, agreement, within)
+        host, port = address
+        try:
+            listener = await asyncio.start_server(
+                server.accept, host, port, ssl=tls, ssl_handshake_timeout=min(30.0, within.grace)
+            )
+        except OSError as error:
+            raise listen_error(error, f"{host}:{port}") from None
+        port = listener.sockets[0].getsockname()[1]
+        _logger.info("listening", extra={"host": host, "port": port})
+        if listening is not None:
+            listening(port)
+        watching = [asyncio.create_task(server.watch()), asyncio.create_task(server.clock.keep())]
+        try:
+            await server.drive()
+            result = role.result()
+            await server.linger()
+            await server.end(None)
+        except errors.XclpError as error:
+            await server.end(error)
+            raise
+        finally:  # after anything else the clients wait: the server may be rebuilt from its log
+            listener.close()
+            await cancel(watching)
+            server.close()
+        return result
 
-async def _serve(
-    role: DurableRole,
-    clients: Sequence[str],
-    agreement: Agreement,
-    address: tuple[str, int],
-    tls: ssl.SSLContext,
-    limits: Limits,
-    listening: Callable[[int], None] | None,
-) -> Any:
-    server = ServerParty(role, clients, agreement, limits)
-    host, port = address
-    try:
-        listener = await asyncio.start_server(
-            server.accept, host, port, ssl=tls, ssl_handshake_timeout=min(30.0, limits.grace)
-        )
-    except OSError as error:
-        raise listen_error(error, f"{host}:{port}") from None
-    port = listener.sockets[0].getsockname()[1]
-    _logger.info("listening", extra={"host": host, "port": port})
-    if listening is not None:
-        listening(port)
-    watching = [asyncio.create_task(server.watch()), asyncio.create_task(server.clock.keep())]
-    try:
-        await server.drive()
-        result = role.result()
-        await server.linger()
-        await server.end(None)
-    except XclpError as error:
-        await server.end(error)
-        raise
-    finally:  # after anything else the clients wait: the server may be rebuilt from its log
-        listener.close()
-        await cancel(watching)
-        server.close()
-    return result
+    return asyncio.run(run())
