@@ -36,16 +36,8 @@ def get_backend(name: str | HammingBackend) -> HammingBackend:
     return BACKENDS[name]
 
 
-__all__ = [
-    "BACKENDS",
-    "Distances",
-    "Estimate",
-    "HammingBackend",
-    "check_bits",
-    "distances_between",
-    "estimate",
-    "get_backend",
-]
+__all__ = ["BACKENDS", "Distances", "Estimate", "HammingBackend"]
+__all__ += ["check_bits", "distances_between", "estimate", "get_backend"]
 
 
 def __dir__() -> list[str]:

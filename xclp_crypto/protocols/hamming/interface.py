@@ -57,7 +57,7 @@ class HammingBackend(ABC):
 
     name: ClassVar[str]
     trust: ClassVar[Trust]
-    needs_common_secret: ClassVar[bool]
+    needs_common_secret: ClassVar[bool] = False
 
     @abstractmethod
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
@@ -139,6 +139,11 @@ def check_bits(bits: NDArray[np.generic], client: str) -> NDArray[np.uint8]:
         row, column = (int(i) for i in wrong[0])
         raise DataError(f"client {client!r}, row {row}, bit {column}: must be 0 or 1")
     return np.ascontiguousarray(array, dtype=np.uint8)
+
+
+def low_bits(n_bits: int) -> np.uint16:
+    """Return t − 1 = 2^w − 1: the bits of residues modulo t."""
+    return np.uint16((1 << residue_width(n_bits)) - 1)
 
 
 def cross_pairs(sizes: Mapping[str, int]) -> int:
@@ -279,6 +284,20 @@ async def receive_shares(
         )
 
     return await assemble(session, n_bits, at_least, uploads, block)
+
+
+async def receive_differences(
+    session: Session, n_bits: int, at_least: int, masked: Callable[[str, str], str]
+) -> Distances:
+    """Do as `receive_shares` where distances are T − R; `masked` says who of j and k > j has T."""
+    modulo = low_bits(n_bits)
+
+    def combine(
+        low: str, high: str, first: NDArray[np.uint16], second: NDArray[np.uint16]
+    ) -> NDArray[np.uint16]:
+        return (first - second if masked(low, high) == low else second - first) & modulo
+
+    return await receive_shares(session, n_bits, at_least, combine)
 
 
 async def assemble(

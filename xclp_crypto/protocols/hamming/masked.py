@@ -42,6 +42,7 @@ from xclp_crypto.protocols.hamming.interface import (
     Distances,
     HammingBackend,
     column_ranges,
+    low_bits,
     receive_shares,
     send_shares,
     stacks,
@@ -119,7 +120,7 @@ def share_with(
     share = twice(exact_product(mine.astype(dtype), mask.astype(dtype).T))
     share += weights[:, None]
     share += pair
-    share &= np.uint16((1 << residue_width(n_bits)) - 1)
+    share &= low_bits(n_bits)
     return share
 
 
@@ -139,10 +140,7 @@ def client_upload(
     masked = mask_rows(bits, own, n_bits)
     weights = bits.sum(axis=1, dtype=np.uint16)
     shares: dict[str, NDArray[np.uint16]] = {}
-    for mine, peers, later in (
-        (masked, order[:place], False),
-        (bits, order[place + 1 :], True),
-    ):
+    for mine, peers, later in ((masked, order[:place], False), (bits, order[place + 1 :], True)):
         for stack in stacks({c: sizes[c] for c in peers}, STACK_ENTRIES // n_bits):
             masks = [row_mask(key, tag, peer, n, n_bits) for peer, n in stack.items()]
             pairs = [
@@ -196,7 +194,7 @@ class Masked(HammingBackend):
         masked = await session.io.gather(
             MaskedRows, session.clients, at_least, rows=sizes, n_bits=n_bits
         )
-        modulo = np.uint16((1 << residue_width(n_bits)) - 1)
+        modulo = low_bits(n_bits)
         rows = await session.io.compute(stacked_rows, masked, sizes, n_bits)
         where = {
             c: (number, at) for number, (stack, _) in enumerate(rows) for c, at in stack.items()

@@ -283,7 +283,6 @@ class Paillier(HammingBackend):
 
     name = "paillier"
     trust = "2pc"
-    needs_common_secret = False
 
     def __init__(self, parameters: PaillierParameters = PAILLIER_3072, workers: int = 1) -> None:
         self.parameters = check_parameters(parameters)
@@ -417,15 +416,9 @@ class Paillier(HammingBackend):
             stacked += residues.get(peer, absent * (place.stop - place.start))
         without = {p for p, place in places.items() if place.start == place.stop}
         complete = np.array([c == io.name or c in residues or c in without for c in sizes])
-        local = await own_distances(session, bits)
-        shares = PaillierShares(
-            complete,
-            local,
-            [] if key is None else [key.public.n],
-            stacked,
-            residue_width(n_bits),
-            self.parameters.modulus_bits,
-        )
+        local, moduli = await own_distances(session, bits), [] if key is None else [key.public.n]
+        width, modulus_bits = residue_width(n_bits), self.parameters.modulus_bits
+        shares = PaillierShares(complete, local, moduli, stacked, width, modulus_bits)
         await io.send(SERVER, shares)
 
     async def _send_rows(

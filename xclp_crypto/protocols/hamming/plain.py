@@ -40,7 +40,6 @@ class Plain(HammingBackend):
 
     name = "plain"
     trust = "none"
-    needs_common_secret = False
 
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""

@@ -24,18 +24,20 @@ too. See `xclp_crypto.primitives.rlwe` for the scheme, its bounds and its exactn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.fields import Many, Uints
-from xclp_crypto.params import MIN_CLIENTS, RlweParameters, residue_width
+from xclp_crypto.params import MIN_CLIENTS, RlweParameters
 from xclp_crypto.primitives import rlwe
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
     HammingBackend,
-    receive_shares,
+    low_bits,
+    receive_differences,
     send_shares,
 )
 from xclp_crypto.protocols.setup import Session
@@ -44,6 +46,9 @@ from xclp_crypto.wire import Message, sent
 
 BLOCK_ROWS = 128
 """Rows per message; part of the wire format."""
+
+Shares: TypeAlias = dict[str, NDArray[np.uint16]]
+"""By peer, (own rows, its rows) modulo t."""
 
 
 def _coefficients(n_bits: int) -> int:
@@ -130,7 +135,7 @@ def require_sizes(sizes: Mapping[str, int], n_bits: int) -> RlweParameters:
     return parameters
 
 
-def _block_sizes(sizes: Mapping[str, int], clients: list[str], index: int) -> dict[str, int]:
+def _block_sizes(sizes: Mapping[str, int], clients: Iterable[str], index: int) -> dict[str, int]:
     """Return the rows of block `index` of those clients that have one."""
     sized = {c: blocks(sizes[c])[index : index + 1] for c in clients}
     return {c: b[0].stop - b[0].start for c, b in sized.items() if b}
@@ -140,12 +145,17 @@ def _block_count(sizes: Mapping[str, int], clients: list[str]) -> int:
     return max((len(blocks(sizes[c])) for c in clients), default=0)
 
 
+def _empty_shares(
+    bits: NDArray[np.uint8], sizes: Mapping[str, int], peers: Iterable[str]
+) -> Shares:
+    return {peer: np.zeros((len(bits), sizes[peer]), dtype=np.uint16) for peer in peers}
+
+
 class Rlwe(HammingBackend):
     """Ring-LWE. See the module."""
 
     name = "rlwe"
     trust = "2pc"
-    needs_common_secret = False
 
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
@@ -155,22 +165,17 @@ class Rlwe(HammingBackend):
         ring = await io.compute(
             rlwe.Ring.from_tag, session.id, session.once("rlwe hamming"), parameters
         )
-        shares = {c: np.zeros((len(bits), n), np.uint16) for c, n in sizes.items() if c != io.name}
         secrets = []
         for block in blocks(len(bits)) if evaluators else []:
             own, limbs = await io.compute(rlwe.encrypt, rng, ring, bits[block])
             secrets.append(own)
             await io.send(evaluators, RlweCiphertexts(tuple(limbs), n_bits))
+        alone = [c for c in sizes if c not in (io.name, *owners, *evaluators)]  # pairs without rows
+        shares = _empty_shares(bits, sizes, alone)
         if owners:
-            alive = await self._evaluate(session, ring, bits, sizes, owners, shares, rng)
-            for dropout in set(owners) - set(alive):
-                del shares[dropout]
+            shares |= await self._evaluate(session, ring, bits, owners, rng)
         if evaluators:
-            alive = await self._decrypt(
-                session, parameters, n_bits, secrets, sizes, evaluators, shares
-            )
-            for dropout in set(evaluators) - set(alive):
-                del shares[dropout]
+            shares |= await self._decrypt(session, parameters, bits, secrets, evaluators)
         await send_shares(session, bits, shares)
 
     async def _evaluate(
@@ -178,24 +183,21 @@ class Rlwe(HammingBackend):
         session: Session,
         ring: rlwe.Ring,
         bits: NDArray[np.uint8],
-        sizes: Mapping[str, int],
         owners: list[str],
-        shares: dict[str, NDArray[np.uint16]],
         rng: Rng,
-    ) -> list[str]:
-        """Answer all owners, fill in R = r − |x| for each, and return those that stayed."""
-        io, n_bits, p = session.io, bits.shape[1], ring.parameters
-        modulo = np.uint16((1 << residue_width(n_bits)) - 1)
-        weights = bits.sum(axis=1, dtype=np.uint16)
+    ) -> Shares:
+        """Answer all owners; return R = r − |x| for each that stayed."""
+        io, sizes, n_bits, p = session.io, session.sizes, bits.shape[1], ring.parameters
+        weights, modulo = bits.sum(axis=1, dtype=np.uint16), low_bits(n_bits)
         matrix, c1 = await io.compute(rlwe.prepare, rng, ring, bits)
         for block in blocks(len(bits)):
             await io.send(owners, RlweMasks(c1[block], n_bits))
-        alive = list(owners)
+        shares = _empty_shares(bits, sizes, owners)
         done = 0
         for index in range(_block_count(sizes, owners)):
-            rows = _block_sizes(sizes, alive, index)
+            rows = _block_sizes(sizes, shares, index)
             got = await io.gather(RlweCiphertexts, tuple(rows), 0, rows=rows, n_bits=n_bits)
-            alive = [c for c in alive if c in got or c not in rows]
+            shares = {c: share for c, share in shares.items() if c in got or c not in rows}
             for owner, message in got.items():
                 masks = rlwe.drawn_masks(rng, (rows[owner], len(bits)), p)
                 c2 = await io.compute(rlwe.evaluate, rng, matrix, list(message.limbs), masks, p)
@@ -204,54 +206,45 @@ class Rlwe(HammingBackend):
                 shares[owner][:, place] = (masks.T - weights[:, None]) & modulo
                 done += rows[owner]
                 io.report("evaluated rows", done, sum(sizes[c] for c in owners))
-        return alive
+        return shares
 
     async def _decrypt(
         self,
         session: Session,
         parameters: RlweParameters,
-        n_bits: int,
+        bits: NDArray[np.uint8],
         secrets: list[NDArray[np.int8]],
-        sizes: Mapping[str, int],
         evaluators: list[str],
-        shares: dict[str, NDArray[np.uint16]],
-    ) -> list[str]:
-        """Decrypt all answers, fill in T for each evaluator, and return those that stayed."""
-        io = session.io
-        modulo = np.uint16((1 << residue_width(n_bits)) - 1)
-        alive = list(evaluators)
+    ) -> Shares:
+        """Decrypt all answers; return T for each evaluator that stayed."""
+        io, sizes, n_bits = session.io, session.sizes, bits.shape[1]
         c1: dict[str, list[NDArray[np.uint32]]] = {c: [] for c in evaluators}
         for index in range(_block_count(sizes, evaluators)):
-            rows = _block_sizes(sizes, alive, index)
+            rows = _block_sizes(sizes, c1, index)
             masks = await io.gather(RlweMasks, tuple(rows), 0, rows=rows, n_bits=n_bits)
-            alive = [c for c in alive if c in masks or c not in rows]
+            c1 = {c: parts for c, parts in c1.items() if c in masks or c not in rows}
             for client, message in masks.items():
                 c1[client].append(message.values)
-        stacked = {c: np.concatenate(c1[c]) for c in alive}
-        for block, own in zip(blocks(sizes[io.name]), secrets, strict=True):
-            evaluated = {c: sizes[c] for c in alive}
+        stacked = {c: np.concatenate(parts) for c, parts in c1.items()}
+        shares = _empty_shares(bits, sizes, stacked)
+        for block, own in zip(blocks(len(bits)), secrets, strict=True):
+            evaluated = {c: sizes[c] for c in shares}
             answers = await io.gather(
-                RlweAnswers, alive, 0, rows=len(own), evaluated=evaluated, n_bits=n_bits
+                RlweAnswers, evaluated, 0, rows=len(own), evaluated=evaluated, n_bits=n_bits
             )
-            alive = [c for c in alive if c in answers]
+            shares = {c: shares[c] for c in answers}
             for client, answer in answers.items():
                 plain = await io.compute(
                     rlwe.decrypt, own, stacked[client], answer.values, parameters
                 )
-                shares[client][block] = plain & modulo
-            io.report("decrypted rows", block.stop, sizes[io.name])
-        return alive
+                shares[client][block] = plain & low_bits(n_bits)
+            io.report("decrypted rows", block.stop, len(bits))
+        return shares
 
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
         sizes = session.sizes
         require_sizes(sizes, n_bits)
-        modulo = np.uint16((1 << residue_width(n_bits)) - 1)
-
-        def combine(
-            low: str, high: str, first: NDArray[np.uint16], second: NDArray[np.uint16]
-        ) -> NDArray[np.uint16]:
-            owner, _ = owner_first(low, high, sizes)
-            return (first - second if owner == low else second - first) & modulo
-
-        return await receive_shares(session, n_bits, at_least, combine)
+        return await receive_differences(
+            session, n_bits, at_least, lambda low, high: owner_first(low, high, sizes)[0]
+        )

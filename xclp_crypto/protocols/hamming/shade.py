@@ -34,7 +34,8 @@ from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
     HammingBackend,
-    receive_shares,
+    low_bits,
+    receive_differences,
     send_shares,
 )
 from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer
@@ -75,16 +76,10 @@ def offers(bits: NDArray[np.uint8], masks: NDArray[np.uint16], n_bits: int) -> N
         masks: (m,), uniform modulo t.
         n_bits: L.
     """
-    modulo = np.uint16((1 << residue_width(n_bits)) - 1)
     b = bits.astype(np.uint16)
-    both = np.stack([masks + b, masks + (1 - b)], axis=-1) & modulo
+    both = np.stack([masks + b, masks + (1 - b)], axis=-1) & low_bits(n_bits)
     both_as_bytes: NDArray[np.uint8] = both.astype("<u2").view(np.uint8)
     return both_as_bytes.reshape(-1, 2, RESIDUE_BYTES)
-
-
-def _combine(n_bits: int, r: NDArray[np.uint16], t: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """Return T − R modulo t."""
-    return (t - r) & np.uint16((1 << residue_width(n_bits)) - 1)
 
 
 class Shade(HammingBackend):
@@ -96,7 +91,6 @@ class Shade(HammingBackend):
 
     name = "shade"
     trust = "2pc"
-    needs_common_secret = False
 
     def __init__(self, transfer: ObliviousTransfer = naor_pinkas) -> None:
         self._transfer = transfer
@@ -141,17 +135,15 @@ class Shade(HammingBackend):
                     np.add.at(sums[peer], pair, received[peer].view("<u2").reshape(-1))
                 else:
                     del receiving[peer], sums[peer]
-        modulo = np.uint16(modulus - 1)
         shares = {
-            peer: (total & modulo).reshape(sizes[peer], rows).T
+            peer: total.reshape(sizes[peer], rows).T
             if peer in receiving
-            else (total & modulo).reshape(rows, sizes[peer])
+            else total.reshape(rows, sizes[peer])
             for peer, total in sums.items()
         }
+        shares = {peer: share & low_bits(n_bits) for peer, share in shares.items()}
         await send_shares(session, bits, shares)
 
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
-        return await receive_shares(
-            session, n_bits, at_least, lambda low, high, r, t: _combine(n_bits, r, t)
-        )
+        return await receive_differences(session, n_bits, at_least, lambda low, high: high)

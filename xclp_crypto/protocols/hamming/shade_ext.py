@@ -43,7 +43,8 @@ from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
     HammingBackend,
-    receive_shares,
+    low_bits,
+    receive_differences,
     send_shares,
 )
 from xclp_crypto.protocols.ot.bits import BLOCK_LANES, LANE, HashPoints, lane_groups
@@ -220,7 +221,6 @@ class ShadeExt(HammingBackend):
 
     name = "shade-ext"
     trust = "2pc"
-    needs_common_secret = False
 
     def __init__(self, base: ObliviousTransfer = naor_pinkas) -> None:
         self._base = base
@@ -266,20 +266,13 @@ class ShadeExt(HammingBackend):
                 else:
                     del into[p], shares[p]
         weights = bits.sum(axis=1, dtype=LANE)[:, None]
-        modulo = np.array((1 << width) - 1, LANE)
+        modulo = low_bits(n_bits)
         shares = {p: (s - weights if p in out else s) & modulo for p, s in shares.items()}
         await send_shares(session, bits, shares)
 
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
         sizes = session.sizes
-        modulo = np.array((1 << residue_width(n_bits)) - 1, LANE)
-
-        def combine(
-            low: str, high: str, low_share: NDArray[np.uint16], high_share: NDArray[np.uint16]
-        ) -> NDArray[np.uint16]:
-            sender, _ = ends(low, high, sizes)
-            masks, masked = (low_share, high_share)[:: 1 if sender == low else -1]
-            return (masked - masks) & modulo
-
-        return await receive_shares(session, n_bits, at_least, combine)
+        return await receive_differences(
+            session, n_bits, at_least, lambda low, high: ends(low, high, sizes)[1]
+        )
