@@ -11,16 +11,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Identities",
-    "Identity",
-    "IdentityKey",
-    "__version__",
-    "cross_distances",
-    "secure_hamming",
-    "secure_row_sums",
-    "secure_sum",
-]
+__all__ = ["Identities", "Identity", "IdentityKey", "__version__"]
+__all__ += ["cross_distances", "secure_hamming", "secure_row_sums", "secure_sum"]
 
 _HOMES = {
     "Identities": "protocols.setup",

@@ -1,25 +1,12 @@
 """Oblivious transfer."""
 
-from xclp_crypto.protocols.ot.extension import (
-    BaseTransfers,
-    Extension,
-    base_transfers,
-    extended_ot,
-)
+from xclp_crypto.protocols.ot.extension import BaseTransfers, Extension, base_transfers, extended_ot
 from xclp_crypto.protocols.ot.ideal import ideal_ot
 from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
 
-__all__ = [
-    "BaseTransfers",
-    "Choices",
-    "Extension",
-    "ObliviousTransfer",
-    "base_transfers",
-    "extended_ot",
-    "ideal_ot",
-    "naor_pinkas",
-]
+__all__ = ["BaseTransfers", "Choices", "Extension", "ObliviousTransfer"]
+__all__ += ["base_transfers", "extended_ot", "ideal_ot", "naor_pinkas"]
 
 
 def __dir__() -> list[str]:

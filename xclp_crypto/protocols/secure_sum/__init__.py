@@ -22,25 +22,12 @@ from xclp_crypto.protocols.secure_sum.secure_sum import (
     secure_sum_server,
 )
 
-__all__ = [
-    "MODES",
-    "MaskGraph",
-    "Mode",
-    "RowSums",
-    "Rows",
-    "SecureSum",
-    "SumRecord",
-    "check_mode",
-    "check_rows",
-    "ideal_row_sums_client",
-    "ideal_row_sums_server",
-    "ideal_sum_client",
-    "ideal_sum_server",
-    "secure_row_sums_client",
-    "secure_row_sums_server",
-    "secure_sum_client",
-    "secure_sum_server",
-]
+__all__ = ["MODES", "MaskGraph", "Mode", "RowSums", "Rows", "SecureSum", "SumRecord"]
+__all__ += ["check_mode", "check_rows"]
+__all__ += ["secure_sum_client", "secure_sum_server"]
+__all__ += ["secure_row_sums_client", "secure_row_sums_server"]
+__all__ += ["ideal_sum_client", "ideal_sum_server"]
+__all__ += ["ideal_row_sums_client", "ideal_row_sums_server"]
 
 
 def __dir__() -> list[str]:
