@@ -78,12 +78,7 @@ class Stalled(ProtocolError):
     """A party waits for a message that will not come."""
 
     def __init__(
-        self,
-        party: str,
-        step: str,
-        waiting_for: tuple[str, ...],
-        expected: str,
-        reason: str = "",
+        self, party: str, step: str, waiting_for: tuple[str, ...], expected: str, reason: str = ""
     ) -> None:
         self.party, self.step, self.waiting_for = party, step, waiting_for
         super().__init__(

@@ -80,8 +80,8 @@ class SystemRng(Rng):
 class SeededRng(Rng):
     """The deterministic twin of `SystemRng`, for tests and for replay.
 
-    Each draw has a domain tag of its own, made of the draw's number. A child depends on the seed and on
-    the contexts that lead to it, not on how much was drawn before. Processes forked from one
+    Each draw has a domain tag of its own, made of the draw's number. A child depends on the seed
+    and on the contexts that lead to it, not on how much was drawn before. Processes forked from one
     another do share this generator's draws: give each task a child.
 
     Args:

@@ -15,12 +15,7 @@ from xclp_crypto.errors import ParameterError, PrivacyWarning
 from xclp_crypto.params import Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import as_array
 from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, check_bits, get_backend
-from xclp_crypto.protocols.setup import (
-    SERVER,
-    Identities,
-    key_exchange_client,
-    key_exchange_server,
-)
+from xclp_crypto.protocols.setup import SERVER, Identities, key_exchange_client, key_exchange_server
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.driver import Progress, Role

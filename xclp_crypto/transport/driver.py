@@ -104,10 +104,7 @@ class Driver:
     """
 
     def __init__(
-        self,
-        *,
-        record: bool = False,
-        progress: Callable[[Progress], None] | None = None,
+        self, *, record: bool = False, progress: Callable[[Progress], None] | None = None
     ) -> None:
         self._elsewhere: tuple[str, ...] = ()
         self._record = record
@@ -284,12 +281,7 @@ class Driver:
             self._count(party.step, "wire", party, started)
 
     def _hand_over(
-        self,
-        party: Running,
-        wait: ReceiveEach,
-        sender: str,
-        payload: bytes | bytearray,
-        depth: int,
+        self, party: Running, wait: ReceiveEach, sender: str, payload: bytes | bytearray, depth: int
     ) -> XclpError | None:
         """Decode a message and let the receiver have it; return the error that this raised."""
         try:

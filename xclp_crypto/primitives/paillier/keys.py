@@ -235,10 +235,7 @@ class PrivateKey(Secret):
         self._inverse = gmpy2.invert(p, q)
         self._inverse_square = gmpy2.invert(p * p, q * q)
         # (1 + n)^(p−1) mod p² is 1 + (p − 1)·n, so L of it is −q modulo p.
-        self._halves: Halves = (
-            (p, p * p, gmpy2.invert(-q, p)),
-            (q, q * q, gmpy2.invert(-p, q)),
-        )
+        self._halves: Halves = ((p, p * p, gmpy2.invert(-q, p)), (q, q * q, gmpy2.invert(-p, q)))
 
     def export_secret(self) -> bytes:
         """Encode p, q and h: whoever reads these bytes can decrypt. Size: 6 + 2·bits/8 bytes."""

@@ -53,6 +53,7 @@ from xclp_crypto.algebra.prg import KEY_BYTES
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of
 from xclp_crypto.params import CHALLENGE_BYTES, KAPPA
+from xclp_crypto.protocols.ot import link
 from xclp_crypto.protocols.ot.bits import BLOCK_BYTES, LANE, HashPoints, pack_planes, unpack_planes
 from xclp_crypto.protocols.ot.interface import (
     Choices,
@@ -65,20 +66,7 @@ from xclp_crypto.protocols.ot.interface import (
     check_transfers,
     sizes,
 )
-from xclp_crypto.protocols.ot.link import (
-    Asked,
-    ReceiverEnd,
-    SenderEnd,
-    SenderPads,
-    batch_rows,
-    both_pads,
-    chosen_pads,
-    correct,
-    correlate,
-    offer,
-    open_chosen,
-    prove,
-)
+from xclp_crypto.protocols.ot.link import SenderPads
 from xclp_crypto.protocols.ot.naor_pinkas import OtOffers, naor_pinkas
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
@@ -222,11 +210,11 @@ class Extension(Secret):
         self._rng = rng
         self._check = check_receiver
         self._senders = {
-            peer: SenderEnd(choices, keys, sid, me, peer)
+            peer: link.SenderEnd(choices, keys, sid, me, peer)
             for peer, (choices, keys) in base._chosen.items()
         }
         self._receivers = {
-            peer: ReceiverEnd(pairs, sid, peer, me) for peer, pairs in base._pairs.items()
+            peer: link.ReceiverEnd(pairs, sid, peer, me) for peer, pairs in base._pairs.items()
         }
 
     async def ask(
@@ -265,10 +253,7 @@ class Extension(Secret):
         return {peer: pads for peer, (pads, _) in (await self._answer(io, sending)).items()}
 
     async def extend(
-        self,
-        io: RoleIO,
-        sending: Mapping[str, int],
-        receiving: Mapping[str, NDArray[np.bool_]],
+        self, io: RoleIO, sending: Mapping[str, int], receiving: Mapping[str, NDArray[np.bool_]]
     ) -> tuple[dict[str, SenderPads], dict[str, HashPoints]]:
         """Make one batch of pads with each peer.
 
@@ -293,11 +278,7 @@ class Extension(Secret):
         return {p: answered[p][0] for p in honest}, {p: batch.pads for p, batch in asked.items()}
 
     async def random(
-        self,
-        io: RoleIO,
-        sending: Mapping[str, int],
-        receiving: Requests,
-        length: int = BLOCK_BYTES,
+        self, io: RoleIO, sending: Mapping[str, int], receiving: Requests, length: int = BLOCK_BYTES
     ) -> tuple[dict[str, NDArray[np.uint8]], Chosen]:
         """Run random transfers: the sender gets two random messages, the receiver one of them.
 
@@ -318,9 +299,9 @@ class Extension(Secret):
             raise ParameterError(f"messages must have at least 1 byte, got {length}")
         sent, received = await self._extend(io, sending, receiving)
         return (
-            {peer: await io.compute(both_pads, pads, length) for peer, pads in sent.items()},
+            {peer: await io.compute(link.both_pads, pads, length) for peer, pads in sent.items()},
             {
-                peer: await io.compute(chosen_pads, pads, receiving[peer].length)
+                peer: await io.compute(link.chosen_pads, pads, receiving[peer].length)
                 for peer, pads in received.items()
             },
         )
@@ -332,19 +313,17 @@ class Extension(Secret):
             io, {peer: len(messages) for peer, messages in sending.items()}, receiving
         )
         for peer, pads in sent.items():
-            await io.send(peer, OtOffers(await io.compute(offer, pads, sending[peer])))
+            await io.send(peer, OtOffers(await io.compute(link.offer, pads, sending[peer])))
         got = await io.gather(OtOffers, tuple(received), 0, **sizes(receiving))
         return {
-            peer: await io.compute(open_chosen, received[peer], message.offers, receiving[peer])
+            peer: await io.compute(
+                link.open_chosen, received[peer], message.offers, receiving[peer]
+            )
             for peer, message in got.items()
         }
 
     async def correlated(
-        self,
-        io: RoleIO,
-        sending: Mapping[str, NDArray[np.uint16]],
-        receiving: Requests,
-        width: int,
+        self, io: RoleIO, sending: Mapping[str, NDArray[np.uint16]], receiving: Requests, width: int
     ) -> tuple[dict[str, NDArray[np.uint16]], dict[str, NDArray[np.uint16]]]:
         """Run correlated transfers over Z_t^n, t = 2^w.
 
@@ -368,7 +347,7 @@ class Extension(Secret):
         )
         bases = {}
         for peer, pads in sent.items():
-            bases[peer], corrections = await io.compute(correlate, pads, sending[peer], width)
+            bases[peer], corrections = await io.compute(link.correlate, pads, sending[peer], width)
             await io.send(peer, OtCorrections(corrections, width))
         got = await io.gather(
             OtCorrections,
@@ -380,7 +359,7 @@ class Extension(Secret):
         )
         return bases, {
             peer: await io.compute(
-                correct, received[peer], message.residues, receiving[peer], width
+                link.correct, received[peer], message.residues, receiving[peer], width
             )
             for peer, message in got.items()
         }
@@ -394,7 +373,7 @@ class Extension(Secret):
 
     async def _ask(
         self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]]
-    ) -> dict[str, Asked]:
+    ) -> dict[str, link.Asked]:
         for peer, bits in receiving.items():
             check_choices(Choices(bits, 1))
             if peer not in self._receivers:
@@ -412,7 +391,7 @@ class Extension(Secret):
         self, io: RoleIO, sending: Mapping[str, int]
     ) -> dict[str, tuple[SenderPads, NDArray[np.uint64]]]:
         present = {peer: count for peer, count in sending.items() if peer in self._senders}
-        rows = {peer: batch_rows(count, self._check) for peer, count in present.items()}
+        rows = {peer: link.batch_rows(count, self._check) for peer, count in present.items()}
         got = await io.gather(OtColumns, tuple(present), 0, rows=rows)
         return {
             peer: await io.compute(self._senders[peer].extend, message.columns, sending[peer])
@@ -420,10 +399,7 @@ class Extension(Secret):
         }
 
     async def _verify(
-        self,
-        io: RoleIO,
-        columns: Mapping[str, NDArray[np.uint64]],
-        asked: Mapping[str, Asked],
+        self, io: RoleIO, columns: Mapping[str, NDArray[np.uint64]], asked: Mapping[str, link.Asked]
     ) -> tuple[str, ...]:
         """Check all receivers, and prove to all senders, that the columns are consistent."""
         seeds = {peer: self._rng.bytes(CHALLENGE_BYTES) for peer in columns}
@@ -432,7 +408,7 @@ class Extension(Secret):
         challenges = await io.gather(OtChallenge, tuple(asked), 0)
         for peer, challenge in challenges.items():
             batch = asked[peer]
-            proof = await io.compute(prove, challenge.seed, batch.choices, batch.t)
+            proof = await io.compute(link.prove, challenge.seed, batch.choices, batch.t)
             await io.send(peer, OtProof(proof))
         proofs = await io.gather(OtProof, tuple(columns), 0)
         for peer, message in proofs.items():
@@ -444,7 +420,7 @@ class Extension(Secret):
         return tuple(proofs)
 
     def _with_sacrifice(self, choices: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        rows = batch_rows(len(choices), checked=True)
+        rows = link.batch_rows(len(choices), checked=True)
         random = np.frombuffer(self._rng.bytes((rows - len(choices) + 7) // 8), np.uint8)
         return np.concatenate([choices, np.unpackbits(random, count=rows - len(choices)) != 0])
 

@@ -33,14 +33,7 @@ from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import FaultyPeer
 from xclp_crypto.protocols.secure_sum import double_masks
-from xclp_crypto.protocols.secure_sum.double_masks import (
-    SumRecord,
-    agree_on_masks,
-    close_masks,
-    open_masks,
-    receive_survivors,
-    reveal_shares,
-)
+from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.rows import (
     Rows,
     RowSums,
@@ -118,7 +111,7 @@ async def row_sums_client(
     io, me, modulus = session.io, session.io.name, run.codec.modulus
     own = rows[me]
     with io.step("share"):
-        masks = await agree_on_masks(session, graph, tag, run.terms, rng)
+        masks = await double_masks.agree_on_masks(session, graph, tag, run.terms, rng)
     at_own: dict[str, Residues] = {}
     with io.step("upload"):
         encoded = await io.compute(encode)
@@ -137,9 +130,9 @@ async def row_sums_client(
     del encoded
     with io.step("reveal"):
         taking_part = session.clients if masks is None else masks.clients
-        survivors = await receive_survivors(session, graph, taking_part)
+        survivors = await double_masks.receive_survivors(session, graph, taking_part)
         if masks is not None and me in survivors:
-            await reveal_shares(session, graph, masks, survivors, tag)
+            await double_masks.reveal_shares(session, graph, masks, survivors, tag)
         elif me in survivors:
             raise FaultyPeer(SERVER, f"counts {me}, which did not upload")
     with io.step("result"):
@@ -159,11 +152,13 @@ async def row_sums_server(
     rows, modulus = run.rows, run.codec.modulus
     io, order = session.io, tuple(c for c in rows if c in session.numbers)
     with io.step("share"):
-        masks = await open_masks(session, run.graph, run.tag, run.terms, clients)
+        masks = await double_masks.open_masks(session, run.graph, run.tag, run.terms, clients)
     with io.step("upload"):
         total, survivors = await run.gather(session, masks.clients, order, columns)
     with io.step("reveal"):
-        revealed = await close_masks(session, masks, survivors, total, modulus, order, rows)
+        revealed = await double_masks.close_masks(
+            session, masks, survivors, total, modulus, order, rows
+        )
     with io.step("result"):
         await run.hand_out(session, total, order)
     return double_masks.record(session, run.graph, masks, survivors, revealed)

@@ -39,12 +39,7 @@ from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import Excluded, FaultyPeer
 from xclp_crypto.fields import Bits, One, Raw
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord, short_record
-from xclp_crypto.protocols.secure_sum.rows import (
-    RowSums,
-    RowSumsRun,
-    RowSumsUpload,
-    rows_of_others,
-)
+from xclp_crypto.protocols.secure_sum.rows import RowSums, RowSumsRun, RowSumsUpload, rows_of_others
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng

@@ -29,14 +29,7 @@ from xclp_crypto.fields import Modular
 from xclp_crypto.params import MAX_UPLOAD_BYTES
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import double_masks
-from xclp_crypto.protocols.secure_sum.double_masks import (
-    SumRecord,
-    agree_on_masks,
-    close_masks,
-    open_masks,
-    receive_survivors,
-    reveal_shares,
-)
+from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER, Session
@@ -138,7 +131,7 @@ async def secure_sum_client(
     check_upload(total.size, modulus)
     tag = sum_tag(session, purpose, graph)
     with io.step("share"):
-        masks = await agree_on_masks(session, graph, tag, terms, rng)
+        masks = await double_masks.agree_on_masks(session, graph, tag, terms, rng)
         if masks is None:
             raise Excluded(io.name, io.current_step)
     with io.step("upload"):
@@ -146,10 +139,10 @@ async def secure_sum_client(
         await io.send(SERVER, SumUpload(total, modulus))
         del total
     with io.step("reveal"):
-        survivors = await receive_survivors(session, graph, masks.clients)
+        survivors = await double_masks.receive_survivors(session, graph, masks.clients)
         if io.name not in survivors:
             raise Excluded(io.name, io.current_step)
-        await reveal_shares(session, graph, masks, survivors, tag)
+        await double_masks.reveal_shares(session, graph, masks, survivors, tag)
 
 
 async def secure_sum_server(
@@ -187,7 +180,7 @@ async def secure_sum_server(
     tag = sum_tag(session, purpose, graph)
     with io.step("share"):
         asked = graph.clients if clients is None else clients
-        masks = await open_masks(session, graph, tag, terms, asked)
+        masks = await double_masks.open_masks(session, graph, tag, terms, asked)
     total = np.zeros((count, 1), residue_dtype(modulus))
 
     def add_upload(client: str, message: SumUpload) -> None:
@@ -204,6 +197,8 @@ async def secure_sum_server(
             modulus=modulus,
         )
     with io.step("reveal"):
-        revealed = await close_masks(session, masks, survivors, total, modulus, masks.clients)
+        revealed = await double_masks.close_masks(
+            session, masks, survivors, total, modulus, masks.clients
+        )
     record = double_masks.record(session, graph, masks, survivors, revealed)
     return SecureSum(codec.decode_numbers(total).reshape(shape), record)

@@ -209,11 +209,7 @@ async def key_exchange_client(
         hello = replace(hello, signature=signature)
     await io.send(SERVER, hello)
     directory = await io.recv(
-        Directory,
-        SERVER,
-        invited=len(invited),
-        numbers=len(values),
-        signature=len(hello.signature),
+        Directory, SERVER, invited=len(invited), numbers=len(values), signature=len(hello.signature)
     )
     me = list(invited).index(io.name)
     if directory.present.any() and not directory.present[me] and not any(directory.keys[me]):
