@@ -22,7 +22,6 @@ from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, ReuseErr
 from xclp_crypto.fields import packed_size
 from xclp_crypto.protocols.ot import Choices, Extension, base_transfers, extended_ot, ideal_ot
 from xclp_crypto.protocols.ot import bits as bits_module
-from xclp_crypto.protocols.ot import extension as extension_module
 from xclp_crypto.protocols.ot import link as link_module
 from xclp_crypto.protocols.ot.bits import (
     ColumnHash,
@@ -266,7 +265,7 @@ def restarting(monkeypatch):
                 super().__init__(*args)
 
         Restarting.extend = again(cls.extend)
-        monkeypatch.setattr(extension_module, cls.__name__, Restarting)
+        monkeypatch.setattr(link_module, cls.__name__, Restarting)
 
 
 def test_the_same_test_finds_an_index_that_starts_again(monkeypatch):
