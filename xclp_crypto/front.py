@@ -78,12 +78,13 @@ def client_names(count: int, names: Sequence[str] | None) -> tuple[str, ...]:
     return names
 
 
-def warn_if_two(count: int, *, server_learns: bool = False) -> None:
+def warn_if_two(count: int, *, server_learns: bool = False, stacklevel: int = 3) -> None:
     """Warn that with two clients whoever has a sum and one part of it has the other part.
 
     Args:
         count: number of clients.
         server_learns: whether the sum is the server's, and no client receives it.
+        stacklevel: whose call is warned of, as for `warnings.warn`: that of the caller's caller.
     """
     if count == MIN_CLIENTS:
         what = (
@@ -93,9 +94,8 @@ def warn_if_two(count: int, *, server_learns: bool = False) -> None:
             else "each learns the other's part of every sum it receives (the sum minus its own "
             "part)"
         )
-        warnings.warn(
-            f"with two clients, {what}; this is unavoidable", PrivacyWarning, stacklevel=3
-        )
+        message = f"with two clients, {what}; this is unavoidable"
+        warnings.warn(message, PrivacyWarning, stacklevel=stacklevel)
 
 
 def warn_if_two_left(contributors: Collection[str], clients: Collection[str]) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from collections import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -50,9 +51,10 @@ class Declared:
             object.__setattr__(self, field.name, value)
 
 
-def declared(kind: type[Any]) -> Mapping[str, Any]:
-    """Return the types of a dataclass's fields, with their ranges and meanings."""
-    return get_type_hints(kind, include_extras=True)
+declared: Callable[[Any], Mapping[str, Any]] = cache(
+    lambda kind: get_type_hints(kind, include_extras=True)
+)
+"""Returns the types of a dataclass's fields, with their ranges and meanings."""
 
 
 def meaning(kind: type, name: str) -> str:

@@ -23,7 +23,7 @@ from xclp_lp.declared import meaning
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection, projection_seed
 from xclp_lp.parameters import Arguments, ClassWeight
-from xclp_lp.plan import Plan, check_features, checked_groups, require_usable
+from xclp_lp.plan import Plan, check_features, checked_drop, checked_groups, require_usable
 from xclp_lp.session import ClientData
 from xclp_lp.wording import count
 
@@ -132,6 +132,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         Raises:
             XclpError: as from `plan` and `Plan.run`.
         """
+        _require_lists(Xs=Xs, ys=ys)
+        checked_drop(drop, client_names(len(Xs), self.client_names))
         plan = self.plan(Xs, ys, row_names)
         result = plan.run(progress=progress, drop=drop, rng=rng)
         predictions = [result.predictions[name] for name in plan.data]
@@ -171,12 +173,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             ParameterError: a parameter is out of range, or `privacy` is asked for and
                 dp-accounting is not installed.
         """
-        for what, arrays in (("Xs", Xs), ("ys", ys)):
-            if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
-                raise DataError(
-                    f"{what} must be a list with one array per client, got a value of type "
-                    f"{type(arrays).__name__}; make a list of it"
-                )
+        _require_lists(Xs=Xs, ys=ys)
         names = client_names(len(Xs), self.client_names)
         if len(ys) != len(Xs):
             raise DataError(
@@ -230,6 +227,15 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Run `fit` and return `transduction_`."""
         transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
         return transduction
+
+
+def _require_lists(**arguments: object) -> None:
+    for what, arrays in arguments.items():
+        if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
+            raise DataError(
+                f"{what} must be a list with one array per client, got a value of type "
+                f"{type(arrays).__name__}; make a list of it"
+            )
 
 
 def _with_meanings(doc: str) -> str:

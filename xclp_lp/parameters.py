@@ -20,7 +20,13 @@ from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_lp.declared import FINITE, Declared
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection
-from xclp_lp.propagation import RESOLUTION, Prediction, relative_confidence, reset_labelled
+from xclp_lp.propagation import (
+    RESOLUTION,
+    NeighbourOptions,
+    Prediction,
+    relative_confidence,
+    reset_labelled,
+)
 from xclp_lp.wording import count
 
 PROTOCOL_VERSION = 2
@@ -135,6 +141,13 @@ class Agreed(Declared):
             raise ParameterError(
                 f"threshold must be at least {self.fewest_clients}, got {self.threshold}{why or ''}"
             )
+
+    @property
+    def neighbours(self) -> NeighbourOptions:
+        """Return what decides who is whose neighbour."""
+        return NeighbourOptions(
+            k=self.k, gamma=self.gamma, include_self=self.include_self, ties=self.ties
+        )
 
     @property
     def noise(self) -> LabelPrivacy | None:

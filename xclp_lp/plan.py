@@ -119,7 +119,7 @@ class Plan(Secret):
         With groups, an error has a note that names the group, and ends the run of all.
         """
         dropouts = checked_drop(drop, self.data)
-        warn_if_two(min(map(len, self.groups.values())))
+        warn_if_two(min(map(len, self.groups.values())), stacklevel=4)  # whoever called fit
         source = rng_or_system(rng)
         outcomes = []
         for group, members in self.groups.items():

@@ -494,10 +494,7 @@ def build_graph(
     return neighbour_graph(
         distances,
         params.n_bits,
-        min(params.k, len(distances) - 1),
-        gamma=params.gamma,
-        include_self=params.include_self,
-        ties=params.ties,
+        **params.neighbours | {"k": min(params.k, len(distances) - 1)},
         progress=progress,
     )
 

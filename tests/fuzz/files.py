@@ -30,9 +30,9 @@ from xclp_lp.files import network as network_file
 from xclp_lp.files import tables
 from xclp_lp.study.data import cifar, fashion, femnist, hapt, isic, mini_imagenet, vowel
 from xclp_lp.study.data.files import archive_files, unzipped
-from xclp_lp.study.data.images import small_picture
 from xclp_lp.study.data.pickles import read_pickle
-from xclp_lp.study.experiments.config import read_experiment
+from xclp_lp.study.data.pictures import small_picture
+from xclp_lp.study.experiments.config import Experiment, read_described
 from xclp_lp.study.experiments.document import read_result
 from xclp_lp.study.ssl.partition import Split
 
@@ -174,7 +174,7 @@ n_clients = 3
     yield _file_decoder(
         "experiment-file",
         folder / "experiment.toml",
-        lambda file: read_experiment(file, {}),
+        lambda file: read_described(Experiment, file, {}),
         experiment,
         b"x = " + NESTED,
     )

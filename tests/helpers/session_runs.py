@@ -121,11 +121,8 @@ def expected(
     together = pooled(
         [bits_of(data[c], params.n_bits, seed) for c in present],
         list(onehot.values()),
-        k=min(params.k, sum(map(len, codes.values())) - 1),
         alpha=params.alpha,
-        gamma=params.gamma,
-        include_self=params.include_self,
-        ties=params.ties,
+        **params.neighbours | {"k": min(params.k, sum(map(len, codes.values())) - 1)},
     )
     result = {}
     for c, prediction in zip(present, together, strict=True):

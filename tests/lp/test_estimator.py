@@ -355,6 +355,8 @@ def test_wrong_dropouts_are_found_before_anything_is_computed(steps: Any, messag
             progress=computed.append,
         )
     assert not computed
+    with pytest.raises(ParameterError, match=message):  # before anything is said of the data
+        xclp.fit([[[np.nan]]] * 4, [[0]] * 4, drop=steps)
 
 
 # Labels of every type
@@ -506,8 +508,10 @@ def test_integers_and_booleans_are_numbers() -> None:
 
 def test_two_clients_are_warned() -> None:
     Xs, ys = example()
-    with pytest.warns(PrivacyWarning, match="with two clients, each learns the other's part"):
-        fit(Xs[:2], ys[:2])
+    xclp = CrossClientLabelPropagation(n_bits=64, k=2, hamming="plain")
+    with pytest.warns(PrivacyWarning, match="with two clients, each learns the other's") as told:
+        xclp.fit(Xs[:2], ys[:2])
+    assert told[0].filename == __file__  # the line that called fit
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit(Xs, ys)

@@ -20,21 +20,20 @@ from xclp_lp.propagation import pooled
 from xclp_lp.session import hash_rows
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments import run as run_module
-from xclp_lp.study.experiments.config import Experiment, read_experiment
+from xclp_lp.study.experiments.config import Experiment, read_described
 from xclp_lp.study.experiments.document import markdown, read_result, section, sections, with_tables
 from xclp_lp.study.experiments.features import agreed, agreed_moments, by_client
 from xclp_lp.study.experiments.fedavg import linear_embedding, train
 from xclp_lp.study.experiments.forms import FORMS, Drawing, Masks, Trial, rows_to_score
-from xclp_lp.study.experiments.given import Given
 from xclp_lp.study.experiments.methods import (
     METHODS,
-    Task,
     arguments,
     run_per_client,
     run_pooled,
     run_xclp,
 )
 from xclp_lp.study.experiments.run import run_experiment, table_of
+from xclp_lp.study.experiments.task import Task
 
 ROOT = Path(__file__).parents[2]
 FEW = arguments(n_bits=512, k=3)
@@ -174,11 +173,11 @@ def test_agreed_standardisation_gives_the_labels_of_a_plain_one() -> None:
     codes = task(federation, trial.labelled).class_ids
     answers = []
     for features in (
-        agreed(Given(federation.features, codes, 3, 0)),
+        agreed(Task(federation.features, codes, 3)),
         tuple((x - mean) / std for x in federation.features),
         federation.features,
     ):
-        answers.append(np.concatenate(run_xclp(Task(tuple(features), codes, 3), FEW).labels))
+        answers.append(np.concatenate(run_xclp(Task(features, codes, 3), FEW).labels))
     assert (answers[0] == answers[1]).all()
     truth = np.concatenate(federation.labels)
     assert (answers[0] == truth).mean() > 0.9 > (answers[2] == truth).mean()
@@ -187,10 +186,10 @@ def test_agreed_standardisation_gives_the_labels_of_a_plain_one() -> None:
 def test_standardising_by_client_needs_the_client_alone() -> None:
     x = np.random.default_rng(0).standard_normal((9, 3)) * [1, 5, 0] + [0, 3, 7]
     for others in (x[:0], x + 100):
-        out = by_client(Given([x, others], [], 2, 0))[0]
+        out = by_client(Task([x, others], [], 2))[0]
         np.testing.assert_allclose(out.mean(axis=0), 0, atol=1e-12)
         np.testing.assert_allclose(out.std(axis=0), [1, 1, 0], atol=1e-12)
-    assert by_client(Given([x, x[:0]], [], 2, 0))[1].shape == (0, 3)
+    assert by_client(Task([x, x[:0]], [], 2))[1].shape == (0, 3)
 
 
 def test_the_linear_embedding_learns_from_labels_only() -> None:
@@ -316,7 +315,9 @@ def test_a_file_and_a_command_line_make_one_experiment(tmp_path: Path) -> None:
         'form = "size"\ndataset = "digits"\nvalues = [0.1]\nseeds = [3]\nextractor = "agreed"\n'
         '[data]\nn_clients = 5\n[parameters]\nk = 4\nhamming = "masked"\n'
     )
-    experiment = read_experiment(file, {"form": "fraction", "parameters": {"hamming": "plain"}})
+    experiment = read_described(
+        Experiment, file, {"form": "fraction", "parameters": {"hamming": "plain"}}
+    )
     assert experiment == Experiment(
         form="fraction",
         dataset="digits",
@@ -327,7 +328,13 @@ def test_a_file_and_a_command_line_make_one_experiment(tmp_path: Path) -> None:
         seeds=(3,),
     )
     assert experiment.arguments(3) == arguments(3, k=4, hamming="plain")
-    assert read_experiment(None, {"form": "labels", "dataset": "hapt"}).values == (1, 3, 5, 10, 20)
+    assert read_described(Experiment, None, {"form": "labels", "dataset": "hapt"}).values == (
+        1,
+        3,
+        5,
+        10,
+        20,
+    )
 
 
 @pytest.mark.parametrize(
@@ -359,7 +366,7 @@ def test_files_with_mistakes(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "e.toml"
     file.write_text(text.replace("+", 'form = "size"\ndataset = "hapt"\n'))
     with pytest.raises(ParameterError, match=f"^{file}: .*{message}"):
-        read_experiment(file, {})
+        read_described(Experiment, file, {})
 
 
 # Running, results and tables
@@ -550,7 +557,7 @@ def test_the_documented_tables_are_those_of_the_result_files() -> None:
 def test_the_experiments_shown_are_those_that_were_run(file: Path) -> None:
     result = read_result(ROOT / "docs" / "results" / f"{file.stem}.json")
     ran = result["experiment"]
-    experiment = read_experiment(file, {})
+    experiment = read_described(Experiment, file, {})
     assert (experiment.form, experiment.dataset) == (ran["form"], ran["dataset"])
     assert experiment.parameters == ran["parameters"]
     assert experiment.data == ran["data"]

@@ -717,8 +717,9 @@ RESERVED = ["CON", "nul", "Aux.old", "prn", "COM1", "lpt9", "com0.x.y", "cost", 
 def test_names_that_cannot_be_those_of_results(tmp_path: Path, name: str, message: str) -> None:
     path = write_federation(tmp_path, [as_csv, as_npy, as_npz])
     changed("[clients.north]", f'[clients."{name}"]')(path)
-    with pytest.raises(ParameterError, match=message):
+    with pytest.raises(ParameterError, match=message) as refusal:
         load_federation(path)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from xclp_lp.study.data import load
 from xclp_lp.study.data.pictures import Pictures
 from xclp_lp.study.experiments import networks
 from xclp_lp.study.experiments.features import EXTRACTORS
-from xclp_lp.study.experiments.given import Given
+from xclp_lp.study.experiments.task import Task
 from xclp_lp.study.ssl.client import Training
 
 SHORT = Training(rounds=3, sampled=1.0, epochs=1, steps=2, rate=0.1, full_rate=None)
@@ -24,19 +24,19 @@ SHORT = Training(rounds=3, sampled=1.0, epochs=1, steps=2, rate=0.1, full_rate=N
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def digits(rows: int = 40, clients: int = 2, labelled: int = 20) -> Given:
+def digits(rows: int = 40, clients: int = 2, labelled: int = 20) -> Task:
     federation = load("digits", n_clients=clients).thinned(rows)
     class_ids = [
         np.where(np.arange(len(y)) < labelled, y, -1).astype(np.int64) for y in federation.labels
     ]
-    return Given(federation.features, class_ids, 10, 3, "digits")
+    return Task(federation.features, class_ids, 10, seed=3, dataset="digits")
 
 
-def measurements() -> Given:
+def measurements() -> Task:
     rng = np.random.default_rng(0)
     class_ids = [np.tile([0, 1, -1], 5).astype(np.int64) for _ in range(3)]
     x = [rng.standard_normal((15, 4)) + 3 * (c[:, None] == 1) for c in class_ids]
-    return Given(x, class_ids, 2, 0, "watch")
+    return Task(x, class_ids, 2, seed=0, dataset="watch")
 
 
 def within_class(features: NDArray[np.float64], classes: NDArray[Any]) -> float:
@@ -82,7 +82,7 @@ def test_training_depends_on_the_labels(name: str, monkeypatch: pytest.MonkeyPat
     for one, other in zip(first, EXTRACTORS[name](given), strict=True):
         assert one.tolist() == other.tolist()
     other_labels = [np.where(c == -1, -1, (c + 1) % 10) for c in given.class_ids]
-    changed = EXTRACTORS[name](Given(given.features, other_labels, 10, 3, "digits"))
+    changed = EXTRACTORS[name](Task(given.features, other_labels, 10, seed=3, dataset="digits"))
     assert np.abs(changed[0] - first[0]).max() > 1e-4
 
 
@@ -94,7 +94,7 @@ def test_the_pretrained_network_looks_at_one_picture_at_a_time(
     together = networks.pretrained(given)
     assert [x.shape for x in together] == [(5, networks.FEATURES)] * 2
     alone = networks.pretrained(
-        Given([given.features[0][2:3]], [given.class_ids[0][2:3]], 10, 99, "digits")
+        Task([given.features[0][2:3]], [given.class_ids[0][2:3]], 10, seed=99, dataset="digits")
     )
     np.testing.assert_allclose(alone[0][0], together[0][2], atol=1e-4)
     assert np.abs(together[0][0] - together[0][1]).max() > 0.1
@@ -106,7 +106,9 @@ def test_measurements_have_a_network_of_their_own(monkeypatch: pytest.MonkeyPatc
     found = networks.trained(given)
     assert [x.shape for x in found] == [(15, 128)] * 3
     for scale in (2.0, 0.25):  # lengths do not matter, as to hashes
-        scaled = Given([x * scale for x in given.features], given.class_ids, 2, 0, "watch")
+        scaled = Task(
+            [x * scale for x in given.features], given.class_ids, 2, seed=0, dataset="watch"
+        )
         np.testing.assert_allclose(networks.trained(scaled)[0], found[0], atol=1e-4)
     for name in ("efficientnet", "efficientnet-tuned"):
         with pytest.raises(ParameterError, match="takes pictures, and 'watch' has none; its like"):
@@ -119,14 +121,14 @@ def test_a_client_without_rows_gets_features_without_rows(
     monkeypatch.setattr(networks, "FROM_SCRATCH", SHORT)
     given = measurements()
     features, class_ids = ([*v, v[0][:0]] for v in (given.features, given.class_ids))
-    assert networks.trained(Given(features, class_ids, 2, 0))[3].shape == (0, 128)
+    assert networks.trained(Task(features, class_ids, 2))[3].shape == (0, 128)
 
 
 def test_nothing_can_be_trained_without_labels() -> None:
     given = measurements()
     without = [np.full(15, -1, dtype=np.int64)] * 3
     with pytest.raises(DataError, match="no client has a labelled row"):
-        networks.trained(Given(given.features, without, 2, 0, "watch"))
+        networks.trained(Task(given.features, without, 2, seed=0, dataset="watch"))
 
 
 def test_the_pretrained_network_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

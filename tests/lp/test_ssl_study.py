@@ -20,6 +20,7 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.cli import main as cli
 from xclp_lp.study.data import Federation
 from xclp_lp.study.data.pictures import PICTURES
+from xclp_lp.study.experiments.config import read_described
 from xclp_lp.study.experiments.document import markdown, read_result, sections
 from xclp_lp.study.experiments.methods import arguments
 from xclp_lp.study.report import training_report
@@ -28,7 +29,7 @@ from xclp_lp.study.ssl.comparators import FedSiam
 from xclp_lp.study.ssl.labellers import NetworkLabels, PropagatedLabels
 from xclp_lp.study.ssl.run import read_rounds, read_rows, run_study, trainer_of
 from xclp_lp.study.ssl.strategies import FedProx
-from xclp_lp.study.ssl.study import METHODS, Study, read_study
+from xclp_lp.study.ssl.study import METHODS, Study
 
 ROOT = Path(__file__).parents[2]
 
@@ -118,7 +119,9 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_a_file_and_a_command_line_make_one_study(tmp_path: Path) -> None:
     file = tmp_path / "s.toml"
     file.write_text(TOML + '\n[options."fedprox+xclp"]\nmu = 0.5\nrate = 0.01\n')
-    study = read_study(file, {"data": {"seed": 3}, "methods": ["fedprox+xclp"], "seeds": [4]})
+    study = read_described(
+        Study, file, {"data": {"seed": 3}, "methods": ["fedprox+xclp"], "seeds": [4]}
+    )
     assert (study.methods, study.seeds, study.data) == (("fedprox+xclp",), (4,), {"seed": 3})
     strategy = study.strategy("fedprox+xclp", 6)
     assert isinstance(strategy, FedProx)
@@ -182,12 +185,12 @@ def test_files_with_mistakes(tmp_path: Path) -> None:
     ):
         file.write_text(text)
         with pytest.raises(ParameterError, match=message):
-            read_study(file, {})
+            read_described(Study, file, {})
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "examples" / "ssl").glob("*.toml")))
 def test_the_studies_shown_can_be_read(file: Path) -> None:
-    study = read_study(file, {})
+    study = read_described(Study, file, {})
     for method in study.methods:
         study.strategy(method, 2)
 
@@ -290,8 +293,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 import torch
+from xclp_lp.study.experiments.config import read_described
 from xclp_lp.study.ssl.run import run_study
-from xclp_lp.study.ssl.study import read_study
+from xclp_lp.study.ssl.study import Study
 
 torch.set_num_threads(1)
 
@@ -299,7 +303,7 @@ def report(seed, method, done, total):
     if done == 2 and method == "fedavg+xclp":
         os.kill(os.getpid(), signal.SIGKILL)
 
-run_study(read_study(Path(sys.argv[1]), {}), Path(sys.argv[2]), report=report)
+run_study(read_described(Study, Path(sys.argv[1]), {}), Path(sys.argv[2]), report=report)
 """
 
 
@@ -308,7 +312,7 @@ def test_a_killed_process_goes_on_from_its_checkpoint(tmp_path: Path, toml: Path
     done = python(KILLED, toml, killed)
     assert done.returncode == -9
     assert not (killed / "fedavg+xclp-0.json").exists()
-    study = read_study(toml, {})
+    study = read_described(Study, toml, {})
     run_study(study, whole)
     run_study(study, killed, resume=True)
     assert files(killed) == files(whole)
@@ -450,7 +454,7 @@ def test_without_torch_only_this_command_is_missing(tmp_path: Path, toml: Path) 
 
 
 def test_the_report_of_a_study_that_was_stopped_has_all_rounds(tmp_path: Path, toml: Path) -> None:
-    study = read_study(toml, {})
+    study = read_described(Study, toml, {})
     whole, folder = folders(tmp_path, "whole", "s")
     run_study(study, whole)
     stopped(study, folder, "fedavg+xclp", 2)
@@ -484,7 +488,7 @@ def test_the_people_of_hapt_train_a_network(tmp_path: Path) -> None:
         "parameters": {"n_bits": 128},
         "seeds": [1],
     }
-    study = read_study(ROOT / "examples" / "ssl" / "hapt.toml", short)
+    study = read_described(Study, ROOT / "examples" / "ssl" / "hapt.toml", short)
     result = run_study(study, tmp_path)
     data = result["data"]
     assert (data["clients"], data["classes"][0]) == (30, "walking")

@@ -12,9 +12,16 @@ import typer
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.transport.driver import Progress
-from xclp_lp.cli.console import console, note, require_writable, say, write_json
 from xclp_lp.cli.options import Alpha, Bits, JsonFile, Neighbours, Repeat
-from xclp_lp.cli.terminal import StepReporter, table_of
+from xclp_lp.cli.terminal import (
+    StepReporter,
+    console,
+    note,
+    require_writable,
+    say,
+    table_of,
+    write_json,
+)
 from xclp_lp.solvers import Solver
 from xclp_lp.study.benchmarks import SumBench, bench_hamming, bench_propagation
 from xclp_lp.summary import estimate_line

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.cli.console import (
+from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
+from xclp_lp.cli.terminal import (
+    StepReporter,
     console,
+    cost_table,
     note,
     parsed_drop,
     require_report,
     require_writable,
+    table_of,
     write_json,
     write_report,
 )
-from xclp_lp.cli.options import (
-    Drop,
-    JsonFile,
-    PngFolder,
-    ReportFile,
-    with_settings,
-)
-from xclp_lp.cli.terminal import StepReporter, cost_table, table_of
 from xclp_lp.parameters import Settings
 from xclp_lp.study.data import LOADERS, load
 from xclp_lp.study.demo import Comparison, compare, plan_demo, summary
 from xclp_lp.study.scores import Scores
 from xclp_lp.summary import dropout_lines, plan_lines
-
-if TYPE_CHECKING:
-    from xclp_lp.study.report import Report
 
 AGREEMENT = {
     True: "Secure and plain labels are [green]identical[/].",
@@ -96,18 +89,16 @@ def demo(
     result = summary(runs)
     _show(runs[0], result, str(settings.hamming))
     write_json(json_file, result | {"parameters": parameters})
-
-    def report() -> Report:
-        from xclp_lp.study.report import demo_report
-
-        return demo_report(
+    write_report(
+        lambda reports: reports.demo_report(
             Scores.together([run.scores for run in runs]),
             runs[0].record,
             source=source,
             parameters=parameters,
-        )
-
-    write_report(report, report_file, png)
+        ),
+        report_file,
+        png,
+    )
     if result["identical_labels"] is False:
         raise typer.Exit(1)
 

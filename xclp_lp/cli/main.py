@@ -24,9 +24,9 @@ from xclp_crypto.errors import (
     XclpError,
 )
 from xclp_lp.cli import bench, network, study
-from xclp_lp.cli.console import complain, console
 from xclp_lp.cli.demo import demo
 from xclp_lp.cli.run import plan, run
+from xclp_lp.cli.terminal import complain, console
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a party failed or too few were left, a result differs from that of the "

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,12 +18,10 @@ from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import ParameterError, StorageError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport import network
-from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
-from xclp_lp.cli.console import note, say
-from xclp_lp.cli.terminal import StepReporter
+from xclp_lp.cli.terminal import StepReporter, note, say
 from xclp_lp.files.network import load_client_file, load_server_file, names_of, parse_address
 from xclp_lp.session import Participation, client_role, server_role
 from xclp_lp.summary import dropout_lines, relabelled_lines
@@ -182,16 +180,33 @@ def certs(
     say(f"{count(len(files), 'file')} written to {folder}")
 
 
-def _started(
-    role: SeededRole,
+@contextmanager
+def _running(
     name: str,
+    role: SeededRole,
     clients: tuple[str, ...],
-    log: Log,
     binding: bytes,
-    progress: Callable[[Progress], None],
-) -> DurableRole:
-    peers = [party for party in (*clients, SERVER) if party != name]
-    return DurableRole(name, role, log, peers=peers, binding=binding, progress=progress)
+    state: Path | None,
+    key_file: Path | None,
+    log: Path | None,
+) -> Iterator[DurableRole]:
+    """Give a party that tells what it does and keeps its log, which goes when all is done.
+
+    The log holds what was secret.
+    """
+    with _logging(log), StepReporter().showing() as progress:
+        durable = DurableRole(
+            name,
+            role,
+            _open_log(state, key_file),
+            peers=[party for party in (*clients, SERVER) if party != name],
+            binding=binding,
+            progress=progress,
+        )
+        with closing(durable):
+            yield durable
+    if state is not None:
+        state.unlink()
 
 
 def serve(
@@ -217,31 +232,22 @@ def serve(
         return await server_role(io, loaded.params, loaded.clients, rng, loaded.identities)
 
     agreement = loaded.agreement()
-    with _logging(log), StepReporter().showing() as progress:
-        durable = _started(
-            role,
-            SERVER,
+    binding = domain_tag("server binding", agreement.encode())
+    with _running(SERVER, role, loaded.clients, binding, state, key_file, log) as durable:
+        found: Participation = network.serve(
+            durable,
             loaded.clients,
-            _open_log(state, key_file),
-            domain_tag("server binding", agreement.encode()),
-            progress,
+            agreement,
+            address,
+            loaded.tls,
+            limits=loaded.limits,
+            listening=listening,
         )
-        with closing(durable):
-            found: Participation = network.serve(
-                durable,
-                loaded.clients,
-                agreement,
-                address,
-                loaded.tls,
-                limits=loaded.limits,
-                listening=listening,
-            )
     note(*dropout_lines(found.dropouts))
     say(
         f"labels of {', '.join(found.contributors)} were counted; "
         f"{size(durable.cost.sent_by(SERVER))} sent"
     )
-    _forget(state)
 
 
 def join(
@@ -276,33 +282,18 @@ def join(
             io, data, loaded.params, loaded.clients, rng, loaded.seed, loaded.identities
         )
 
-    with _logging(log), StepReporter().showing() as progress:
-        durable = _started(
-            role,
-            loaded.name,
+    binding = loaded.binding(data)
+    with _running(loaded.name, role, loaded.clients, binding, state, key_file, log) as durable:
+        prediction = network.join(
+            durable,
             loaded.clients,
-            _open_log(state, key_file),
-            loaded.binding(data),
-            progress,
+            SERVER,
+            agreement,
+            loaded.address,
+            loaded.tls,
+            limits=loaded.limits,
         )
-        with closing(durable):
-            prediction = network.join(
-                durable,
-                loaded.clients,
-                SERVER,
-                agreement,
-                loaded.address,
-                loaded.tls,
-                limits=loaded.limits,
-            )
-    written = loaded.write(table, data, prediction, durable.cost)
+        written = loaded.write(table, data, prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {loaded.output}")
     if not loaded.settings.reset_labelled:
         note(*relabelled_lines([data.class_ids], [prediction.class_ids]))
-    _forget(state)
-
-
-def _forget(state: Path | None) -> None:
-    """Remove the log of a role that has done everything: it holds what was secret."""
-    if state is not None:
-        state.unlink()

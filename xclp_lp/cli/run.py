@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.protocols.hamming import get_backend
-from xclp_lp.cli.console import (
+from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
+from xclp_lp.cli.terminal import (
+    StepReporter,
     complain,
     console,
+    cost_table,
+    forecast_tables,
     note,
     parsed_drop,
     require_report,
@@ -23,8 +27,6 @@ from xclp_lp.cli.console import (
     write_json,
     write_report,
 )
-from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
-from xclp_lp.cli.terminal import StepReporter, cost_table, forecast_tables
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
 from xclp_lp.forecast import forecast
@@ -34,9 +36,6 @@ from xclp_lp.plan import Plan, checked_drop
 from xclp_lp.study.scores import Scores, scores_of
 from xclp_lp.summary import dropout_lines, plan_lines
 from xclp_lp.wording import count, duration, size
-
-if TYPE_CHECKING:
-    from xclp_lp.study.report import Report
 
 NO_RANDOM_STATE = (
     "random_state is not set: every run draws another projection, so unsure labels may differ from "
@@ -104,13 +103,7 @@ def run(
         _say_accuracy(scores_of(result, truth))
     say(f"{count(len(written), 'file')} written to {loaded.output}")
     note(*results.file_lines(loaded, result))
-
-    def report() -> Report:
-        from xclp_lp.study.report import run_report
-
-        return run_report(result, truth)
-
-    write_report(report, report_file, png)
+    write_report(lambda reports: reports.run_report(result, truth), report_file, png)
 
 
 def _loaded(federation: Path, output: str | None = None) -> FederationFile:

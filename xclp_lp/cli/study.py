@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.whole_files import write_whole
-from xclp_lp.cli.console import (
+from xclp_lp.cli.options import DataPath, DataSet, PngFolder, ReportFile, Seeds, setting
+from xclp_lp.cli.terminal import (
     complain,
     console,
     note,
@@ -19,21 +20,10 @@ from xclp_lp.cli.console import (
     write_json,
     write_report,
 )
-from xclp_lp.cli.options import (
-    DataPath,
-    DataSet,
-    PngFolder,
-    ReportFile,
-    Seeds,
-    setting,
-)
-from xclp_lp.study.experiments.config import read_experiment
+from xclp_lp.study.experiments.config import Experiment, read_described
 from xclp_lp.study.experiments.document import markdown, sections, with_tables
 from xclp_lp.study.experiments.run import Details, run_experiment
 from xclp_lp.wording import count
-
-if TYPE_CHECKING:
-    from xclp_lp.study.report import Report
 
 
 def experiment(
@@ -70,7 +60,7 @@ def experiment(
         given["dataset"] = dataset
     if hamming is not None:
         given["parameters"] = {"hamming": hamming}
-    wanted = read_experiment(config, given)
+    wanted = read_described(Experiment, config, given)
     file = _result_file(out, name, f"{wanted.dataset}-{wanted.form}")
     require_report(report_file, png)
     details: list[Details] = []
@@ -82,13 +72,7 @@ def experiment(
 
         result = run_experiment(wanted, progress, details.append)
     _finish(file, wanted.dataset, result)
-
-    def report() -> Report:
-        from xclp_lp.study.report import experiment_report
-
-        return experiment_report(result, details)
-
-    write_report(report, report_file, png)
+    write_report(lambda reports: reports.experiment_report(result, details), report_file, png)
 
 
 def ssl(
@@ -121,12 +105,12 @@ def ssl(
     """
     # Imported here because everything else works without PyTorch, which takes seconds to load.
     from xclp_lp.study.ssl.run import read_rounds, run_study
-    from xclp_lp.study.ssl.study import read_study
+    from xclp_lp.study.ssl.study import Study
 
     given = _instead(path, seeds)
     if method:
         given["methods"] = method
-    study = read_study(config, given)
+    study = read_described(Study, config, given)
     file = _result_file(out, name, config.stem)
     require_report(report_file, png)
     folder = file.with_suffix("")
@@ -144,13 +128,11 @@ def ssl(
             complain(f"stopped; with --resume it goes on from the last checkpoint in {folder}")
             raise
     _finish(file, study.dataset, result)
-
-    def report() -> Report:
-        from xclp_lp.study.report import training_report
-
-        return training_report(result, *read_rounds(study, folder))
-
-    write_report(report, report_file, png)
+    write_report(
+        lambda reports: reports.training_report(result, *read_rounds(study, folder)),
+        report_file,
+        png,
+    )
 
 
 def _instead(path: str | None, seeds: int | None) -> dict[str, Any]:

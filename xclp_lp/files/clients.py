@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import ParameterError
 from xclp_lp.declared import Declared, Text
 from xclp_lp.files.tables import Source, joined_by_id, looks_like_row_numbers, read_file
+from xclp_lp.files.toml import shown_key
 from xclp_lp.wording import count
 
 Folder = Annotated[str, Meta(min_length=1, title="the name of a folder")]
@@ -108,7 +109,7 @@ def require_file_names(names: Iterable[str], path: Path) -> None:
     """
     seen: dict[str, str] = {}
     for name in names:
-        where = f"{path}, [clients.{name}]"
+        where = f"{path}, [clients.{shown_key(name)}]"
         folded = unicodedata.normalize("NFC", name).casefold()
         if not name.isprintable() or name.startswith(".") or any(c in name for c in "/\\:"):
             folded = ""

@@ -7,15 +7,10 @@ rows of a table from 1, the header not counted.
 from __future__ import annotations
 
 import csv
-import lzma
 import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -23,6 +18,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.wording import did_you_mean
+from xclp_lp.files.damaged import DAMAGED
 from xclp_lp.wording import count, listing
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
@@ -37,26 +33,6 @@ class Table:
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
-
-
-_DAMAGED = (
-    OSError,
-    ValueError,
-    ArithmeticError,
-    EOFError,
-    LookupError,
-    MemoryError,  # a header that announces more than there is
-    RecursionError,
-    RuntimeError,  # encrypted
-    SyntaxError,
-    TypeError,
-    TokenError,
-    struct.error,
-    lzma.LZMAError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
-"""What NumPy and Python raise for files that are damaged; wide, for NumPy promises nothing here."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +231,7 @@ def read_file(path: Path, client: str) -> Source:
         raise DataError(
             f"client {client!r}: {path} is not encoded in UTF-8; save it as UTF-8"
         ) from None
-    except _DAMAGED as error:
+    except DAMAGED as error:
         if isinstance(error, DataError | ParameterError):
             raise
         raise DataError(f"client {client!r}: {path} cannot be read: {error}") from None

@@ -108,11 +108,19 @@ def _value(hint: Any, value: Any, file: object, section: str) -> Any:
     if get_origin(kind) is abc.Mapping:
         if not isinstance(value, Mapping):
             return value  # which the dataclass refuses
-        return {k: read_section(kinds[0], v, file, f"{section}.{k}") for k, v in value.items()}
+        return {
+            k: read_section(kinds[0], v, file, f"{section}.{shown_key(k)}")
+            for k, v in value.items()
+        }
     kinds.sort(key=lambda k: len(keys_of(k)))
     given = set(value) if isinstance(value, Mapping) else set()
     chosen = next((k for k in kinds if given <= set(keys_of(k))), kinds[-1])
     return read_section(chosen, value, file, section)
+
+
+def shown_key(name: str) -> str:
+    """Return a key as a message shows it: in quotes if it would break the line."""
+    return name if name.isprintable() else repr(name)
 
 
 def keys_of(kind: type[Any]) -> list[str]:

@@ -13,7 +13,6 @@ memory of the SuperNode; it is never sent to the SuperLink. The log of the role 
 from __future__ import annotations
 
 import logging
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -83,7 +82,7 @@ def _answer(message: Message, context: Context, simulated: Simulated | None) -> 
         if ask.end:
             place.forget()
             return Answer(name, ended=True)
-        return _Client(run, node, place, simulated).answer(ask)
+        return _taken_further(run, node, place, simulated, ask)
     except LogInUseError:
         raise
     except XclpError as error:
@@ -91,55 +90,46 @@ def _answer(message: Message, context: Context, simulated: Simulated | None) -> 
         return Answer(name, error=str(error))
 
 
-class _Client:
-    """A client's role for the time of one question."""
+def _taken_further(
+    run: RunSettings, node: NodeSettings, place: _Place, simulated: Simulated | None, ask: Ask
+) -> Answer:
+    """Rebuild the client's role, give it what came, and keep its log, or write its result."""
+    loaded, data = _load(run.params, node, simulated)
 
-    def __init__(
-        self, run: RunSettings, node: NodeSettings, place: _Place, simulated: Simulated | None
-    ) -> None:
-        self._run, self._node, self._place = run, node, place
-        self._loaded, self._data = _load(run.params, node, simulated)
+    async def role(io: RoleIO, rng: Rng) -> Prediction:
+        return await client_role(io, data, run.params, run.clients, rng, run.seed)
 
-    def answer(self, ask: Ask) -> Answer:
-        """Rebuild the role, give it what came, and keep its log."""
-        run, node, data = self._run, self._node, self._data
+    with closing(place.open()) as log:
+        durable = DurableRole(
+            node.name,
+            role,
+            log,
+            peers=[p for p in (*run.clients, SERVER) if p != node.name],
+            binding=domain_tag("flower run", place.run, client_binding(run.agreement(), data)),
+        )
+        with closing(durable):
+            got = answer(durable, ask, deferred=place.deferred)
+            if durable.ended and durable.failure is None:
+                _write(durable, run, node, loaded, data)
+            place.keep(log)
+    return got
 
-        async def role(io: RoleIO, rng: Rng) -> Prediction:
-            return await client_role(io, data, run.params, run.clients, rng, run.seed)
 
-        with closing(self._place.open()) as log:
-            durable = DurableRole(
-                node.name,
-                role,
-                log,
-                peers=[p for p in (*run.clients, SERVER) if p != node.name],
-                binding=domain_tag(
-                    "flower run", self._place.run, client_binding(run.agreement(), data)
-                ),
-            )
-            with closing(durable):
-                got = answer(durable, ask, deferred=self._place.deferred)
-                if durable.ended and durable.failure is None:
-                    self._write(durable)
-                self._place.keep(log)
-        return got
-
-    def _write(self, durable: DurableRole) -> None:
-        """Write the result."""
-        prediction: Prediction = durable.result()
-        if self._node.output is None:
-            _logger.info("%s has %d labels", self._node.name, len(prediction.class_ids))
-            return
-        for file in write_result(
-            self._node.output,
-            self._loaded,
-            self._data,
-            prediction,
-            durable.cost,
-            self._run.params.classes,
-            self._run,
-        ):
-            _logger.info("%s: %s is written", self._node.name, file)
+def _write(
+    durable: DurableRole,
+    run: RunSettings,
+    node: NodeSettings,
+    loaded: LoadedClient,
+    data: ClientData,
+) -> None:
+    prediction: Prediction = durable.result()
+    if node.output is None:
+        _logger.info("%s has %d labels", node.name, len(prediction.class_ids))
+        return
+    for file in write_result(
+        node.output, loaded, data, prediction, durable.cost, run.params.classes, run
+    ):
+        _logger.info("%s: %s is written", node.name, file)
 
 
 def _load(
@@ -167,42 +157,14 @@ def _load(
     return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
 
 
-def _place(context: Context, node: NodeSettings) -> _Place:
-    if node.state is None or node.key_file is None:
-        return _InContext(context)
-    return _File(context.run_id, node.state, node.key_file, node.name)
+class _InContext:
+    """The log of a run in Flower's context of the node."""
 
-
-class _Place(ABC):
-    """Where the log of one run is.
-
-    Args:
-        run: number of the run.
-        deferred: whether the log is kept only after the answer has left.
-    """
-
-    def __init__(self, run: int, *, deferred: bool) -> None:
-        self.run = run
-        self.deferred = deferred
-
-    @abstractmethod
-    def open(self) -> Log:
-        """Open the log, or make an empty one."""
-
-    @abstractmethod
-    def keep(self, log: Log) -> None:
-        """Keep what the log has."""
-
-    @abstractmethod
-    def forget(self) -> None:
-        """Remove the log."""
-
-
-class _InContext(_Place):
-    """In Flower's context of the node."""
+    deferred = True
+    """Whether the log is kept only after the answer has left."""
 
     def __init__(self, context: Context) -> None:
-        super().__init__(context.run_id, deferred=True)
+        self.run = context.run_id
         self._state = context.state
         self._key = self._kept("key") or SystemRng().bytes(32)
 
@@ -215,31 +177,32 @@ class _InContext(_Place):
         return value if isinstance(value, bytes) else b""
 
     def open(self) -> Log:
-        """See `_Place.open`."""
+        """Open the log, or make an empty one."""
         return Log.from_bytes(self._kept("log"), LogKey(self._key))
 
     def keep(self, log: Log) -> None:
-        """See `_Place.keep`."""
+        """Keep what the log has."""
         self._state[CONTEXT] = ConfigRecord(
             {"run": str(self.run), "key": self._key, "log": log.to_bytes()}
         )
 
     def forget(self) -> None:
-        """See `_Place.forget`."""
+        """Remove the log."""
         if CONTEXT in self._state:
             del self._state[CONTEXT]
 
 
-class _File(_Place):
-    """In a file of the node."""
+class _InFile:
+    """The log of a run in a file of the node; methods are those of `_InContext`."""
+
+    deferred = False
 
     def __init__(self, run: int, folder: Path, key_file: Path, name: str) -> None:
-        super().__init__(run, deferred=False)
+        self.run = run
         self._key_file = key_file
         self._path = folder / f"{name}-{run:016x}.log"
 
     def open(self) -> Log:
-        """See `_Place.open`."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             text = self._key_file.read_text(encoding="utf-8")
@@ -252,9 +215,16 @@ class _File(_Place):
         return Log.open(self._path, key)
 
     def keep(self, log: Log) -> None:
-        """See `_Place.keep`."""
         log.sync()
 
     def forget(self) -> None:
-        """See `_Place.forget`."""
         self._path.unlink(missing_ok=True)
+
+
+_Place = _InContext | _InFile
+
+
+def _place(context: Context, node: NodeSettings) -> _Place:
+    if node.state is None or node.key_file is None:
+        return _InContext(context)
+    return _InFile(context.run_id, node.state, node.key_file, node.name)

@@ -7,7 +7,7 @@ The run's, in the app's ``pyproject.toml`` and by ``flwr run --run-config``; the
     n_bits = 1024                       # and the other parameters of a federation file
     privacy.epsilon = 2.0               # as its section [parameters.privacy]
     deadline = 600                      # and join, retry (seconds), max_message (bytes)
-    simulation_output = "/tmp/labels"   # where simulated nodes write results; nowhere without it
+    simulation_output = "/data/labels"  # where simulated nodes write results; nowhere without it
 
 A node's, by ``flower-supernode --node-config``, which only this node has::
 

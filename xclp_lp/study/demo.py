@@ -195,7 +195,6 @@ def _references(
     """
     params, n_classes = plan.params, len(plan.params.classes)
     balanced = params.class_weight is not None
-    options = {name: getattr(params, name) for name in ("alpha", "gamma", "include_self", "ties")}
     bits = {
         name: hash_rows(plan.seed or b"", own.vectors, params.n_bits, params.projection)[0]
         for name, own in plan.data.items()
@@ -204,8 +203,8 @@ def _references(
     alone = per_client(
         list(bits.values()),
         [weighted_one_hot([y], n_classes, balanced=balanced)[0] for y in given.values()],
-        k=params.k,
-        **options,
+        alpha=params.alpha,
+        **params.neighbours,
     )
     present = list(took_part.sizes)
     counted = [
@@ -215,8 +214,8 @@ def _references(
     together = pooled(
         [bits[name] for name in present],
         weighted_one_hot(counted, n_classes, balanced=balanced),
-        k=min(params.k, sum(len(bits[name]) for name in present) - 1),
-        **options,
+        alpha=params.alpha,
+        **params.neighbours | {"k": min(params.k, sum(len(bits[name]) for name in present) - 1)},
     )
     plain = {
         name: plan.settings.shown(found, given[name]).class_ids

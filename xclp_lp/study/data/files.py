@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import lzma
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.files.damaged import DAMAGED
 
 
 def archive_files(path: Path, wanted: tuple[str, ...]) -> Mapping[str, bytes]:
@@ -38,26 +37,13 @@ def archive_files(path: Path, wanted: tuple[str, ...]) -> Mapping[str, bytes]:
             found = _unpacked(path, wanted)
         except DataError:  # it is a ValueError as well
             raise
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise DataError(f"{path} cannot be unpacked: {error}") from None
     else:
         raise DataError(f"{path} is neither a folder nor a zip or tar archive")
     if not found:
         raise DataError(f"{path} has no {' or '.join(wanted)}")
     return found
-
-
-_DAMAGED = (
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    OSError,
-    RuntimeError,  # encrypted, or packed in a way that Python does not know
-    ValueError,
-)
-"""What Python raises for archives that are damaged or of an unknown kind."""
 
 
 def _unpacked(path: Path, wanted: tuple[str, ...]) -> dict[str, bytes]:
@@ -105,5 +91,5 @@ def unzipped(path: Path) -> bytes:
     try:
         content = path.read_bytes()
         return gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
-    except (OSError, EOFError, zlib.error) as error:
+    except DAMAGED as error:
         raise DataError(f"{path} cannot be read: {error}") from None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError
 from xclp_lp.study.data.federation import Federation, require_between
-from xclp_lp.study.data.images import small_picture
+from xclp_lp.study.data.pictures import small_picture
 
 LESIONS = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
 """The eight classes, FLamby's targets 0 to 7."""

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data.federation import Federation, require_between
-from xclp_lp.study.data.images import small_picture
 from xclp_lp.study.data.partitions import Dealing, dealt_federation
 from xclp_lp.study.data.pickles import flat_array, read_pickle
+from xclp_lp.study.data.pictures import small_picture
 
 _TEST_SHARE = 1 / 6  # 100 of 600 pictures of each class, as in the paper
 

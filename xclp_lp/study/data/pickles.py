@@ -10,13 +10,13 @@ from __future__ import annotations
 import io
 import pickle
 import re
-import struct
 from typing import Any, BinaryIO, ClassVar, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError
+from xclp_lp.files.damaged import DAMAGED
 
 _NUMBERS = re.compile(r"(f[48]|[iu][1248]|b1)")
 _OBJECTS = re.compile(r"O[48]?")
@@ -42,19 +42,7 @@ def read_pickle(source: bytes | BinaryIO) -> Any:
         return _finished(content, {})
     except DataError:  # it is a ValueError as well
         raise
-    except (
-        pickle.UnpicklingError,
-        ArithmeticError,
-        AttributeError,
-        EOFError,
-        ImportError,
-        LookupError,
-        MemoryError,
-        RecursionError,
-        TypeError,
-        ValueError,
-        struct.error,
-    ) as error:
+    except (pickle.UnpicklingError, *DAMAGED) as error:
         raise DataError(f"this is not a pickle of arrays: {error}") from None
 
 

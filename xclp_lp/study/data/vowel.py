@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import lzma
-import struct
 import warnings
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.files.damaged import DAMAGED
 from xclp_lp.study.data.federation import Federation
 from xclp_lp.study.data.files import installed_file
 
 DEBIAN = Path("/usr/lib/R/site-library/mlbench/data/Vowel.rda")
 """Where Debian's package r-cran-mlbench puts the data."""
-
-
-_DAMAGED = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    UnboundLocalError,  # where rdata knows a type of object in part
-    ValueError,
-    struct.error,
-    zlib.error,
-    lzma.LZMAError,
-)
-"""What rdata raises for files that are damaged or something else; it has no error of its own."""
 
 
 def load_vowel(path: str | Path | None = None) -> Federation:
@@ -71,11 +50,11 @@ def load_vowel(path: str | Path | None = None) -> Federation:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # R 2 did not say which encoding its text has
             tables: Any = rdata.conversion.convert(rdata.parser.parse_file(file))
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise DataError(f"{file} is not a file of R data: {error!r}") from None
     try:
         speakers, vowels, features = _columns(tables["Vowel"])
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise DataError(
             f"{file} has no data frame Vowel with columns V1 to V10 and Class: {error!r}"
         ) from None

@@ -122,20 +122,6 @@ def require_once(what: str, values: Sequence[Any]) -> None:
             raise ParameterError(f"{what} names {value!r} twice")
 
 
-def read_experiment(path: Path | None, given: Mapping[str, Any]) -> Experiment:
-    """Read an experiment from a TOML file, and from what a command line says besides.
-
-    Args:
-        path: with the fields of `Experiment` as keys, ``data`` and ``parameters`` as tables; None
-            for none.
-        given: fields; they come before those of the file, tables key by key.
-
-    Raises:
-        ParameterError: the file cannot be read, or something in it is wrong.
-    """
-    return read_described(Experiment, path, given)
-
-
 def read_described(kind: type[T], path: Path | None, given: Mapping[str, Any]) -> T:
     """Make a dataclass of a TOML file, and of what a command line says besides.
 

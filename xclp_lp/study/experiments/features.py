@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 from xclp_crypto.front import secure_sum
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_lp.study.experiments.fedavg import linear_embedding
-from xclp_lp.study.experiments.given import Given, Matrices
+from xclp_lp.study.experiments.task import Matrices, Task
 
 
-def identity(given: Given) -> Matrices:
+def identity(task: Task) -> Matrices:
     """Return the features as they are."""
-    return tuple(given.features)
+    return tuple(task.features)
 
 
-def by_client(given: Given) -> Matrices:
+def by_client(task: Task) -> Matrices:
     """Standardise each feature over each client's own rows, which needs nothing from others."""
-    return tuple(_scaled(x, x.mean(axis=0), x.var(axis=0)) if len(x) else x for x in given.features)
+    return tuple(_scaled(x, x.mean(axis=0), x.var(axis=0)) if len(x) else x for x in task.features)
 
 
-def agreed(given: Given) -> Matrices:
+def agreed(task: Task) -> Matrices:
     """Standardise each feature over the rows of all clients, which nobody pools; see below."""
-    mean, variance = agreed_moments(given.features)
-    return tuple(_scaled(x, mean, variance) for x in given.features)
+    mean, variance = agreed_moments(task.features)
+    return tuple(_scaled(x, mean, variance) for x in task.features)
 
 
 def agreed_moments(
@@ -61,10 +61,10 @@ def agreed_moments(
     return mean, np.maximum(squares / n, 0.0)
 
 
-def embedded(given: Given) -> Matrices:
+def embedded(task: Task) -> Matrices:
     """Apply the first layer of a linear network trained with FederatedAveraging on the labels."""
-    first = linear_embedding(given.features, given.class_ids, given.n_classes, seed=given.seed)
-    return tuple(x @ first for x in given.features)
+    first = linear_embedding(task.features, task.class_ids, task.n_classes, seed=task.seed)
+    return tuple(x @ first for x in task.features)
 
 
 def _scaled(
@@ -76,17 +76,17 @@ def _scaled(
     return np.where(constant, 0.0, (x - mean) / np.sqrt(np.where(constant, 1.0, variance)))
 
 
-Extractor = Callable[[Given], Matrices]
+Extractor = Callable[[Task], Matrices]
 
 
 def _of_network(name: str) -> Extractor:
     """Return an extractor of `xclp_lp.study.experiments.networks`, which loads PyTorch."""
 
-    def extract(given: Given) -> Matrices:
+    def extract(task: Task) -> Matrices:
         from xclp_lp.study.experiments import networks
 
         extractor: Extractor = getattr(networks, name)
-        return extractor(given)
+        return extractor(task)
 
     return extract
 

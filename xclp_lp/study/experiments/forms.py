@@ -44,19 +44,10 @@ def rows_to_score(federation: Federation, share: float, seed: int) -> Masks:
     """
     if federation.test is not None:
         return federation.test
-    require_share(share)
+    if not 0 < share < 1:
+        raise ParameterError(f"test_share must be strictly between 0 and 1, got {share!r}")
     # Another stream than that of the labels, which is drawn from the rest.
     return label_mask(federation.labels, share, seed + 1_000_000_007)
-
-
-def require_share(share: Any) -> None:
-    """Refuse a share of test rows that is none.
-
-    Raises:
-        ParameterError: it is not a number strictly between 0 and 1.
-    """
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise ParameterError(f"test_share must be strictly between 0 and 1, got {share!r}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from xclp_lp.parameters import Arguments
 from xclp_lp.propagation import Prediction, per_client, predict, propagate
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.fedavg import train
+from xclp_lp.study.experiments.task import Task
 from xclp_lp.study.views import RunRecord
 
 
@@ -34,23 +36,6 @@ def arguments(seed: int = 0, **given: Any) -> Arguments:
     """
     defaults: dict[str, Any] = {"k": 3, "hamming": "plain", "random_state": seed}
     return Arguments(**defaults | given)
-
-
-@dataclass(frozen=True)
-class Task:
-    """Vectors and labels of several clients.
-
-    Attributes:
-        features: per client, shape (n_j, d).
-        class_ids: per client, shape (n_j,), class indices or −1.
-        n_classes: C.
-        names: one per client; ``client-0`` and so on by default.
-    """
-
-    features: tuple[NDArray[np.float64], ...]
-    class_ids: tuple[NDArray[np.int64], ...]
-    n_classes: int
-    names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -91,11 +76,8 @@ def run_per_client(task: Task, chosen: Arguments) -> Labelling:
     predictions = per_client(
         [hash_rows(seed, x, chosen.n_bits, chosen.projection)[0] for x in task.features],
         [weighted_one_hot([y], task.n_classes, balanced=balanced)[0] for y in task.class_ids],
-        k=chosen.k,
         alpha=chosen.alpha,
-        gamma=chosen.gamma,
-        include_self=chosen.include_self,
-        ties=chosen.ties,
+        **chosen.neighbours,
     )
     return _shown(predictions, task, chosen)
 
@@ -141,17 +123,14 @@ def run_label_spreading(task: Task, chosen: Arguments) -> Labelling:
     return Labelling(_by_client(model.transduction_.astype(np.int64), task))
 
 
-def run_fedavg_linear(task: Task, chosen: Arguments) -> Labelling:
-    """Train a linear network with FederatedAveraging on the labelled rows."""
-    return _run_fedavg(task, chosen, rectified=False)
+def run_fedavg(task: Task, chosen: Arguments, *, rectified: bool) -> Labelling:
+    """Train a network with FederatedAveraging on the labelled rows.
 
-
-def run_fedavg_mlp(task: Task, chosen: Arguments) -> Labelling:
-    """Train a network with one hidden layer of 128 ReLUs with FederatedAveraging."""
-    return _run_fedavg(task, chosen, rectified=True)
-
-
-def _run_fedavg(task: Task, chosen: Arguments, *, rectified: bool) -> Labelling:
+    Args:
+        task: what is to be labelled.
+        chosen: of which only the seed counts.
+        rectified: whether its hidden layer has 128 ReLUs, or is linear.
+    """
     seed = chosen.random_state or 0
     network = train(task.features, task.class_ids, task.n_classes, rectified=rectified, seed=seed)
     return Labelling([network.predict(x) for x in task.features])
@@ -166,8 +145,8 @@ METHODS: dict[str, Callable[[Task, Arguments], Labelling]] = {
     "xclp": run_xclp,
     "pooled": run_pooled,
     "label-spreading": run_label_spreading,
-    "fedavg-linear": run_fedavg_linear,
-    "fedavg-mlp": run_fedavg_mlp,
+    "fedavg-linear": partial(run_fedavg, rectified=False),
+    "fedavg-mlp": partial(run_fedavg, rectified=True),
 }
 """Every method by name."""
 

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.study.data.pictures import PICTURES
-from xclp_lp.study.experiments.given import Given, Matrices
+from xclp_lp.study.experiments.task import Matrices, Task
 from xclp_lp.study.ssl.augment import unchanged
 from xclp_lp.study.ssl.client import ClientRows, Training
 from xclp_lp.study.ssl.labellers import NoLabels, embedded
@@ -75,57 +75,55 @@ class EfficientNetLite(nn.Module):
         return features.mean(dim=(2, 3))
 
 
-def pretrained(given: Given) -> Matrices:
+def pretrained(task: Task) -> Matrices:
     """Return the features of the pretrained network, the same for everybody."""
-    model = Network(EfficientNetLite(), FEATURES, given.n_classes)
-    return tuple(embedded(model, x) for x in _inputs(given, pictures_only=True))
+    model = Network(EfficientNetLite(), FEATURES, task.n_classes)
+    return tuple(embedded(model, x) for x in _inputs(task, pictures_only=True))
 
 
-def fine_tuned(given: Given) -> Matrices:
+def fine_tuned(task: Task) -> Matrices:
     """Return the features of the pretrained network after FedAvg on the labelled rows."""
-    with seeded(derived(given.seed, "head")):
-        model = Network(EfficientNetLite(), FEATURES, given.n_classes)
-    return _trained(model, given, _inputs(given, pictures_only=True), FINE_TUNING)
+    with seeded(derived(task.seed, "head")):
+        model = Network(EfficientNetLite(), FEATURES, task.n_classes)
+    return _trained(model, task, _inputs(task, pictures_only=True), FINE_TUNING)
 
 
-def trained(given: Given) -> Matrices:
+def trained(task: Task) -> Matrices:
     """Return the features of a small network after FedAvg on the labelled rows, from scratch.
 
     Convolutions for pictures, two hidden layers for other data.
     """
-    inputs = _inputs(given, pictures_only=False)
-    name = "small-cnn" if given.dataset in PICTURES else "mlp"
+    inputs = _inputs(task, pictures_only=False)
+    name = "small-cnn" if task.dataset in PICTURES else "mlp"
     shape = tuple(inputs[0].shape[1:])
-    model = network(name, shape, given.n_classes, derived(given.seed, "weights"))
-    return _trained(model, given, inputs, FROM_SCRATCH)
+    model = network(name, shape, task.n_classes, derived(task.seed, "weights"))
+    return _trained(model, task, inputs, FROM_SCRATCH)
 
 
-def _trained(
-    model: Network, given: Given, inputs: Sequence[Tensor], training: Training
-) -> Matrices:
+def _trained(model: Network, task: Task, inputs: Sequence[Tensor], training: Training) -> Matrices:
     """Train a network on the labelled rows and return its features of all rows."""
     clients = [
-        ClientRows(x, class_ids) for x, class_ids in zip(inputs, given.class_ids, strict=True)
+        ClientRows(x, class_ids) for x, class_ids in zip(inputs, task.class_ids, strict=True)
     ]
     trainer = FederatedTrainer(
-        model, clients, FedAvg(training, unchanged), NoLabels(), training, seed=given.seed
+        model, clients, FedAvg(training, unchanged), NoLabels(), training, seed=task.seed
     )
     for _ in range(trainer.total_rounds):
         trainer.round()
     return tuple(embedded(model, x) for x in inputs)
 
 
-def _inputs(given: Given, *, pictures_only: bool) -> list[Tensor]:
+def _inputs(task: Task, *, pictures_only: bool) -> list[Tensor]:
     """Return what a network takes: pictures, or measurements scaled by their own largest value."""
-    if given.dataset in PICTURES:
-        pictures = PICTURES[given.dataset]
-        return [torch.from_numpy(pictures.pixels(x)) for x in given.features]
+    if task.dataset in PICTURES:
+        pictures = PICTURES[task.dataset]
+        return [torch.from_numpy(pictures.pixels(x)) for x in task.features]
     if pictures_only:
         raise ParameterError(
-            f"the pretrained network takes pictures, and {given.dataset!r} has none; its like are "
+            f"the pretrained network takes pictures, and {task.dataset!r} has none; its like are "
             f"{', '.join(PICTURES)}"
         )
-    return [torch.from_numpy(_unit_rows(x)) for x in given.features]
+    return [torch.from_numpy(_unit_rows(x)) for x in task.features]
 
 
 def _unit_rows(x: NDArray[np.float64]) -> NDArray[np.float32]:

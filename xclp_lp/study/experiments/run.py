@@ -6,7 +6,7 @@ import hashlib
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments.config import METRICS, Experiment
 from xclp_lp.study.experiments.features import EXTRACTORS
 from xclp_lp.study.experiments.forms import FORMS, Drawing, Groups, Trial, rows_to_score
-from xclp_lp.study.experiments.given import Given
-from xclp_lp.study.experiments.methods import METHODS, TRAINED, Labelling, Task
+from xclp_lp.study.experiments.methods import METHODS, TRAINED, Labelling
+from xclp_lp.study.experiments.task import Task
 from xclp_lp.study.scores import Scores
 from xclp_lp.study.views import RunRecord
 
@@ -133,9 +133,8 @@ def _run_trial(
         scored.append(test[kept])
     if not any(s.any() for s in scored):
         raise ParameterError(f"no row is left to be scored at {trial.setting}")
-    given = Given(features, class_ids, len(classes), seed, experiment.dataset)
-    vectors = EXTRACTORS[experiment.extractor](given)
-    task = Task(tuple(vectors), tuple(class_ids), len(classes), federation.names)
+    task = Task(features, class_ids, len(classes), federation.names, seed, experiment.dataset)
+    task = replace(task, features=EXTRACTORS[experiment.extractor](task))
     runs = []
     answers: dict[str, Labelling] = {}
     for method in methods:
@@ -192,11 +191,11 @@ def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> L
     """Run a method on each group of clients."""
     parts = []
     for group in groups:
-        part = Task(
-            tuple(task.features[j] for j in group),
-            tuple(task.class_ids[j] for j in group),
-            task.n_classes,
-            None if task.names is None else tuple(task.names[j] for j in group),
+        part = replace(
+            task,
+            features=[task.features[j] for j in group],
+            class_ids=[task.class_ids[j] for j in group],
+            names=None if task.names is None else tuple(task.names[j] for j in group),
         )
         parts.append(METHODS[method](part, chosen))
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from xclp_crypto.errors import ParameterError
 from xclp_lp.parameters import Arguments
 from xclp_lp.propagation import predict
-from xclp_lp.study.experiments.methods import METHODS, Task
+from xclp_lp.study.experiments.methods import METHODS
+from xclp_lp.study.experiments.task import Task
 from xclp_lp.study.ssl.client import ClientRows, PseudoLabels
 from xclp_lp.study.ssl.networks import Network
 from xclp_lp.study.ssl.seeds import derived
@@ -141,8 +142,8 @@ class PropagatedLabels(PseudoLabeller):
                 confidences cannot weigh rows.
         """
         task = Task(
-            tuple(embedded(model, c.inputs) for c in clients.values()),
-            tuple(c.class_ids for c in clients.values()),
+            [embedded(model, c.inputs) for c in clients.values()],
+            [c.class_ids for c in clients.values()],
             self.n_classes,
         )
         seed = derived(self.arguments.random_state or 0, "projection", turn)

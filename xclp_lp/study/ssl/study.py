@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -21,7 +20,6 @@ from xclp_lp.study.experiments.config import (
     Share,
     arguments_of,
     known_name,
-    read_described,
     require_runs,
 )
 from xclp_lp.study.ssl.augment import AUGMENTATIONS
@@ -164,16 +162,3 @@ class Study(Declared):
         content = asdict(self)
         content["data"] = {k: v for k, v in self.data.items() if k != "path"}
         return content
-
-
-def read_study(path: Path, given: Mapping[str, Any]) -> Study:
-    """Read a study from a TOML file, and from what a command line says besides.
-
-    Args:
-        path: with the fields of `Study` as keys.
-        given: fields; they come before those of the file, tables key by key.
-
-    Raises:
-        ParameterError: the file cannot be read, or something in it is wrong.
-    """
-    return read_described(Study, path, given)
