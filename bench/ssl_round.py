@@ -22,11 +22,11 @@ import torch
 
 from xclp_lp.parameters import Arguments
 from xclp_lp.study.experiments.methods import arguments
-from xclp_lp.study.ssl import ClientRows, FederatedTrainer, Network, Training, network
-from xclp_lp.study.ssl.augment import AUGMENTATIONS
-from xclp_lp.study.ssl.client import PseudoLabels
-from xclp_lp.study.ssl.labellers import PropagatedLabels
-from xclp_lp.study.ssl.strategies import FedAvg
+from xclp_lp.study.training import ClientRows, FederatedTrainer, Network, Training, network
+from xclp_lp.study.training.augment import AUGMENTATIONS
+from xclp_lp.study.training.client import PseudoLabels
+from xclp_lp.study.training.labellers import PropagatedLabels
+from xclp_lp.study.training.strategies import FedAvg
 
 LIMITS = {"masked": 4.0, "rlwe": 10.0}
 CLASSES = 10

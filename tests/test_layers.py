@@ -59,7 +59,7 @@ ALLOWED_IO = {
 
 
 LP_LAYERS = [
-    *("wording", "declared", "labels", "graph", "lsh", "solvers", "messages", "influence"),
+    *("wording", "validation", "labels", "graph", "lsh", "solvers", "messages", "influence"),
     *("propagation", "parameters", "noise", "session", "memory", "forecast", "plan", "summary"),
     *("estimator", ""),  # xclp_lp itself, which shows the estimator
     "files",

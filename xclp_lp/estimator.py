@@ -19,12 +19,12 @@ from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
-from xclp_lp.declared import meaning
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection, projection_seed
 from xclp_lp.parameters import Arguments, ClassWeight
 from xclp_lp.plan import Plan, check_features, checked_drop, checked_groups, require_usable
 from xclp_lp.session import ClientData
+from xclp_lp.validation import meaning
 from xclp_lp.wording import count
 
 

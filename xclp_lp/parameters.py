@@ -17,7 +17,6 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, get_backend
 from xclp_crypto.protocols.secure_sum import MaskGraph
-from xclp_lp.declared import FINITE, Declared
 from xclp_lp.graph import Ties
 from xclp_lp.lsh import Projection
 from xclp_lp.propagation import (
@@ -27,6 +26,7 @@ from xclp_lp.propagation import (
     relative_confidence,
     reset_labelled,
 )
+from xclp_lp.validation import FINITE, Validated
 from xclp_lp.wording import count
 
 PROTOCOL_VERSION = 2
@@ -36,7 +36,7 @@ ClassWeight: TypeAlias = Literal[None, "balanced"]
 
 
 @dataclass(frozen=True)
-class Agreed(Declared):
+class Agreed(Validated):
     """What all parties agree on, whatever the classes are.
 
     Every field says what it is for. Estimator, files and command line take name, type, range,

@@ -29,12 +29,12 @@ from xclp_lp.files import federation as federation_file
 from xclp_lp.files import network as network_file
 from xclp_lp.files import tables
 from xclp_lp.study.data import cifar, fashion, femnist, hapt, isic, mini_imagenet, vowel
-from xclp_lp.study.data.files import archive_files, unzipped
+from xclp_lp.study.data.archives import archive_files, unzipped
 from xclp_lp.study.data.pickles import read_pickle
 from xclp_lp.study.data.pictures import small_picture
 from xclp_lp.study.experiments.config import Experiment, read_described
 from xclp_lp.study.experiments.document import read_result
-from xclp_lp.study.ssl.partition import Split
+from xclp_lp.study.training.split import Split
 
 
 def _from_file(file: Path, read: Callable[[Path], Any]) -> Callable[[bytes], Any]:

@@ -21,8 +21,8 @@ from published_files import refused
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data import Federation, label_count_mask, label_mask, load, vowel
 from xclp_lp.study.data import fashion as fashion_module
+from xclp_lp.study.data.dealing import class_shares, deal
 from xclp_lp.study.data.hapt import ACTIVITIES, GROUPS, LIMIT, load_hapt
-from xclp_lp.study.data.partitions import class_shares, deal
 from xclp_lp.study.data.pickles import read_pickle
 
 # Pickles

@@ -14,14 +14,14 @@ from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.cli.demo import demo
 from xclp_lp.cli.options import with_settings
 from xclp_lp.cli.run import plan
-from xclp_lp.declared import meaning
 from xclp_lp.files.federation import load_federation
 from xclp_lp.files.network import NetworkSettings
 from xclp_lp.files.toml import keys_of, read_section
 from xclp_lp.flower.settings import RunSettings
 from xclp_lp.parameters import Agreed, Arguments, Parameters, Settings
 from xclp_lp.study.experiments.config import Experiment
-from xclp_lp.study.ssl.study import Study
+from xclp_lp.study.training.config import Study
+from xclp_lp.validation import meaning
 
 OTHER = {
     "n_bits": 512,

@@ -10,10 +10,10 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from xclp_crypto.privacy import RandomizedResponse
-from xclp_lp.declared import declared, stripped
 from xclp_lp.parameters import Settings
 from xclp_lp.session import STEPS
 from xclp_lp.study.data import LOADERS
+from xclp_lp.validation import field_types, stripped
 
 Command: TypeAlias = Callable[..., None]
 NAMES = {"n_bits": ("--bits", "--n-bits"), "k": ("-k", "--k")}
@@ -27,7 +27,7 @@ def setting(name: str, prefix: str = "") -> Any:
         name: of a field of `Settings`.
         prefix: put before what it is for.
     """
-    _, said = stripped(declared(Settings)[name])
+    _, said = stripped(field_types(Settings)[name])
     text = f"{prefix}{said['description']}."
     limits = {"min": said["ge"], "max": said["le"]} if {"ge", "le"} <= said.keys() else {}
     return typer.Option(*NAMES.get(name, ()), help=text[0].upper() + text[1:], **limits)
@@ -54,7 +54,7 @@ def with_settings(prefix: str = "", **defaults: Any) -> Callable[[Command], Comm
     usual = Settings(**defaults)
 
     def option(field: Field[Any]) -> Parameter:
-        kind, _ = stripped(declared(Settings)[field.name])
+        kind, _ = stripped(field_types(Settings)[field.name])
         kind = kind if kind in (int, float, bool) else str
         default = getattr(usual, field.name)
         hint: Any = kind if default is not None else kind | None

@@ -104,8 +104,8 @@ def ssl(
     Needs PyTorch (the extra "ssl"), and uses a GPU where there is one.
     """
     # Imported here because everything else works without PyTorch, which takes seconds to load.
-    from xclp_lp.study.ssl.run import read_rounds, run_study
-    from xclp_lp.study.ssl.study import Study
+    from xclp_lp.study.training.config import Study
+    from xclp_lp.study.training.run import read_rounds, run_study
 
     given = _instead(path, seeds)
     if method:

@@ -14,9 +14,9 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.declared import Declared, Text
 from xclp_lp.files.tables import Source, joined_by_id, looks_like_row_numbers, read_file
 from xclp_lp.files.toml import shown_key
+from xclp_lp.validation import Text, Validated
 from xclp_lp.wording import count
 
 Folder = Annotated[str, Meta(min_length=1, title="the name of a folder")]
@@ -24,7 +24,7 @@ Folder = Annotated[str, Meta(min_length=1, title="the name of a folder")]
 
 
 @dataclass(frozen=True)
-class DataSection(Declared):
+class DataSection(Validated):
     """Where the data of one client are: files, relative to the one that names them."""
 
     features: Annotated[

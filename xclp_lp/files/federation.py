@@ -36,7 +36,6 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.declared import Declared
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.files.clients import (
     ClientSection,
@@ -50,6 +49,7 @@ from xclp_lp.files.toml import read_section, read_toml
 from xclp_lp.labels import UNLABELLED, class_values, marked_values
 from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan
+from xclp_lp.validation import Validated
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FederationArguments(Arguments):
 
 
 @dataclass(frozen=True)
-class Content(Declared):
+class Content(Validated):
     """All that a federation file says."""
 
     parameters: FederationArguments = FederationArguments()

@@ -55,7 +55,6 @@ from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.tls import tls_context
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
-from xclp_lp.declared import Declared, Text
 from xclp_lp.files.clients import (
     DataSection,
     Folder,
@@ -70,6 +69,7 @@ from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.propagation import Prediction
 from xclp_lp.session import ClientData
+from xclp_lp.validation import Text, Validated
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class NetworkSettings(Settings):
 
 
 @dataclass(frozen=True)
-class TlsSection(Declared):
+class TlsSection(Validated):
     """PEM files."""
 
     authority: Text
@@ -112,7 +112,7 @@ class TlsSection(Declared):
 
 
 @dataclass(frozen=True)
-class ServerSection(Declared):
+class ServerSection(Validated):
     """What only the server's file says."""
 
     listen: Text
@@ -128,7 +128,7 @@ class ClientSection(DataSection):
 
 
 @dataclass(frozen=True)
-class _Content(Declared):
+class _Content(Validated):
     """What the files of server and clients say alike."""
 
     clients: Annotated[tuple[str, ...], Meta(min_length=1, title="a list of all clients' names")]

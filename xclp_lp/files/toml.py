@@ -11,8 +11,8 @@ from typing import Any, TypeVar, get_args, get_origin
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.wording import did_you_mean
-from xclp_lp.declared import declared, meaning, stripped
 from xclp_lp.files.tables import SUFFIXES
+from xclp_lp.validation import field_types, meaning, stripped
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def read_section(kind: type[T], content: Any, file: object, section: str = "") -
     require_known(content, kind, where)
     given = {}
     for field in fields(kind):  # type: ignore[arg-type]  # T is a dataclass
-        name, hint = field.name, declared(kind)[field.name]
+        name, hint = field.name, field_types(kind)[field.name]
         needed = field.init and field.default is MISSING and field.default_factory is MISSING
         if name in content:
             given[name] = _value(hint, content[name], file, f"{section}.{name}".lstrip("."))

@@ -31,11 +31,11 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
 from xclp_crypto.wording import did_you_mean
-from xclp_lp.declared import Text
 from xclp_lp.files.clients import DataSection, require_file_names
 from xclp_lp.files.network import NetworkSettings, names_of
 from xclp_lp.files.tables import integers_if_all
 from xclp_lp.files.toml import read_section, require_known
+from xclp_lp.validation import Text
 
 Positive = Annotated[float, Meta(gt=0, title="a positive number")]
 RUN: Final = Path("the run's configuration")

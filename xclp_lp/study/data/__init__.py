@@ -8,6 +8,7 @@ from pathlib import Path
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.study.data.cifar import load_cifar10, load_cifar100
+from xclp_lp.study.data.dealing import Dealing
 from xclp_lp.study.data.digits import load_digits
 from xclp_lp.study.data.fashion import load_fashion
 from xclp_lp.study.data.federation import Federation, label_count_mask, label_mask
@@ -15,7 +16,6 @@ from xclp_lp.study.data.femnist import load_femnist
 from xclp_lp.study.data.hapt import load_hapt
 from xclp_lp.study.data.isic import load_isic
 from xclp_lp.study.data.mini_imagenet import load_mini_imagenet
-from xclp_lp.study.data.partitions import Dealing
 from xclp_lp.study.data.vowel import load_vowel
 from xclp_lp.study.data.watch import load_watch
 

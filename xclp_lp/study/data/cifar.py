@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError
+from xclp_lp.study.data.archives import archive_files
+from xclp_lp.study.data.dealing import Dealing, dealt_federation
 from xclp_lp.study.data.federation import Federation
-from xclp_lp.study.data.files import archive_files
-from xclp_lp.study.data.partitions import Dealing, dealt_federation
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 
 _PIXELS = 3 * 32 * 32

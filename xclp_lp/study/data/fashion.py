@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError
+from xclp_lp.study.data.archives import installed_file, unzipped
+from xclp_lp.study.data.dealing import Dealing, dealt_federation
 from xclp_lp.study.data.federation import Federation
-from xclp_lp.study.data.files import installed_file, unzipped
-from xclp_lp.study.data.partitions import Dealing, dealt_federation
 
 CLOTHES = (
     "T-shirt",

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError
+from xclp_lp.study.data.archives import archive_files
 from xclp_lp.study.data.federation import Federation, require_between
-from xclp_lp.study.data.files import archive_files
 
 CHARACTERS = (
     *"0123456789",

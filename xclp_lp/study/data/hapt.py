@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.study.data.archives import archive_files, unzipped
 from xclp_lp.study.data.federation import Federation
-from xclp_lp.study.data.files import archive_files, unzipped
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 from xclp_lp.study.data.windows import WINDOW, client_features, cut_windows
 

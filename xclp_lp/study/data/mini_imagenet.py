@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.study.data.dealing import Dealing, dealt_federation
 from xclp_lp.study.data.federation import Federation, require_between
-from xclp_lp.study.data.partitions import Dealing, dealt_federation
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 from xclp_lp.study.data.pictures import small_picture
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.files.damaged import DAMAGED
+from xclp_lp.study.data.archives import installed_file
 from xclp_lp.study.data.federation import Federation
-from xclp_lp.study.data.files import installed_file
 
 DEBIAN = Path("/usr/lib/R/site-library/mlbench/data/Vowel.rda")
 """Where Debian's package r-cran-mlbench puts the data."""

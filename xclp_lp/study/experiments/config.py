@@ -11,13 +11,13 @@ from msgspec import Meta
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.wording import did_you_mean
-from xclp_lp.declared import Declared
 from xclp_lp.files.toml import read_section, read_toml
 from xclp_lp.parameters import Arguments, Settings
 from xclp_lp.study.data import LOADERS
 from xclp_lp.study.experiments.features import EXTRACTORS
 from xclp_lp.study.experiments.forms import FORMS
 from xclp_lp.study.experiments.methods import METHODS, arguments
+from xclp_lp.validation import Validated
 
 T = TypeVar("T")
 METRICS = ("accuracy", "balanced_accuracy")
@@ -32,7 +32,7 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 @dataclass(frozen=True)
-class Experiment(Declared):
+class Experiment(Validated):
     """All that fixes an experiment's numbers.
 
     Attributes:

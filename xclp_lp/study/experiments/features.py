@@ -80,12 +80,12 @@ Extractor = Callable[[Task], Matrices]
 
 
 def _of_network(name: str) -> Extractor:
-    """Return an extractor of `xclp_lp.study.experiments.networks`, which loads PyTorch."""
+    """Return an extractor of `xclp_lp.study.experiments.neural_features`, which loads PyTorch."""
 
     def extract(task: Task) -> Matrices:
-        from xclp_lp.study.experiments import networks
+        from xclp_lp.study.experiments import neural_features
 
-        extractor: Extractor = getattr(networks, name)
+        extractor: Extractor = getattr(neural_features, name)
         return extractor(task)
 
     return extract

@@ -30,7 +30,7 @@ def training_report(
     """Make the report of a study of federated training.
 
     Args:
-        result: what `xclp_lp.study.ssl.run.run_study` returns.
+        result: what `xclp_lp.study.training.run.run_study` returns.
         histories: metrics of the rounds, one for each run.
         holdings: what the clients have, one for each seed.
     """

@@ -24,12 +24,12 @@ from xclp_lp.study.experiments.config import read_described
 from xclp_lp.study.experiments.document import markdown, read_result, sections
 from xclp_lp.study.experiments.methods import arguments
 from xclp_lp.study.report import training_report
-from xclp_lp.study.ssl import run as run_module
-from xclp_lp.study.ssl.comparators import FedSiam
-from xclp_lp.study.ssl.labellers import NetworkLabels, PropagatedLabels
-from xclp_lp.study.ssl.run import read_rounds, read_rows, run_study, trainer_of
-from xclp_lp.study.ssl.strategies import FedProx
-from xclp_lp.study.ssl.study import METHODS, Study
+from xclp_lp.study.training import run as run_module
+from xclp_lp.study.training.comparators import FedSiam
+from xclp_lp.study.training.config import METHODS, Study
+from xclp_lp.study.training.labellers import NetworkLabels, PropagatedLabels
+from xclp_lp.study.training.run import read_rounds, read_rows, run_study, trainer_of
+from xclp_lp.study.training.strategies import FedProx
 
 ROOT = Path(__file__).parents[2]
 
@@ -294,8 +294,8 @@ import os, signal, sys
 from pathlib import Path
 import torch
 from xclp_lp.study.experiments.config import read_described
-from xclp_lp.study.ssl.run import run_study
-from xclp_lp.study.ssl.study import Study
+from xclp_lp.study.training.run import run_study
+from xclp_lp.study.training.config import Study
 
 torch.set_num_threads(1)
 
@@ -422,7 +422,7 @@ def test_an_interrupted_study_says_how_to_go_on(
     def interrupted(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("xclp_lp.study.ssl.run.run_study", interrupted)
+    monkeypatch.setattr("xclp_lp.study.training.run.run_study", interrupted)
     done = xclp_ssl(toml)
     assert done.exit_code == 130
     assert "with --resume it goes on" in done.output + capsys.readouterr().err

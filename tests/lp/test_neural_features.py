@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data import load
 from xclp_lp.study.data.pictures import Pictures
-from xclp_lp.study.experiments import networks
+from xclp_lp.study.experiments import neural_features
 from xclp_lp.study.experiments.features import EXTRACTORS
 from xclp_lp.study.experiments.task import Task
-from xclp_lp.study.ssl.client import Training
+from xclp_lp.study.training.client import Training
 
 SHORT = Training(rounds=3, sampled=1.0, epochs=1, steps=2, rate=0.1, full_rate=None)
 
@@ -61,10 +61,10 @@ def test_a_trained_network_brings_classes_together(monkeypatch: pytest.MonkeyPat
     given = digits(200, labelled=150)
     classes = np.concatenate(load("digits", n_clients=2).thinned(200).labels)
     scores = []
-    for rate in (1e-9, networks.FROM_SCRATCH.rate):
-        training = replace(networks.FROM_SCRATCH, rounds=8, rate=rate)
-        monkeypatch.setattr(networks, "FROM_SCRATCH", training)
-        features = np.concatenate(networks.trained(given))
+    for rate in (1e-9, neural_features.FROM_SCRATCH.rate):
+        training = replace(neural_features.FROM_SCRATCH, rounds=8, rate=rate)
+        monkeypatch.setattr(neural_features, "FROM_SCRATCH", training)
+        features = np.concatenate(neural_features.trained(given))
         assert features.shape == (400, 1568)
         scores.append(within_class(features, classes))
     untrained, after = scores
@@ -74,9 +74,9 @@ def test_a_trained_network_brings_classes_together(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("name", ["network", "efficientnet-tuned"])
 def test_training_depends_on_the_labels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "FROM_SCRATCH", SHORT)
-    monkeypatch.setattr(networks, "FINE_TUNING", SHORT)
-    monkeypatch.setattr(networks, "SIDE", 32)
+    monkeypatch.setattr(neural_features, "FROM_SCRATCH", SHORT)
+    monkeypatch.setattr(neural_features, "FINE_TUNING", SHORT)
+    monkeypatch.setattr(neural_features, "SIDE", 32)
     given = digits(6, labelled=3)
     first = EXTRACTORS[name](given)
     for one, other in zip(first, EXTRACTORS[name](given), strict=True):
@@ -89,11 +89,11 @@ def test_training_depends_on_the_labels(name: str, monkeypatch: pytest.MonkeyPat
 def test_the_pretrained_network_looks_at_one_picture_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(networks, "SIDE", 32)
+    monkeypatch.setattr(neural_features, "SIDE", 32)
     given = digits(5)
-    together = networks.pretrained(given)
-    assert [x.shape for x in together] == [(5, networks.FEATURES)] * 2
-    alone = networks.pretrained(
+    together = neural_features.pretrained(given)
+    assert [x.shape for x in together] == [(5, neural_features.FEATURES)] * 2
+    alone = neural_features.pretrained(
         Task([given.features[0][2:3]], [given.class_ids[0][2:3]], 10, seed=99, dataset="digits")
     )
     np.testing.assert_allclose(alone[0][0], together[0][2], atol=1e-4)
@@ -101,15 +101,15 @@ def test_the_pretrained_network_looks_at_one_picture_at_a_time(
 
 
 def test_measurements_have_a_network_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(networks, "FROM_SCRATCH", SHORT)
+    monkeypatch.setattr(neural_features, "FROM_SCRATCH", SHORT)
     given = measurements()
-    found = networks.trained(given)
+    found = neural_features.trained(given)
     assert [x.shape for x in found] == [(15, 128)] * 3
     for scale in (2.0, 0.25):  # lengths do not matter, as to hashes
         scaled = Task(
             [x * scale for x in given.features], given.class_ids, 2, seed=0, dataset="watch"
         )
-        np.testing.assert_allclose(networks.trained(scaled)[0], found[0], atol=1e-4)
+        np.testing.assert_allclose(neural_features.trained(scaled)[0], found[0], atol=1e-4)
     for name in ("efficientnet", "efficientnet-tuned"):
         with pytest.raises(ParameterError, match="takes pictures, and 'watch' has none; its like"):
             EXTRACTORS[name](given)
@@ -118,23 +118,23 @@ def test_measurements_have_a_network_of_their_own(monkeypatch: pytest.MonkeyPatc
 def test_a_client_without_rows_gets_features_without_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(networks, "FROM_SCRATCH", SHORT)
+    monkeypatch.setattr(neural_features, "FROM_SCRATCH", SHORT)
     given = measurements()
     features, class_ids = ([*v, v[0][:0]] for v in (given.features, given.class_ids))
-    assert networks.trained(Task(features, class_ids, 2))[3].shape == (0, 128)
+    assert neural_features.trained(Task(features, class_ids, 2))[3].shape == (0, 128)
 
 
 def test_nothing_can_be_trained_without_labels() -> None:
     given = measurements()
     without = [np.full(15, -1, dtype=np.int64)] * 3
     with pytest.raises(DataError, match="no client has a labelled row"):
-        networks.trained(Task(given.features, without, 2, seed=0, dataset="watch"))
+        neural_features.trained(Task(given.features, without, 2, seed=0, dataset="watch"))
 
 
 def test_the_pretrained_network_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         return None if name.startswith("efficientnet") else find_spec(name)
 
-    monkeypatch.setattr(networks, "find_spec", missing)
+    monkeypatch.setattr(neural_features, "find_spec", missing)
     with pytest.raises(ParameterError, match=r"pip install 'xclp\[pictures\]'"):
-        networks.pretrained(digits(3))
+        neural_features.pretrained(digits(3))

@@ -1,6 +1,6 @@
 """Augmentations of batches of pictures: the paper's appendix, network training parameters.
 
-All draw from PyTorch's generator; training calls them inside `xclp_lp.study.ssl.seeds.seeded`.
+All draw from PyTorch's generator; training calls them inside `xclp_lp.study.training.seeds.seeded`.
 """
 
 from __future__ import annotations

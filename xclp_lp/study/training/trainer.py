@@ -13,11 +13,11 @@ from torch import Tensor
 
 from xclp_crypto.errors import DataError, ParameterError, XclpError
 from xclp_lp.labels import UNLABELLED
-from xclp_lp.study.ssl.client import ClientRows, PseudoLabels, Training
-from xclp_lp.study.ssl.labellers import NoLabels, PseudoLabeller, class_probabilities
-from xclp_lp.study.ssl.networks import Network
-from xclp_lp.study.ssl.seeds import derived, generator
-from xclp_lp.study.ssl.strategies import Assignment, FedAvg, State, Update, snapshot
+from xclp_lp.study.training.client import ClientRows, PseudoLabels, Training
+from xclp_lp.study.training.labellers import NoLabels, PseudoLabeller, class_probabilities
+from xclp_lp.study.training.neural_networks import Network
+from xclp_lp.study.training.seeds import derived, generator
+from xclp_lp.study.training.strategies import Assignment, FedAvg, State, Update, snapshot
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from xclp_lp.parameters import Arguments
 from xclp_lp.propagation import predict
 from xclp_lp.study.experiments.methods import METHODS
 from xclp_lp.study.experiments.task import Task
-from xclp_lp.study.ssl.client import ClientRows, PseudoLabels
-from xclp_lp.study.ssl.networks import Network
-from xclp_lp.study.ssl.seeds import derived
-from xclp_lp.study.ssl.strategies import State, snapshot
+from xclp_lp.study.training.client import ClientRows, PseudoLabels
+from xclp_lp.study.training.neural_networks import Network
+from xclp_lp.study.training.seeds import derived
+from xclp_lp.study.training.strategies import State, snapshot
 
 CHUNK = 500
 """Rows that go through a network at once when nothing is trained."""

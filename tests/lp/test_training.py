@@ -25,17 +25,17 @@ from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client, pooled, predict
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.methods import arguments
-from xclp_lp.study.ssl import ClientRows, FederatedTrainer, Network, Training, network
-from xclp_lp.study.ssl.augment import AUGMENTATIONS, flipped, rotated, translated, unchanged
-from xclp_lp.study.ssl.client import Batch, PseudoLabels, batches, weighted_cross_entropy
-from xclp_lp.study.ssl.comparators import (
+from xclp_lp.study.training import ClientRows, FederatedTrainer, Network, Training, network
+from xclp_lp.study.training.augment import AUGMENTATIONS, flipped, rotated, translated, unchanged
+from xclp_lp.study.training.client import Batch, PseudoLabels, batches, weighted_cross_entropy
+from xclp_lp.study.training.comparators import (
     FedMatch,
     FedSiam,
     agreed_labels,
     inter_client_consistency,
     teacher_consistency,
 )
-from xclp_lp.study.ssl.labellers import (
+from xclp_lp.study.training.labellers import (
     NetworkLabels,
     NoLabels,
     PropagatedLabels,
@@ -43,9 +43,16 @@ from xclp_lp.study.ssl.labellers import (
     class_probabilities,
     embedded,
 )
-from xclp_lp.study.ssl.partition import Partition, Split, split_rows
-from xclp_lp.study.ssl.seeds import derived, seeded
-from xclp_lp.study.ssl.strategies import Assignment, FedAvg, FedProx, Scaffold, average, snapshot
+from xclp_lp.study.training.seeds import derived, seeded
+from xclp_lp.study.training.split import Partition, Split, split_rows
+from xclp_lp.study.training.strategies import (
+    Assignment,
+    FedAvg,
+    FedProx,
+    Scaffold,
+    average,
+    snapshot,
+)
 
 FEW = Training(rounds=4, sampled=1.0, epochs=1, rate=0.2, full_rate=None)
 

@@ -12,8 +12,8 @@ if find_spec("torch") is None:
         "federated semi-supervised learning needs PyTorch; install it with: pip install 'xclp[ssl]'"
     )
 
-from xclp_lp.study.ssl.client import ClientRows, Training
-from xclp_lp.study.ssl.networks import NETWORKS, Network, network
-from xclp_lp.study.ssl.trainer import FederatedTrainer
+from xclp_lp.study.training.client import ClientRows, Training
+from xclp_lp.study.training.neural_networks import NETWORKS, Network, network
+from xclp_lp.study.training.trainer import FederatedTrainer
 
 __all__ = ["NETWORKS", "ClientRows", "FederatedTrainer", "Network", "Training", "network"]

@@ -19,13 +19,13 @@ from torch.nn import functional as F
 from xclp_crypto.errors import ParameterError
 from xclp_lp.study.data.pictures import PICTURES
 from xclp_lp.study.experiments.task import Matrices, Task
-from xclp_lp.study.ssl.augment import unchanged
-from xclp_lp.study.ssl.client import ClientRows, Training
-from xclp_lp.study.ssl.labellers import NoLabels, embedded
-from xclp_lp.study.ssl.networks import Network, network
-from xclp_lp.study.ssl.seeds import derived, seeded
-from xclp_lp.study.ssl.strategies import FedAvg
-from xclp_lp.study.ssl.trainer import FederatedTrainer
+from xclp_lp.study.training.augment import unchanged
+from xclp_lp.study.training.client import ClientRows, Training
+from xclp_lp.study.training.labellers import NoLabels, embedded
+from xclp_lp.study.training.neural_networks import Network, network
+from xclp_lp.study.training.seeds import derived, seeded
+from xclp_lp.study.training.strategies import FedAvg
+from xclp_lp.study.training.trainer import FederatedTrainer
 
 SIDE = 112
 """Pixels to which smaller pictures are enlarged for the pretrained network, half of what it was

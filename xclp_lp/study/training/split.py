@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.whole_files import write_whole
-from xclp_lp.declared import Declared
-from xclp_lp.study.data.partitions import deal
-from xclp_lp.study.ssl.client import Count
-from xclp_lp.study.ssl.seeds import derived, generator
+from xclp_lp.study.data.dealing import deal
+from xclp_lp.study.training.client import Count
+from xclp_lp.study.training.seeds import derived, generator
+from xclp_lp.validation import Validated
 
 
 @dataclass(frozen=True)
-class Partition(Declared):
+class Partition(Validated):
     """The federated setup.
 
     Attributes:

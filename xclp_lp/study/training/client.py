@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xclp_crypto.errors import DataError
-from xclp_lp.declared import FINITE, Declared
 from xclp_lp.labels import UNLABELLED
+from xclp_lp.validation import FINITE, Validated
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ Positive = Annotated[float, Meta(gt=0, le=FINITE)]
 
 
 @dataclass(frozen=True)
-class Training(Declared):
+class Training(Validated):
     """Hyper-parameters; the defaults are those of the paper's appendix for CIFAR-10.
 
     Attributes:

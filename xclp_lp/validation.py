@@ -36,7 +36,7 @@ WORDS: Mapping[Any, str] = {
 
 
 @dataclass(frozen=True)
-class Declared:
+class Validated:
     """A dataclass whose fields are checked when it is made; lists become tuples.
 
     Raises:
@@ -45,13 +45,13 @@ class Declared:
     """
 
     def __post_init__(self) -> None:
-        hints = declared(type(self))
+        hints = field_types(type(self))
         for field in fields(self):
             value = checked(field.name, getattr(self, field.name), hints[field.name])
             object.__setattr__(self, field.name, value)
 
 
-declared: Callable[[Any], Mapping[str, Any]] = cache(
+field_types: Callable[[Any], Mapping[str, Any]] = cache(
     lambda kind: get_type_hints(kind, include_extras=True)
 )
 """Returns the types of a dataclass's fields, with their ranges and meanings."""
@@ -59,7 +59,7 @@ declared: Callable[[Any], Mapping[str, Any]] = cache(
 
 def meaning(kind: type, name: str) -> str:
     """Return what a field is for, as it says itself."""
-    return str(stripped(declared(kind)[name])[1].get("description", ""))
+    return str(stripped(field_types(kind)[name])[1].get("description", ""))
 
 
 def checked(name: str, value: Any, hint: Any) -> Any:

@@ -16,13 +16,13 @@ import torch
 from published_files import cache, cifar_10, cifar_100
 
 from xclp_lp.study.experiments.methods import arguments
-from xclp_lp.study.ssl import ClientRows, FederatedTrainer, Training, network
-from xclp_lp.study.ssl.augment import AUGMENTATIONS
-from xclp_lp.study.ssl.labellers import PropagatedLabels, embedded
-from xclp_lp.study.ssl.run import run_study
-from xclp_lp.study.ssl.seeds import derived
-from xclp_lp.study.ssl.strategies import FedAvg, snapshot
-from xclp_lp.study.ssl.study import Study
+from xclp_lp.study.training import ClientRows, FederatedTrainer, Training, network
+from xclp_lp.study.training.augment import AUGMENTATIONS
+from xclp_lp.study.training.config import Study
+from xclp_lp.study.training.labellers import PropagatedLabels, embedded
+from xclp_lp.study.training.run import run_study
+from xclp_lp.study.training.seeds import derived
+from xclp_lp.study.training.strategies import FedAvg, snapshot
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from xclp_crypto.front import secure_sum
-from xclp_lp.study.ssl.augment import Augmentation
-from xclp_lp.study.ssl.client import (
+from xclp_lp.study.training.augment import Augmentation
+from xclp_lp.study.training.client import (
     Batch,
     ClientRows,
     PseudoLabels,
@@ -24,8 +24,8 @@ from xclp_lp.study.ssl.client import (
     labels_per_batch,
     weighted_cross_entropy,
 )
-from xclp_lp.study.ssl.networks import Network
-from xclp_lp.study.ssl.seeds import generator, seeded
+from xclp_lp.study.training.neural_networks import Network
+from xclp_lp.study.training.seeds import generator, seeded
 
 State = dict[str, Tensor]
 """Parameters, and buffers such as the moments of batch normalisation, by name."""

@@ -27,13 +27,13 @@ from xclp_lp.study.data.pictures import PICTURES
 from xclp_lp.study.experiments.forms import rows_to_score
 from xclp_lp.study.experiments.rounds import History, Holdings
 from xclp_lp.study.experiments.run import metrics_of, software, table_of
-from xclp_lp.study.ssl.augment import PICTURES_ONLY
-from xclp_lp.study.ssl.client import ClientRows
-from xclp_lp.study.ssl.networks import network
-from xclp_lp.study.ssl.partition import Split, split_rows
-from xclp_lp.study.ssl.seeds import derived
-from xclp_lp.study.ssl.study import Study
-from xclp_lp.study.ssl.trainer import FederatedTrainer, predicted_classes
+from xclp_lp.study.training.augment import PICTURES_ONLY
+from xclp_lp.study.training.client import ClientRows
+from xclp_lp.study.training.config import Study
+from xclp_lp.study.training.neural_networks import network
+from xclp_lp.study.training.seeds import derived
+from xclp_lp.study.training.split import Split, split_rows
+from xclp_lp.study.training.trainer import FederatedTrainer, predicted_classes
 
 OnRound = Callable[[int, str, int, int], None]
 """Takes the seed, the method, how many rounds are done, and how many there are."""

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.declared import Declared
 from xclp_lp.files.toml import keys_of, read_section
 from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import LOADERS
@@ -22,13 +21,19 @@ from xclp_lp.study.experiments.config import (
     known_name,
     require_runs,
 )
-from xclp_lp.study.ssl.augment import AUGMENTATIONS
-from xclp_lp.study.ssl.client import Training
-from xclp_lp.study.ssl.comparators import FedMatch, FedSiam
-from xclp_lp.study.ssl.labellers import NetworkLabels, NoLabels, PropagatedLabels, PseudoLabeller
-from xclp_lp.study.ssl.networks import NETWORKS
-from xclp_lp.study.ssl.partition import Partition
-from xclp_lp.study.ssl.strategies import FedAvg, FedProx, Scaffold
+from xclp_lp.study.training.augment import AUGMENTATIONS
+from xclp_lp.study.training.client import Training
+from xclp_lp.study.training.comparators import FedMatch, FedSiam
+from xclp_lp.study.training.labellers import (
+    NetworkLabels,
+    NoLabels,
+    PropagatedLabels,
+    PseudoLabeller,
+)
+from xclp_lp.study.training.neural_networks import NETWORKS
+from xclp_lp.study.training.split import Partition
+from xclp_lp.study.training.strategies import FedAvg, FedProx, Scaffold
+from xclp_lp.validation import Validated
 
 STRATEGIES: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
@@ -55,7 +60,7 @@ only."""
 
 
 @dataclass(frozen=True)
-class Study(Declared):
+class Study(Validated):
     """All that fixes a study's numbers.
 
     Attributes:

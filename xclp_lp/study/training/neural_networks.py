@@ -13,7 +13,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.study.ssl.seeds import seeded
+from xclp_lp.study.training.seeds import seeded
 
 InputShape = tuple[int, ...]
 """Of one input: (channels, height, width), or (features,)."""

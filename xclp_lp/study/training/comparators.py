@@ -1,8 +1,9 @@
 """Strategies with losses of their own on unlabelled rows: FedMatch and FedSiam (Table 4).
 
-FedSem+ is FedAvg with the labels of `xclp_lp.study.ssl.labellers.NetworkLabels` (once). Equations
-are cited by the section that has them, and written out; the notes of what the published code does
-otherwise are from reading github.com/wyjeong/FedMatch and github.com/zewei-long/fedsiam-pytorch.
+FedSem+ is FedAvg with the labels of `xclp_lp.study.training.labellers.NetworkLabels` (once).
+Equations are cited by the section that has them, and written out; the notes of what the published
+code does otherwise are from reading github.com/wyjeong/FedMatch and
+github.com/zewei-long/fedsiam-pytorch.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.study.ssl.client import Batch, labels_per_batch
-from xclp_lp.study.ssl.networks import Network
-from xclp_lp.study.ssl.seeds import generator
-from xclp_lp.study.ssl.strategies import Assignment, FedAvg, State, Update, average, snapshot
+from xclp_lp.study.training.client import Batch, labels_per_batch
+from xclp_lp.study.training.neural_networks import Network
+from xclp_lp.study.training.seeds import generator
+from xclp_lp.study.training.strategies import Assignment, FedAvg, State, Update, average, snapshot
 
 PROBES = 32
 """Inputs of Gaussian noise on which FedMatch compares the clients' models."""
