@@ -12,16 +12,8 @@ import typer
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.transport.driver import Progress
+from xclp_lp.cli import terminal
 from xclp_lp.cli.options import Alpha, Bits, JsonFile, Neighbours, Repeat
-from xclp_lp.cli.terminal import (
-    StepReporter,
-    console,
-    note,
-    require_writable,
-    say,
-    table_of,
-    write_json,
-)
 from xclp_lp.solvers import Solver
 from xclp_lp.study.benchmarks import SumBench, bench_hamming, bench_propagation
 from xclp_lp.summary import estimate_line
@@ -37,10 +29,10 @@ def hamming(
     json_file: JsonFile = None,
 ) -> None:
     """Time distances between two clients, with the plain computation in the same run."""
-    require_writable(json_file)
+    terminal.require_writable(json_file)
     if backend in BACKENDS:  # else the run itself refuses
-        note(estimate_line(backend, {"client-0": n, "client-1": m}, bits))
-    with StepReporter().showing() as progress:
+        terminal.note(estimate_line(backend, {"client-0": n, "client-1": m}, bits))
+    with terminal.StepReporter().showing() as progress:
         result = bench_hamming(backend, n, m, bits, repeat=repeat, progress=progress)
     _show(f"{backend}, {n} × {m} rows × {bits} bits", result)
     _finish(result, json_file, right=result["exact"])
@@ -61,15 +53,15 @@ MEASURES: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def _show(title: str, result: dict[str, Any]) -> None:
-    table = table_of(title, "measure", "value")
+    table = terminal.table_of(title, "measure", "value")
     for name, shown in MEASURES.items():
         with suppress(KeyError):
             table.add_row(name, shown(result))
-    console.print(table)
+    terminal.console.print(table)
 
 
 def _finish(result: dict[str, Any], json_file: Path | None, *, right: bool) -> None:
-    write_json(json_file, result)
+    terminal.write_json(json_file, result)
     if not right:
         raise typer.Exit(1)
 
@@ -97,8 +89,8 @@ def propagation(
     json_file: JsonFile = None,
 ) -> None:
     """Time graph and propagation on clustered vectors, with a dense inverse in the same run."""
-    require_writable(json_file)
-    with StepReporter().showing() as reporter:
+    terminal.require_writable(json_file)
+    with terminal.StepReporter().showing() as reporter:
         result = bench_propagation(
             n,
             labelled,
@@ -113,7 +105,7 @@ def propagation(
                 Progress("this machine", "propagation", what, done, total)
             ),
         )
-    table = table_of(
+    table = terminal.table_of(
         f"{n:,} points, {labelled:,} labelled, {bits} bits, k = {k}",
         *("measure", "scores at once", "columns of labelled points", "dense inverse"),
     )
@@ -127,8 +119,8 @@ def propagation(
     row("dense takes times as long", ".1f", "ratio_to_dense", "columns_ratio_to_dense", "")
     row("largest residual", ".1e", "residual", "columns_residual", "")
     row("solver", "", "solver", "columns_solver", "")
-    console.print(table)
-    say(
+    terminal.console.print(table)
+    terminal.say(
         f"{size(result['peak_rss'])} of memory at the peak, without the dense inverse; labels "
         + ("identical" if result["identical_labels"] else "DIFFERENT")
     )
@@ -145,8 +137,7 @@ def sum_(
     ] = 0,
     bits: Annotated[int, typer.Option(help="Bits of the ring: 32 or 64.")] = 64,
     threshold: Annotated[
-        int | None,
-        typer.Option(help="Fewest survivors; by default a majority, with --sparse 90%."),
+        int | None, typer.Option(help="Fewest survivors; by default a majority, with --sparse 90%.")
     ] = None,
     sparse: Annotated[
         bool | None,
@@ -160,15 +151,15 @@ def sum_(
     json_file: JsonFile = None,
 ) -> None:
     """Time a secure sum of integers, with NumPy's sum of the same in the same run."""
-    require_writable(json_file)
+    terminal.require_writable(json_file)
     plan = SumBench(clients, n_values, drop, bits, threshold, sparse)
-    note(
+    terminal.note(
         f"sum over {count(clients, 'client')}, each with {count(n_values, 'value')} modulo "
         f"2^{bits} and masks with {count(plan.graph.degree, 'other')}: {size(plan.total_bytes)} in "
         f"{count(plan.rounds, 'round')}, about {size(plan.memory)} of memory; at least "
         f"{plan.graph.threshold} must stay, {drop} drop out"
     )
-    with StepReporter().showing() as progress:
+    with terminal.StepReporter().showing() as progress:
         result = plan.run(repeat, seed, progress)
     _show(f"{clients} clients × {n_values:,} values × {bits} bits", result)
     _finish(result, json_file, right=result["exact"])

@@ -7,19 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from xclp_crypto.errors import ParameterError
+from xclp_lp.cli import terminal
 from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
-from xclp_lp.cli.terminal import (
-    StepReporter,
-    console,
-    cost_table,
-    note,
-    parsed_drop,
-    require_report,
-    require_writable,
-    table_of,
-    write_json,
-    write_report,
-)
 from xclp_lp.parameters import Settings
 from xclp_lp.study.data import LOADERS, load
 from xclp_lp.study.demo import Comparison, compare, plan_demo, summary
@@ -39,8 +28,7 @@ Thinned = Annotated[
     typer.Option(help="Thin the classes: the first stays whole, the last is divided by this."),
 ]
 FewRows = Annotated[
-    int | None,
-    typer.Option(help="Use only this many rows of each client, for the slow back ends."),
+    int | None, typer.Option(help="Use only this many rows of each client, for the slow back ends.")
 ]
 
 
@@ -73,23 +61,23 @@ def demo(
     """Label real data across clients, and compare with each client alone and with pooled data."""
     if dataset not in LOADERS:
         raise ParameterError(f"--dataset must be one of {', '.join(LOADERS)}, got {dataset!r}")
-    require_writable(json_file)
-    require_report(report_file, png)
+    terminal.require_writable(json_file)
+    terminal.require_report(report_file, png)
     parameters = {
         "dataset": dataset,
         "labelled": labelled,
         **{name: value for name, value in vars(settings).items() if name != "privacy"},
         "epsilon": None if settings.privacy is None else settings.privacy.epsilon,
         "imbalance": imbalance,
-        "drop": parsed_drop(drop),
+        "drop": terminal.parsed_drop(drop),
         "rows_per_client": rows,
         "seeds": list(range(seed, seed + repeat)),
     }
     source, runs = _compared(parameters, settings)
     result = summary(runs)
     _show(runs[0], result, str(settings.hamming))
-    write_json(json_file, result | {"parameters": parameters})
-    write_report(
+    terminal.write_json(json_file, result | {"parameters": parameters})
+    terminal.write_report(
         lambda reports: reports.demo_report(
             Scores.together([run.scores for run in runs]),
             runs[0].record,
@@ -106,14 +94,14 @@ def demo(
 def _compared(parameters: dict[str, Any], settings: Settings) -> tuple[str, list[Comparison]]:
     """Return where the data are from, and the comparison of each seed."""
     dataset, seeds = parameters["dataset"], parameters["seeds"]
-    with console.status(f"reading {dataset}"):
+    with terminal.console.status(f"reading {dataset}"):
         federation = load(dataset)
     if parameters["imbalance"] != 1:
         federation = federation.imbalanced(parameters["imbalance"])
     if parameters["rows_per_client"] is not None:
         federation = federation.thinned(parameters["rows_per_client"])
     runs: list[Comparison] = []
-    with StepReporter().showing() as progress:
+    with terminal.StepReporter().showing() as progress:
         for seed in seeds:
             plan = plan_demo(
                 federation,
@@ -123,10 +111,12 @@ def _compared(parameters: dict[str, Any], settings: Settings) -> tuple[str, list
                 drop=parameters["drop"],
             )
             if not runs:
-                console.print(f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True)
-                note(*plan_lines(plan))
+                terminal.console.print(
+                    f"[bold]{dataset}[/]: [dim]{federation.source}[/]", soft_wrap=True
+                )
+                terminal.note(*plan_lines(plan))
             if len(seeds) > 1:
-                console.print(f"seed {seed}")
+                terminal.console.print(f"seed {seed}")
             runs.append(compare(federation, plan, drop=parameters["drop"], progress=progress))
     return federation.source, runs
 
@@ -134,7 +124,7 @@ def _compared(parameters: dict[str, Any], settings: Settings) -> tuple[str, list
 def _show(first: Comparison, result: dict[str, Any], hamming: str) -> None:
     """Print the accuracies over all seeds, and what the first run was and cost."""
     stayed = " of clients that stayed" if first.participation.dropouts else ""
-    table = table_of(
+    table = terminal.table_of(
         f"Accuracy on the unlabelled rows{stayed}",
         *("method", "who sees what", "accuracy", "mean of classes"),
         left=2,
@@ -148,12 +138,12 @@ def _show(first: Comparison, result: dict[str, Any], hamming: str) -> None:
     for method, words in shown.items():
         by_row, by_class = result["accuracy"][method], result["balanced_accuracy"][method]
         table.add_row(*words, f"{by_row:.1%}", f"{by_class:.1%}")
-    console.print(table)
-    note(*dropout_lines(first.participation.dropouts))
-    console.print(
+    terminal.console.print(table)
+    terminal.note(*dropout_lines(first.participation.dropouts))
+    terminal.console.print(
         f"{first.labelled:,} of {first.rows:,} rows were labelled. "
         + f"{first.counted:,} labels were counted. " * bool(first.participation.dropouts)
         + f"Accuracies are over {first.predicted:,} rows. " * bool(first.participation.dropouts)
         + AGREEMENT[result["identical_labels"]]
     )
-    console.print(cost_table(first.cost))
+    terminal.console.print(terminal.cost_table(first.cost))

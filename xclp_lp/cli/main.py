@@ -14,15 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from xclp_crypto import __version__
-from xclp_crypto.errors import (
-    DataError,
-    LogError,
-    NetworkError,
-    ParameterError,
-    StorageError,
-    XclpError,
-)
+from xclp_crypto import __version__, errors
 from xclp_lp.cli import bench, network, study
 from xclp_lp.cli.demo import demo
 from xclp_lp.cli.run import plan, run
@@ -106,13 +98,13 @@ def main() -> None:
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
-    except (ParameterError, DataError, LogError, StorageError) as error:
+    except (errors.ParameterError, errors.DataError, errors.LogError, errors.StorageError) as error:
         complain(_with_notes(error))
         sys.exit(2)
-    except NetworkError as error:
+    except errors.NetworkError as error:
         complain(error)
         sys.exit(3)
-    except XclpError as error:
+    except errors.XclpError as error:
         complain(_with_notes(error))
         sys.exit(1)
     except BrokenPipeError:  # the reader, such as head, has seen enough

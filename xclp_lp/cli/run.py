@@ -12,21 +12,8 @@ import typer
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.protocols.hamming import get_backend
+from xclp_lp.cli import terminal
 from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
-from xclp_lp.cli.terminal import (
-    StepReporter,
-    complain,
-    console,
-    cost_table,
-    forecast_tables,
-    note,
-    parsed_drop,
-    require_report,
-    require_writable,
-    say,
-    write_json,
-    write_report,
-)
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
 from xclp_lp.forecast import forecast
@@ -45,8 +32,7 @@ NO_RANDOM_STATE = (
 
 def run(
     federation: Annotated[
-        Path,
-        typer.Argument(help="A federation file; examples/quickstart/federation.toml is one."),
+        Path, typer.Argument(help="A federation file; examples/quickstart/federation.toml is one.")
     ],
     output: Annotated[
         str | None,
@@ -79,35 +65,35 @@ def run(
     """
     if output == "":
         raise ParameterError("--output must be the name of a folder, got ''")
-    require_report(report_file, png)
-    dropouts = parsed_drop(drop)
+    terminal.require_report(report_file, png)
+    dropouts = terminal.parsed_drop(drop)
     loaded = _loaded(federation, output)
     results.require_writable(loaded, "" if output is None else f"--output {output}: ")
     plan = _plan_of(loaded)
     checked_drop(dropouts, plan.data)
     truth = loaded.truth(plan, dropouts)
-    note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
+    terminal.note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
     if plan.seed is None:
-        note(NO_RANDOM_STATE)
+        terminal.note(NO_RANDOM_STATE)
     try:
-        with StepReporter().showing() as progress:
+        with terminal.StepReporter().showing() as progress:
             result = plan.run(progress=progress, drop=dropouts)
     except KeyboardInterrupt:
-        complain("interrupted; nothing was written")
+        terminal.complain("interrupted; nothing was written")
         raise
     written = results.write_results(loaded, result)
-    console.print(cost_table(result.cost))
-    note(*dropout_lines(result.participation.dropouts))
-    note(*results.label_lines(loaded, result))
+    terminal.console.print(terminal.cost_table(result.cost))
+    terminal.note(*dropout_lines(result.participation.dropouts))
+    terminal.note(*results.label_lines(loaded, result))
     if truth is not None:
         _say_accuracy(scores_of(result, truth))
-    say(f"{count(len(written), 'file')} written to {loaded.output}")
-    note(*results.file_lines(loaded, result))
-    write_report(lambda reports: reports.run_report(result, truth), report_file, png)
+    terminal.say(f"{count(len(written), 'file')} written to {loaded.output}")
+    terminal.note(*results.file_lines(loaded, result))
+    terminal.write_report(lambda reports: reports.run_report(result, truth), report_file, png)
 
 
 def _loaded(federation: Path, output: str | None = None) -> FederationFile:
-    with console.status("reading the clients' files"):
+    with terminal.console.status("reading the clients' files"):
         loaded = load_federation(federation)
     return loaded if output is None else replace(loaded, output=Path(output))
 
@@ -122,7 +108,9 @@ def _plan_of(loaded: FederationFile) -> Plan:
 
 def _say_accuracy(scores: Scores) -> None:
     right, rows = round(scores.accuracy("xclp") * len(scores.truth)), len(scores.truth)
-    note(f"{right:,} of {count(rows, 'unlabelled row')} came out right ({right / rows:.1%})")
+    terminal.note(
+        f"{right:,} of {count(rows, 'unlabelled row')} came out right ({right / rows:.1%})"
+    )
 
 
 @with_settings("Without a file: ")
@@ -148,7 +136,7 @@ def plan(
     core of a server of 2023, right to a factor of two or three. A run that would not fit into
     memory is refused, with advice.
     """
-    require_writable(json_file)
+    terminal.require_writable(json_file)
     groups: Mapping[str, tuple[str, ...]] = {}
     if federation is not None:
         _require_no_sizes(context)
@@ -168,24 +156,26 @@ def plan(
             )
         found = forecast(params, [shape])
     chosen = get_backend(params.hamming).name
-    for table in forecast_tables(found, chosen):
-        console.print(table)
-    console.print(
+    for table in terminal.forecast_tables(found, chosen):
+        terminal.console.print(table)
+    terminal.console.print(
         f"In all {size(found.bytes)} at most in {count(found.rounds, 'round')}, about "
         f"{duration(found.seconds)} and {size(found.memory)} of memory in one process.",
         highlight=False,
     )
     shown = {"groups": {name: list(own) for name, own in groups.items()}} if groups else {}
-    write_json(json_file, found.to_dict() | {"hamming": chosen} | shown)
+    terminal.write_json(json_file, found.to_dict() | {"hamming": chosen} | shown)
 
 
 def _planned(federation: Path) -> Plan:
     """Return the plan of a federation file, and say what was understood."""
     loaded = _loaded(federation)
     planned = _plan_of(loaded)
-    note(*plan_lines(planned))
+    terminal.note(*plan_lines(planned))
     if loaded.estimator().draws_groups:
-        complain("each run draws other groups; set random_state to plan those that it will have")
+        terminal.complain(
+            "each run draws other groups; set random_state to plan those that it will have"
+        )
     return planned
 
 

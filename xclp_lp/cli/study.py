@@ -9,17 +9,8 @@ import typer
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.whole_files import write_whole
+from xclp_lp.cli import terminal
 from xclp_lp.cli.options import DataPath, DataSet, PngFolder, ReportFile, Seeds, setting
-from xclp_lp.cli.terminal import (
-    complain,
-    console,
-    note,
-    require_report,
-    require_writable,
-    say,
-    write_json,
-    write_report,
-)
 from xclp_lp.study.experiments.config import Experiment, read_described
 from xclp_lp.study.experiments.document import markdown, sections, with_tables
 from xclp_lp.study.experiments.run import Details, run_experiment
@@ -62,9 +53,9 @@ def experiment(
         given["parameters"] = {"hamming": hamming}
     wanted = read_described(Experiment, config, given)
     file = _result_file(out, name, f"{wanted.dataset}-{wanted.form}")
-    require_report(report_file, png)
+    terminal.require_report(report_file, png)
     details: list[Details] = []
-    with console.status("reading the data") as status:
+    with terminal.console.status("reading the data") as status:
 
         def progress(seed: int, setting: dict[str, Any], method: str) -> None:
             row = ", ".join(f"{k} {v}" for k, v in setting.items())
@@ -72,7 +63,9 @@ def experiment(
 
         result = run_experiment(wanted, progress, details.append)
     _finish(file, wanted.dataset, result)
-    write_report(lambda reports: reports.experiment_report(result, details), report_file, png)
+    terminal.write_report(
+        lambda reports: reports.experiment_report(result, details), report_file, png
+    )
 
 
 def ssl(
@@ -112,23 +105,25 @@ def ssl(
         given["methods"] = method
     study = read_described(Study, config, given)
     file = _result_file(out, name, config.stem)
-    require_report(report_file, png)
+    terminal.require_report(report_file, png)
     folder = file.with_suffix("")
     folder.mkdir(exist_ok=True)
-    with console.status("reading the data") as status:
+    with terminal.console.status("reading the data") as status:
 
         def progress(seed: int, method: str, done: int, total: int) -> None:
             status.update(f"seed {seed}, {method}: round {done + 1} of {total}")
-            if done == 0 and not console.is_terminal:
-                note(f"seed {seed}, {method}: {count(total, 'round')} …")
+            if done == 0 and not terminal.console.is_terminal:
+                terminal.note(f"seed {seed}, {method}: {count(total, 'round')} …")
 
         try:
             result = run_study(study, folder, resume=resume, report=progress)
         except KeyboardInterrupt:
-            complain(f"stopped; with --resume it goes on from the last checkpoint in {folder}")
+            terminal.complain(
+                f"stopped; with --resume it goes on from the last checkpoint in {folder}"
+            )
             raise
     _finish(file, study.dataset, result)
-    write_report(
+    terminal.write_report(
         lambda reports: reports.training_report(result, *read_rounds(study, folder)),
         report_file,
         png,
@@ -150,15 +145,15 @@ def _result_file(folder: Path, name: str | None, default: str) -> Path:
     if name is not None and (Path(name).name != name or not name):
         raise ParameterError(f"--name must be a name without folders, got {name!r}")
     file = folder / f"{name or default}.json"
-    require_writable(file, "--out")
+    terminal.require_writable(file, "--out")
     return file
 
 
 def _finish(file: Path, dataset: str, result: dict[str, Any]) -> None:
     """Write a result and print its table."""
-    write_json(file, result)
-    note(f"{dataset}: {result['data']['source']}")
-    say(markdown(result))
+    terminal.write_json(file, result)
+    terminal.note(f"{dataset}: {result['data']['source']}")
+    terminal.say(markdown(result))
 
 
 def tables(
@@ -171,8 +166,8 @@ def tables(
     """Print tables of all results of `xclp experiment` and `xclp ssl` in a folder, as Markdown."""
     text = sections(folder)
     if into is None:
-        say(text)
+        terminal.say(text)
         return
-    require_writable(into, "--into")
+    terminal.require_writable(into, "--into")
     write_whole(into, with_tables(into.read_text(encoding="utf-8"), text).encode())
-    say(f"written to {into}")
+    terminal.say(f"written to {into}")

@@ -197,9 +197,7 @@ def _columns(
         truth = list(source.labels(array=None, column=truth_column))
     special = (section.label_column, section.id_column, truth_column)
     columns = source.feature_columns(
-        columns=section.feature_columns,
-        leave_out=[c for c in special if c is not None],
-        like=like,
+        columns=section.feature_columns, leave_out=[c for c in special if c is not None], like=like
     )
     return columns, ids, truth
 

@@ -55,13 +55,7 @@ from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.tls import tls_context
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
-from xclp_lp.files.clients import (
-    DataSection,
-    Folder,
-    LoadedClient,
-    load_client,
-    require_file_names,
-)
+from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
 from xclp_lp.files.results import require_place, write_result
 from xclp_lp.files.tables import integers_if_all
 from xclp_lp.files.toml import read_section, read_toml

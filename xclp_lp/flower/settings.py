@@ -49,8 +49,7 @@ class RunSettings(NetworkSettings):
     """What all parties of a run have in common, and how results are shown."""
 
     clients: Annotated[
-        tuple[str, ...],
-        Meta(min_length=1, title="the names of all clients with commas between"),
+        tuple[str, ...], Meta(min_length=1, title="the names of all clients with commas between")
     ] = field(kw_only=True)
     join: Positive = 600.0
     """Seconds in which clients must come."""

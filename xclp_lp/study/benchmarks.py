@@ -192,10 +192,7 @@ class SumBench:
         return BASE_BYTES + arrays + self.clients * links
 
     def run(
-        self,
-        repeat: int = 3,
-        seed: int = 0,
-        progress: Callable[[Progress], None] | None = None,
+        self, repeat: int = 3, seed: int = 0, progress: Callable[[Progress], None] | None = None
     ) -> dict[str, Any]:
         """Time the sum of values that fill the ring, and NumPy's sum of the same in turn with it.
 

@@ -13,11 +13,7 @@ from xclp_crypto.errors import DataError
 from xclp_lp.study.data.archives import archive_files
 from xclp_lp.study.data.federation import Federation, require_between
 
-CHARACTERS = (
-    *"0123456789",
-    *"ABCDEFGHIJKLMNOPQRSTUVWXYZ",
-    *"abcdefghijklmnopqrstuvwxyz",
-)
+CHARACTERS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqrstuvwxyz")
 """The 62 classes in LEAF's order."""
 
 _PIXELS = 784

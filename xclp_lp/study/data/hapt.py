@@ -17,14 +17,7 @@ from xclp_lp.study.data.federation import Federation
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 from xclp_lp.study.data.windows import WINDOW, client_features, cut_windows
 
-ACTIVITIES = (
-    "walking",
-    "walking upstairs",
-    "walking downstairs",
-    "sitting",
-    "standing",
-    "lying",
-)
+ACTIVITIES = ("walking", "walking upstairs", "walking downstairs", "sitting", "standing", "lying")
 """The six classes, activities 1 to 6 of the data set; its six transitions are left out."""
 
 GROUPS = ("mean", "log deviation", "quantiles", "log jerk", "bands")

@@ -18,10 +18,7 @@ _TEST_SHARE = 1 / 6  # 100 of 600 pictures of each class, as in the paper
 
 
 def load_mini_imagenet(
-    path: str | Path,
-    *,
-    side: int = 84,
-    **dealing: Unpack[Dealing],
+    path: str | Path, *, side: int = 84, **dealing: Unpack[Dealing]
 ) -> Federation:
     """Load the pictures of all classes as pixels in [0, 1]; a sixth of each class is for testing.
 

@@ -102,11 +102,7 @@ def run_experiment(
 
 def software() -> dict[str, str]:
     """Return the versions of what numbers may depend on."""
-    return {
-        "xclp": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-    }
+    return {"xclp": __version__, "python": platform.python_version(), "numpy": np.__version__}
 
 
 def _run_trial(
@@ -217,9 +213,7 @@ def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> L
 
 
 def metrics_of(
-    labels: list[NDArray[np.int64]],
-    truth: list[NDArray[np.int64]],
-    scored: list[NDArray[np.bool_]],
+    labels: list[NDArray[np.int64]], truth: list[NDArray[np.int64]], scored: list[NDArray[np.bool_]]
 ) -> dict[str, float]:
     """Return both metrics; a row that no label reaches counts as wrong."""
     at = np.concatenate(scored)

@@ -159,11 +159,7 @@ def run_study(
         "runs": runs,
         "table": table_of(runs),
         "software": software()
-        | {
-            "torch": torch.__version__,
-            "device": device.type,
-            "threads": torch.get_num_threads(),
-        },
+        | {"torch": torch.__version__, "device": device.type, "threads": torch.get_num_threads()},
     }
 
 
