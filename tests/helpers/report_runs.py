@@ -118,6 +118,10 @@ def experiment(
 
 
 METHODS = ("fedavg", "fedavg+per-client", "fedavg+xclp", "fedmatch")
+METHODS_OF_TRAINING = (
+    *STRATEGY_NAMES,
+    *(f"{s}+{labeller}" for s in ("fedavg", "fedprox", "scaffold") for labeller in LABELLER_NAMES),
+)
 
 
 def trained(
@@ -203,12 +207,9 @@ def training() -> Report:
 
 def long_training() -> Report:
     """As many methods, rounds, seeds and clients as the paper has, and more."""
-    averaged = [s for s in STRATEGY_NAMES if s not in ("fedmatch", "fedsiam", "fedsem+")]
-    methods = (
-        *STRATEGY_NAMES,
-        *(f"{strategy}+{labeller}" for strategy in averaged for labeller in LABELLER_NAMES),
+    return training_report(
+        *trained(METHODS_OF_TRAINING, tuple(range(7)), rounds=2000, clients=1200)
     )
-    return training_report(*trained(methods, tuple(range(7)), rounds=2000, clients=1200))
 
 
 def largest() -> Report:

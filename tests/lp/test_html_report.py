@@ -20,22 +20,14 @@ from report_runs import HOSTILE
 
 from xclp_crypto.errors import DataError
 from xclp_lp.study import views as views_module
-from xclp_lp.study.experiments.document import LABELLER_NAMES, STRATEGY_NAMES
 from xclp_lp.study.experiments.paper import PAPER
 from xclp_lp.study.experiments.rounds import Course, History, courses, some_rounds
 from xclp_lp.study.experiments.run import Details
 from xclp_lp.study.report import Report, run_report, training_report
-from xclp_lp.study.report.pictures import (
-    DARK,
-    INK,
-    METHOD_STYLE,
-    STRATEGY_LINES,
-    training_style,
-)
-from xclp_lp.study.report.pictures import PAPER as GROUND
+from xclp_lp.study.report.pictures import LOOKS
 from xclp_lp.study.scores import Scores, calibration
 from xclp_lp.study.views import MAY_COLLUDE, remarks, views
-from xclp_lp.wording import shown
+from xclp_lp.wording import shown, size
 
 ROOT = Path(__file__).parents[2]
 
@@ -201,35 +193,36 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-METHODS_OF_TRAINING = (
-    *STRATEGY_NAMES,
-    *(f"{s}+{labeller}" for s in STRATEGY_LINES for labeller in LABELLER_NAMES),
-)
+def turned(colour: str) -> str:
+    """What the page makes of a colour of a picture in the dark: invert(.9) hue-rotate(180deg)."""
+    inverted = 0.9 - 0.8 * np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    grey = np.dot((0.213, 0.715, 0.072), inverted)  # as in the standard on filter effects
+    return "#" + "".join(f"{round(255 * c):02x}" for c in np.clip(2 * grey - inverted, 0, 1))
 
 
-def test_methods_of_training_look_different() -> None:
-    looks = [training_style(method) for method in METHODS_OF_TRAINING]
-    assert len(set(looks)) == len(looks) > 20
+def test_methods_look_different() -> None:
+    looks = {tuple(look.items()) for look in LOOKS}
+    assert len(looks) == len(LOOKS) >= len(report_runs.METHODS_OF_TRAINING) > 20
 
 
-def test_colours_can_be_told_from_the_ground() -> None:
+def test_colours_can_be_told_from_the_ground(pages: dict[str, str]) -> None:
     """WCAG 2.2: 4.5 for text, 3 for marks; in the light and in the dark."""
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
-    for look in ({c: c for c in DARK}, DARK):
-        assert contrast(look[INK], look[GROUND]) > 7
-        of_training = [training_style(m) for m in METHODS_OF_TRAINING]
-        for colour, *_ in [*METHOD_STYLE.values(), *of_training]:
-            assert contrast(look[colour], look[GROUND]) > 3
-    assert len(set(METHOD_STYLE.values())) == len(METHOD_STYLE)
-    markers = [marker for _, marker in METHOD_STYLE.values()]
-    assert len(set(markers)) == len(markers)
+    rule = "img { filter: invert(.9) hue-rotate(180deg); }"
+    assert re.search(r"prefers-color-scheme: dark\) {[^@]*" + re.escape(rule), pages["demo"])
+    for ground, seen in (("#fefefe", str), ("#161b22", turned)):
+        assert f"--paper: {ground}" in pages["demo"]
+        assert contrast(seen("#000000"), ground) > 7
+        for colour in LOOKS.by_key()["color"]:
+            assert contrast(seen(colour), ground) > 3
 
 
-def test_every_colour_of_a_picture_has_one_for_the_dark(page: Page) -> None:
+def test_pictures_have_the_colours_whose_contrast_is_tested(page: Page) -> None:
+    known = {*LOOKS.by_key()["color"], "#000000", "#ffffff", "#808080", "#b0b0b0"}
     for svg in page.svgs:
-        colours = set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", svg.partition("</style>")[2]))
-        assert colours <= set(DARK)
-        assert svg.count("@media(prefers-color-scheme:dark)") == 1
+        for element in ET.fromstring(svg).iter():  # noqa: S314  # our own drawing
+            style = element.attrib.get("style", "")
+            assert set(re.findall(r"(?:fill|stroke): (#[0-9a-f]{6})", style)) <= known
 
 
 # Names are text
@@ -275,29 +268,35 @@ def test_the_numbers_of_a_demonstration() -> None:
     assert right["per-client"] == pytest.approx(found.accuracy["per_client"].overall)
     assert right["xclp"] == pytest.approx(found.accuracy["xclp"].overall)
     matrix = np.array(
-        [
-            [int(v) for v in row[1:]]
-            for row in page.tables["Rows by true class and label, XCLP, masked"][1:]
-        ]
+        [[int(v) for v in row[1:]] for row in page.tables["Rows by true class and label"][1:]]
     )
-    assert matrix.sum() == len(scores.truth)
-    assert np.trace(matrix) / matrix.sum() == pytest.approx(found.accuracy["xclp"].overall)
-    bins = page.tables["Right labels of XCLP by confidence, and the label's mean probability"][1:]
+    assert matrix[:, 0].tolist() == matrix[:, 1:].sum(axis=1).tolist()
+    assert matrix[:, 0].sum() == len(scores.truth)
+    right = np.trace(matrix[:, 1:])
+    assert right / len(scores.truth) == pytest.approx(found.accuracy["xclp"].overall)
+    bins = page.tables["Unlabelled rows by confidence of their labels"][1:]
     assert sum(int(row[1]) for row in bins) == len(scores.truth)
-    assert sum(int(row[2]) for row in bins) == np.trace(matrix)
-    kinds = page.tables["Messages by step and kind"][1:]
-    assert sum(int(row[3].replace(",", "")) for row in kinds) == sum(found.cost.messages.values())
-    steps = page.tables["Cost by step: the server, and the client with most"][1:]
+    assert sum(int(row[2]) for row in bins) == right
+    steps = page.tables["Bytes sent and seconds taken by step"][1:]
     assert [row[0] for row in steps] == list(found.cost.steps)
-    assert len(page.tables["Every party in every step: sent, received, seconds"]) == 2 + 7
+    for step, row in zip(found.cost.steps, steps, strict=True):
+        sent = [found.cost.sent_by(party, step) for party in ("server", *HOSTILE)]
+        expected = [sent[0], min(sent[1:]), np.median(sent[1:]), max(sent[1:])]
+        assert row[2:6] == [size(n) for n in expected]
+    parties = page.tables["Cost by party"][1:]
+    assert [row[1] for row in parties] == [
+        size(found.cost.sent_by(party)) for party in ("server", *HOSTILE)
+    ]
 
 
 def test_calibration_counts_every_row_once() -> None:
     confidence = np.array([0.0, 0.05, 0.1, 0.99, 1.0])
     right = np.array([False, True, True, True, False])
     bins = calibration(confidence, np.array([0.2, 0.4, 0.6, 0.8, 1.0]), right)
-    assert [(b.rows, b.right) for b in bins] == [(2, 1), (1, 1), *[(0, 0)] * 6, (0, 0), (2, 1)]
-    assert [b.probability for b in bins if b.rows] == pytest.approx([0.3, 0.6, 0.9])
+    assert bins.rows.tolist() == [2, 1, *[0] * 7, 2]
+    assert bins.right is not None
+    assert bins.right.tolist() == [1, 1, *[0] * 7, 1]
+    assert bins.probability[bins.rows > 0] == pytest.approx([0.3, 0.6, 0.9])
 
 
 def test_confusion_and_accuracy_by_client() -> None:
@@ -321,10 +320,11 @@ def test_a_run_without_truth_says_what_it_cannot() -> None:
     assert "operator" in report.warnings[0]
     page = Page(report.html())
     assert "Accuracy by client" not in page.tables
-    rows = page.tables["Unlabelled rows by confidence"][1:]
-    assert sum(int(n) for _, n in rows) == 7 * 16
+    rows = page.tables["Unlabelled rows by confidence of their labels"][1:]
+    assert sum(int(row[1]) for row in rows) == 7 * 16
+    assert {row[2] for row in rows} == {"–"}
     given = np.array(
-        [[int(v) for v in row[1:]] for row in page.tables["Rows by client and label given"][1:]]
+        [[int(v) for v in row[2:]] for row in page.tables["Rows by client and label"][1:]]
     )
     shown = [result.labels(client).tolist() for client in result.predictions]
     for j, labels in enumerate(shown):
@@ -337,8 +337,8 @@ def test_a_run_without_truth_says_what_it_cannot() -> None:
         for i, (label, true) in enumerate(zip(labels, truth[j], strict=True))
         if i % 5
     )
-    matrix = Page(known.html()).tables["Rows by true class and label, XCLP, masked"][1:]
-    assert sum(int(row[1 + c]) for c, row in enumerate(matrix)) == right
+    matrix = Page(known.html()).tables["Rows by true class and label"][1:]
+    assert sum(int(row[2 + c]) for c, row in enumerate(matrix)) == right
 
 
 def test_truth_must_fit_the_run() -> None:
@@ -381,8 +381,7 @@ def test_who_dropped_out_is_said() -> None:
 
 def test_the_report_of_an_experiment() -> None:
     page = Page(report_runs.experiment().html())
-    caption = "Accuracy in %, mean ± standard deviation over 2 seeds"
-    head, *rows = page.tables[caption]
+    head, *rows = page.tables["Accuracy in % by labels per client"]
     assert head == [
         *("labels per client", "each client alone", "XCLP", "pooled data, exact cosines")
     ]
@@ -442,9 +441,8 @@ def test_the_numbers_of_a_training_report() -> None:
     result, histories, holdings = report_runs.trained()
     page = Page(training_report(result, histories, holdings).html())
     text = "".join(page.text)
-    (caption,) = (c for c in page.tables if c.startswith("Test rows"))
-    assert caption.endswith("right in %, mean ± standard deviation over 2 seeds")
-    head, *rows = page.tables[caption]
+    head, *rows = page.tables["Test rows, validation rows and pseudo-labels: right in %"]
+    assert "Means over 2 seeds; ± and bars are one standard deviation" in text
     assert head[:3] == ["method", "accuracy", "balanced accuracy"]
     assert [row[0] for row in rows] == [
         "FedAvg, labelled only", "FedAvg + per-client LP", "FedAvg + XCLP", "FedMatch"
@@ -452,7 +450,7 @@ def test_the_numbers_of_a_training_report() -> None:
     for row, method in zip(rows, report_runs.METHODS, strict=True):
         own = [r for r in result["runs"] if r["method"] == method]
         for cell, metric in zip(
-            (*row[1:5], row[6]),
+            row[1:6],
             ("accuracy", "balanced_accuracy", "last_accuracy", "validation_accuracy",
              "pseudo_accuracy"),
             strict=True,
@@ -462,12 +460,12 @@ def test_the_numbers_of_a_training_report() -> None:
             if None not in values:
                 expected = f"{100 * np.mean(values):.1f} ± {100 * np.std(values, ddof=1):.1f}"
             assert cell == expected
-        assert row[5] == ", ".join(f"{r['best_round'] + 1}" for r in own)
+        assert row[6] == ", ".join(f"{r['best_round'] + 1}" for r in own)
         assert row[7] == f"{np.mean([r['seconds'] for r in own]):.0f}"
         assert f"{row[0]}{row[1]}" in text.replace("\n", "")  # and in the facts
     # By round: means and deviations over the seeds, of the first two over one seed only.
     xclp = [h.metrics for h in histories if h.method == "fedavg+xclp"]
-    head, *rows = page.tables["Accuracy of pseudo-labels in % by round, counted from 1"]
+    head, *rows = page.tables["Accuracy of pseudo-labels in % by rounds"]
     assert head == ["rounds", "FedAvg + per-client LP", "FedAvg + XCLP"]
     assert [row[0] for row in rows] == [str(turn + 1) for turn in range(12)]
     for turn, row in enumerate(rows):
@@ -475,9 +473,9 @@ def test_the_numbers_of_a_training_report() -> None:
         spread = f" ± {np.std(values, ddof=1):.1f}" if turn >= 2 else ""
         assert row[2] == f"{np.mean(values):.1f}{spread}"
     assert "Not measured with: FedAvg, labelled only; FedMatch." in text
-    head, *rows = page.tables["Validation accuracy in % by round, counted from 1"]
+    head, *rows = page.tables["Validation accuracy in % by rounds"]
     assert [row[0] for row in rows] == ["2", "4", "6", "8", "10", "12"]
-    head, *rows = page.tables["Loss by round, counted from 1"]
+    head, *rows = page.tables["Loss by rounds"]
     values = [m["loss"][11] for m in xclp]
     assert rows[11][3] == f"{np.mean(values):.3f} ± {np.std(values, ddof=1):.3f}"
     head, *rows = page.tables["Labels and rows by client and seed"]
@@ -489,7 +487,7 @@ def test_the_numbers_of_a_training_report() -> None:
     parameters = {row[0]: row[1] for row in page.tables[caption]}
     assert parameters["training: rounds"] == "12"
     assert parameters["partition: labelled_clients"] == "–"
-    assert parameters["fedavg: steps"] == "7"
+    assert parameters["options: fedavg: steps"] == "7"
     assert parameters["seeds"] == "3, 5"
     assert parameters["software: torch"] == "2.0"
 
@@ -513,16 +511,15 @@ def test_a_training_report_of_one_round() -> None:
         for values in history.metrics.values():
             values[0] = np.nan
     page = Page(training_report(result, histories, holdings).html())
-    assert [row[0] for row in page.tables["Loss by round, counted from 1"]] == ["rounds", "2"]
+    assert [row[0] for row in page.tables["Loss by rounds"]] == ["rounds", "2"]
 
 
 def test_long_training_is_thinned_and_says_so(reports: dict[str, Report]) -> None:
     page = Page(reports["long training"].html())
     text = "".join(page.text)
     assert "100 of 1,000 measured rounds are shown." in text
-    assert "The table has the first 5 of 7 seeds." in text
-    assert "The table has the first 1,000 of 1,200 clients." in text
-    turns = [row[0] for row in page.tables["Validation accuracy in % by round, counted from 1"][1:]]
+    assert "Labels and rows by client and seed: the first 1,000 of 1,200" in text
+    turns = [row[0] for row in page.tables["Validation accuracy in % by rounds"][1:]]
     assert len(turns) == 100
     assert (turns[0], turns[-1]) == ("2", "2,000")
 
@@ -533,7 +530,7 @@ def test_courses_are_over_the_seeds_that_were_measured() -> None:
     histories = [History(m, s, {"loss": np.array(values)}) for (m, s), values in runs.items()]
     assert [*courses(histories, "loss")] == ["a"]
     course = courses(histories, "loss")["a"]
-    assert course.rounds.tolist() == [2, 3, 4]
+    assert course.at.tolist() == [2, 3, 4]
     np.testing.assert_allclose(course.mean, [1, 3, 5])
     np.testing.assert_allclose(course.deviation, [nan, np.sqrt(2), nan])
     short, long = (Course(np.arange(1, n + 1), np.zeros(n), np.zeros(n)) for n in (15, 40))

@@ -65,11 +65,10 @@ class Scores:
 
     def accuracy_by_client(self, method: str) -> NDArray[np.float64]:
         """Return the same for each client, NaN for those without a row here; shape (clients,)."""
-        rows = np.bincount(self.owner, minlength=len(self.clients))
-        right = np.bincount(
-            self.owner[self.predicted[method] == self.truth], minlength=len(self.clients)
-        )
-        return np.where(rows > 0, right / np.maximum(rows, 1), np.nan)
+        right = self.owner[self.predicted[method] == self.truth]
+        rows = self.rows_by_client()
+        found = np.bincount(right, minlength=len(rows)) / np.maximum(rows, 1)
+        return np.where(rows > 0, found, np.nan)
 
     def rows_by_client(self) -> NDArray[np.int64]:
         """Return how many rows each client has here; shape (clients,)."""
@@ -130,45 +129,28 @@ def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
     )
 
 
-@dataclass(frozen=True)
-class Bin:
-    """Rows whose confidence lies in one of `BINS` ranges.
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Rows by confidence, in `BINS` ranges of equal width; all arrays have shape (BINS,).
 
     Attributes:
-        low: lower end of the range, which belongs to it.
-        high: upper end, which belongs to the last one only.
-        rows: how many rows.
-        right: how many of their labels are right.
-        probability: mean probability that XCLP gives to their labels; 0 without rows.
+        rows: int64, how many rows.
+        probability: float64, mean probability that XCLP gives to their labels; 0 without rows.
+        right: int64, how many of their labels are right; None where that is not known.
     """
 
-    low: float
-    high: float
-    rows: int
-    right: int
-    probability: float
-
-
-def bin_of(confidence: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the index of the bin of each confidence in [0, 1]."""
-    return np.clip((confidence * BINS).astype(np.int64), 0, BINS - 1)
+    rows: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    right: NDArray[np.int64] | None
 
 
 def calibration(
-    confidence: NDArray[np.float64], probability: NDArray[np.float64], right: NDArray[np.bool_]
-) -> tuple[Bin, ...]:
-    """Sort rows into bins by confidence; all arrays have shape (n,)."""
-    where = bin_of(confidence)
-    rows = np.bincount(where, minlength=BINS)
-    correct = np.bincount(where[right], minlength=BINS)
-    total = np.bincount(where, weights=probability, minlength=BINS)
-    return tuple(
-        Bin(
-            i / BINS,
-            (i + 1) / BINS,
-            int(rows[i]),
-            int(correct[i]),
-            float(total[i] / max(rows[i], 1)),
-        )
-        for i in range(BINS)
-    )
+    confidence: NDArray[np.float64],
+    probability: NDArray[np.float64],
+    right: NDArray[np.bool_] | None = None,
+) -> Bins:
+    """Sort rows into bins by confidence in [0, 1]; all arrays have shape (n,)."""
+    where = np.clip((confidence * BINS).astype(np.int64), 0, BINS - 1)
+    rows, total = (np.bincount(where, weights, BINS) for weights in (None, probability))
+    correct = None if right is None else np.bincount(where[right], minlength=BINS)
+    return Bins(rows, total / np.maximum(rows, 1), correct)

@@ -70,17 +70,22 @@ class Holdings:
 
 @dataclass(frozen=True, eq=False)
 class Course:
-    """How a metric of a method went: the rounds in which it was measured with at least one seed.
+    """How a metric of a method went: where it was measured with at least one seed.
 
     Attributes:
-        rounds: shape (k,), int64, how many rounds were done, from 1 and ascending.
+        at: shape (k,), int64, ascending: how many rounds were done, or which setting it was.
         mean: shape (k,), float64, over the seeds with which it was measured.
         deviation: shape (k,), float64, standard deviation over them, NaN where it is only one.
     """
 
-    rounds: NDArray[np.int64]
+    at: NDArray[np.int64]
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
+
+    def only(self, places: Sequence[int]) -> Course:
+        """Return the part of it at these places."""
+        kept = np.isin(self.at, places)
+        return Course(self.at[kept], self.mean[kept], self.deviation[kept])
 
 
 def courses(histories: Sequence[History], metric: str) -> dict[str, Course]:
@@ -108,9 +113,9 @@ def courses(histories: Sequence[History], metric: str) -> dict[str, Course]:
 
 
 def some_rounds(found: Mapping[str, Course], most: int) -> list[int]:
-    """Return the measured rounds; of more than `most`, evenly many, and the last of each method."""
-    rounds = sorted({int(turn) for course in found.values() for turn in course.rounds})
+    """Return the places measured; of more than `most`, evenly many, and the last of each method."""
+    rounds = sorted({int(turn) for course in found.values() for turn in course.at})
     if len(rounds) <= most:
         return rounds
     chosen = {rounds[i] for i in np.linspace(0, len(rounds) - 1, most).round().astype(int)}
-    return sorted(chosen | {int(course.rounds[-1]) for course in found.values()})
+    return sorted(chosen | {int(course.at[-1]) for course in found.values()})

@@ -12,31 +12,17 @@ from numpy.typing import ArrayLike, NDArray
 from xclp_crypto.protocols.setup import SERVER
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.plan import Result
-from xclp_lp.study.experiments.document import METHOD_NAMES, cell, grid
+from xclp_lp.study.experiments.document import METHOD_NAMES
 from xclp_lp.study.experiments.forms import FORMS
 from xclp_lp.study.experiments.paper import PAPER
+from xclp_lp.study.experiments.rounds import Course
 from xclp_lp.study.experiments.run import Details
-from xclp_lp.study.report import pictures
-from xclp_lp.study.report.page import (
-    MOST_CLIENTS,
-    PageTable,
-    Report,
-    Section,
-    first_of,
-    over_seeds,
-    parameters_section,
-    words_of,
-)  # fmt: skip
-from xclp_lp.study.scores import Bin, Scores, calibration, scores_of
+from xclp_lp.study.report import page, pictures
+from xclp_lp.study.report.page import PageTable, Report, Section
+from xclp_lp.study.scores import BINS, Bins, Scores, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
 from xclp_lp.summary import dropout_lines, plan_lines
 from xclp_lp.wording import count, shown, size
-
-MOST_PARTIES = 60
-"""Parties of which the table of costs lists every step."""
-
-MOST_CLASSES = 30
-"""Classes up to which a confusion matrix is a table; beyond, the most frequent mistakes are one."""
 
 ONE_PROCESS = (
     "This report is the operator's: it was made by one process that ran all parties and has "
@@ -78,7 +64,7 @@ def demo_report(
         sections=[
             *_scored(scores, names),
             *_run_sections(record),
-            parameters_section(parameters),
+            page.parameters_section(parameters),
         ],
     )
 
@@ -98,10 +84,10 @@ def run_report(result: Result, truth: Sequence[ArrayLike] | None = None) -> Repo
     plan, record, predictions = result.plan, RunRecord.of(result), result.predictions
     text = list(plan_lines(plan))
     if truth is None:
-        sure = np.concatenate(
-            [predictions[c].confidence[own.class_ids == UNLABELLED] for c, own in plan.data.items()]
-        )
-        scored = [_confidence(calibration(sure, sure, sure > 1), known=False)]
+        new = {c: own.class_ids == UNLABELLED for c, own in plan.data.items()}
+        sure = np.concatenate([predictions[c].confidence[rows] for c, rows in new.items()])
+        likely = [predictions[c].distribution[rows].max(axis=1) for c, rows in new.items()]
+        scored = [_confidence(calibration(sure, np.concatenate(likely)))]
         text.append(
             "The true labels are not known here, so this report cannot say how many labels are "
             "right, for which classes and clients, or whether confidence can be trusted: label a "
@@ -109,23 +95,19 @@ def run_report(result: Result, truth: Sequence[ArrayLike] | None = None) -> Repo
         )
     else:
         scored = _scored(scores_of(result, truth), {"xclp": f"XCLP, {record.backend}"})
-    class_ids = [found.class_ids for found in predictions.values()]
+    bare = sum(int((own.class_ids == UNLABELLED).sum()) for own in predictions.values())
     facts = {
         "clients": f"{len(record.rows):,}",
-        "rows": f"{sum(map(len, class_ids)):,}",
+        "rows": f"{sum(record.rows.values()):,}",
         "labelled before": f"{sum(record.labelled.values()):,}",
-        "without any label after": f"{sum(int((y == UNLABELLED).sum()) for y in class_ids):,}",
+        "without any label after": f"{bare:,}",
     }
     return Report(
         title=f"Labels for {count(len(record.rows), 'client')}",
         text=text,
         facts=facts | _cost_facts(record),
         warnings=[ONE_PROCESS],
-        sections=[
-            _given(record, plan.params.classes, class_ids),
-            *scored,
-            *_run_sections(record),
-        ],
+        sections=[_labels(result), *scored, *_run_sections(record)],
     )
 
 
@@ -139,9 +121,8 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
             seed in it.
     """
     experiment, data = result["experiment"], result["data"]
-    metric = words_of(experiment["metric"])
-    form = FORMS[experiment["form"]]
-    sections = [_accuracy(result, metric)]
+    form, seeds = FORMS[experiment["form"]], experiment["seeds"]
+    sections = [_accuracy(result)]
     if experiment["form"] in PAPER:
         about = (
             "On other data and features than those above, so the two tables cannot be "
@@ -156,26 +137,19 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
     sections += _scored(scores, names, f"Over all seeds: {where or 'every client left out once'}.")
     if last[0].record is not None:
         sections += _run_sections(last[0].record)
-    sections.append(
-        parameters_section(
-            {k: v for k, v in experiment.items() if k not in ("parameters", "data")}
-            | experiment["parameters"]
-            | experiment["data"]
-            | {f"version of {k}": v for k, v in result["software"].items()}
-        )
-    )
+    sections.append(page.parameters_section({**experiment, "software": result["software"]}))
     text = [
         f"Data: {data['source']}. Licence: {data['licence']}.",
         f"{count(data['clients'], 'client')}, {count(data['rows'], 'row')}, "
         f"{count(data['features'], 'feature')}, "
         f"{count(len(data['classes']), 'class', 'classes')}; features: "
-        f"{experiment['extractor']}; {count(len(experiment['seeds']), 'seed')}.",
+        f"{experiment['extractor']}; {count(len(seeds), 'seed')}.",
     ]
     facts = {}
     if "left out" not in last[0].setting:
-        text.append(f"{metric} in % in the last row of the table, {where}:")
-        cells = grid(result).rows[-1][1]
-        facts = {METHOD_NAMES[m]: cell(result, *value) for m, value in cells.items()}
+        text.append(f"{sections[0].title} in % in the last row of the table, {where}:")
+        table = sections[0].tables[0]
+        facts = dict(zip(table.head[1:], map(str, table.rows[-1][1:]), strict=True))
     return Report(f"{form.title}: {experiment['dataset']}", text, sections, facts)
 
 
@@ -184,36 +158,29 @@ def _row(details: Details) -> dict[str, Any]:
     return {k: v for k, v in details.setting.items() if k not in ("left out", "n")}
 
 
-def _accuracy(result: Mapping[str, Any], metric: str) -> Section:
-    """Curves and table of accuracy by setting and method."""
-    table = grid(result)
-    varied, *others = table.rows[0][0]
-    panels: dict[str, dict[str, list[tuple[str, float, float]]]] = {}
-    for setting, cells in table.rows:
-        panel = panels.setdefault(", ".join(f"{k} {setting[k]}" for k in others if k != "n"), {})
-        for method in table.methods:
-            if method in cells:
-                point = (shown(setting[varied]), *cells[method])
-                panel.setdefault(method, []).append(point)
-    suffixes = [f"-{i}" for i in range(1, len(panels) + 1)] if len(panels) > 1 else [""]
-    drawn = [
-        pictures.curve(f"accuracy{suffix}", panel, lines, METHOD_NAMES, (varied, metric.lower()))
-        for suffix, (panel, lines) in zip(suffixes, panels.items(), strict=True)
-    ]
-    spread, deviation = over_seeds(len(result["experiment"]["seeds"]))
-    about = (
-        f"{spread} Rows that no label reaches count as wrong. Methods named pooled put all data "
-        "into one place, which the others do not."
-    )
-    rows = [
-        (
-            *map(shown, setting.values()),
-            *(cell(result, *cells[m]) if m in cells else "–" for m in table.methods),
+def _accuracy(result: Mapping[str, Any]) -> Section:
+    """Curves and table of accuracy by what is varied, for every method and other setting."""
+    metric, seeds = result["experiment"]["metric"], result["experiment"]["seeds"]
+    lines: dict[str, dict[str, tuple[float, float]]] = {}
+    for entry in result["table"]:
+        varied, *others = (k for k in entry["setting"] if k != "n")
+        name = ", ".join(
+            [METHOD_NAMES[entry["method"]], *(f"{k} {entry['setting'][k]}" for k in others)]
         )
-        for setting, cells in table.rows
-    ]
-    head = (varied, *others, *(METHOD_NAMES[m] for m in table.methods))
-    return Section(metric, [about], drawn, [PageTable(f"{metric} in %, {deviation}", head, rows)])
+        value = entry[metric]
+        deviation = value["std"] if len(seeds) > 1 else np.nan
+        lines.setdefault(name, {})[shown(entry["setting"][varied])] = (value["mean"], deviation)
+    settings = [*dict.fromkeys(setting for line in lines.values() for setting in line)]
+    found = {
+        name: Course(np.array([settings.index(s) for s in line]), *np.array([*line.values()]).T)
+        for name, line in lines.items()
+    }
+    about = (
+        f"{page.over_seeds(len(seeds))} Rows that no label reaches count as wrong. Methods named "
+        "pooled put all data into one place, which the others do not."
+    )
+    title = page.words_of(metric)
+    return page.curves_section(title, [about], found, [*found], varied, settings=settings)
 
 
 def _scored(scores: Scores, names: Mapping[str, str], *about: str) -> list[Section]:
@@ -223,132 +190,95 @@ def _scored(scores: Scores, names: Mapping[str, str], *about: str) -> list[Secti
     if scores.confidence is not None and scores.probability is not None:
         right = scores.predicted["xclp"] == scores.truth
         bins = calibration(scores.confidence, scores.probability, right)
-        sections.insert(1, _confidence(bins, known=True))
+        sections.insert(1, _confidence(bins))
     return [replace(own, text=[*about, *own.text]) for own in sections]
 
 
 def _by_client(scores: Scores, names: Mapping[str, str], leading: str) -> Section:
     rows = scores.rows_by_client()
     values = {m: scores.accuracy_by_client(m) for m in names}
-    present = np.flatnonzero(rows)
     text = ["Share of rows whose label is right."]
     if "per-client" in values and "xclp" in values:
-        gain = values["xclp"][present] - values["per-client"][present]
+        gain = values["xclp"] - values["per-client"]
         text.append(
-            f"With XCLP {int((gain > 0).sum())} of {count(len(present), 'client')} get more rows "
-            f"right than alone, {int((gain < 0).sum())} fewer."
+            f"With XCLP {(gain > 0).sum()} of {count(int((rows > 0).sum()), 'client')} get more "
+            f"rows right than alone, {(gain < 0).sum()} fewer."
         )
     title = "Accuracy by client"
     cells = [
         (scores.clients[j], rows[j], *(f"{own[j]:.1%}" for own in values.values()))
-        for j in present[:MOST_CLIENTS]
+        for j in np.flatnonzero(rows)
     ]
-    return Section(
-        title,
-        [*text, *first_of(MOST_CLIENTS, len(present), "clients")],
-        [pictures.accuracy_by_client(scores, names, leading)],
-        [PageTable(title, ("client", "rows", *names.values()), cells)],
-    )
+    drawn = pictures.accuracy_by_client(scores, names, leading)
+    table = PageTable(title, ("client", "rows", *names.values()), cells)
+    return Section(title, text, [drawn], [table])
 
 
-def _confidence(bins: Sequence[Bin], *, known: bool) -> Section:
+def _confidence(bins: Bins) -> Section:
     """How sure labels are and, where it is known, how many of them are right."""
-    title, caption = "Confidence of the new labels", "Unlabelled rows by confidence"
-    about = "Whether confident labels are right cannot be said here without the true labels."
-    head: tuple[str, ...] = ("confidence", "rows")
-    rows: list[tuple[str | int, ...]] = [(f"{b.low:.1f} to {b.high:.1f}", b.rows) for b in bins]
-    if known:
-        title = "Confidence against correctness"
-        caption = "Right labels of XCLP by confidence, and the label's mean probability"
-        about = (
-            "Where the diamond is above its bar, the probability promises more than is kept; where "
-            "it is below, less."
-        )
-        head = (*head, "right", "share", "prob.")
-        rows = [
-            (*row, b.right, _share(b.right, b.rows), _share(b.probability * b.rows, b.rows))
-            for row, b in zip(rows, bins, strict=True)
-        ]
-    drawn = pictures.confidence(bins, known=known)
-    return Section(title, [CONFIDENCE, about], [drawn], [PageTable(caption, head, rows)])
+    about = (
+        "Bars are the share of labels that is right, where that is known. Where a diamond is above "
+        "its bar, the label's probability promises more than is kept; where it is below, less."
+    )
+    rows: list[list[str | int]] = []
+    for i, n in enumerate(bins.rows):
+        right = "–" if bins.right is None else bins.right[i]
+        likely = f"{bins.probability[i]:.1%}" if n else "–"
+        rows.append([f"{i / BINS:.1f} to {(i + 1) / BINS:.1f}", n, right, likely])
+    head = ("confidence", "rows", "right", "mean probability")
+    table = PageTable("Unlabelled rows by confidence of their labels", head, rows)
+    drawn = pictures.confidence(bins)
+    return Section("Confidence of the new labels", [CONFIDENCE, about], [drawn], [table])
 
 
 def _confusion(scores: Scores, method: str, name: str) -> Section:
-    counts, n = scores.confusion(method), len(scores.classes)
-    columns = [*scores.classes, "no label"]
-    if not counts[:, -1].any():
-        counts, columns = counts[:, :-1], columns[:-1]
-    of_class, labelled, right = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
+    counts, columns = scores.confusion(method), [*scores.classes, "no label"]
     wrong = counts.copy()
     np.fill_diagonal(wrong, 0)
-    order = np.argsort(-wrong, axis=None, kind="stable")[:MOST_CLASSES]
-    mistakes = [
-        (i, j) for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True) if wrong[i, j]
-    ]
+    i, j = np.unravel_index(wrong.argmax(), wrong.shape)
     worst = "There is no mistake."
-    if mistakes:
-        i, j = mistakes[0]
+    if wrong[i, j]:
         worst = (
-            f"The most frequent mistake: {wrong[i, j]:,} of {of_class[i]:,} rows of "
+            f"The most frequent mistake: {wrong[i, j]:,} of {counts[i].sum():,} rows of "
             f"{shown(scores.classes[i])!r} come out as {shown(columns[j])!r}."
         )
-    by_class = [
-        (c, of_class[i], _share(right[i], of_class[i]), _share(right[i], labelled[i]))
-        for i, c in enumerate(scores.classes)
-    ]
-    rows = [(scores.classes[i], shown(columns[j]), wrong[i, j]) for i, j in mistakes]
-    alt = f"Confusion matrix of {count(n, 'class', 'classes')}. {worst}"
-    called, titles = (scores.classes, columns), ("true class", "label given")
-    return Section(
-        "Which classes are confused",
-        [f"Labels of {name}. Rows are true classes, columns the labels given. {worst}"],
-        [pictures.counts("confusion", alt, counts, called, titles)],
+    about = f"Labels of {name}. Rows are true classes, columns the labels given. {worst}"
+    called = ("true class", scores.classes), ("label given", columns)
+    return _matrix("confusion", "Which classes are confused", about, counts, *called)
+
+
+def _labels(result: Result) -> Section:
+    """What labels each client gets, and how many it had."""
+    classes = result.plan.params.classes
+    n = len(classes)
+    given = np.array(
         [
-            PageTable("By class", ("class", "rows", "found", "of labels given, right"), by_class),
-            _matrix(f"Rows by true class and label, {name}", titles[0], counts, *called)
-            if n <= MOST_CLASSES
-            else PageTable("The most frequent mistakes", (*titles, "rows"), rows, words=True),
-        ],
+            np.bincount(np.where(own.class_ids == UNLABELLED, n, own.class_ids), minlength=n + 1)
+            for own in result.predictions.values()
+        ]
     )
-
-
-def _share(part: float, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "–"
+    about = "How many rows of each client come out with each label; labelled rows are among them."
+    rows, columns = (
+        ("client", [*result.plan.data]),
+        ("label given", [*map(str, classes), "no label"]),
+    )
+    return _matrix("labels-by-client", "Labels by client", about, given, rows, columns)
 
 
 def _matrix(
-    caption: str, corner: str, counts: NDArray[Any], rows: Sequence[str], columns: Sequence[str]
-) -> PageTable:
-    cells = [(name, *own) for name, own in zip(rows, counts, strict=True)]
-    return PageTable(caption, (corner, *(shown(c, 20) for c in columns)), cells, folded=True)
-
-
-def _given(
-    record: RunRecord, classes: Sequence[Any], class_ids: Sequence[NDArray[np.int64]]
+    name: str,
+    title: str,
+    about: str,
+    counts: NDArray[np.int64],
+    rows: pictures.Called,
+    columns: pictures.Called,
 ) -> Section:
-    """What labels each client has and gets."""
-    names, columns, n = list(record.rows), [*map(str, classes), "no label"], len(classes)
-    after = np.array([np.bincount(np.where(y < 0, n, y), minlength=n + 1) for y in class_ids])
-    listed = names[:MOST_CLIENTS]
-    before = [
-        (name, len(y), record.labelled[name], own[n])
-        for name, y, own in zip(listed, class_ids, after, strict=False)
-    ]
-    titles = ("client", "label given")
-    head = ("client", "rows", "labelled before", "without any label after")
-    tables = [PageTable("Rows, labels before and labels after", head, before)]
-    if n <= MOST_CLASSES:
-        caption = "Rows by client and label given"
-        tables.append(_matrix(caption, titles[0], after[:MOST_CLIENTS], listed, columns))
-    alt = (
-        f"Rows by client and label, {count(len(names), 'client')}, "
-        f"{count(n, 'class', 'classes')}; {int(after[:, n].sum()):,} rows have no label."
-    )
+    """A matrix of counts, drawn and as a table with the sums of its rows."""
+    head = (rows[0], "rows", *(shown(column, 20) for column in columns[1]))
+    cells = [(row, own.sum(), *own) for row, own in zip(rows[1], counts, strict=True)]
+    drawn = pictures.counts(name, about, counts, rows, columns)
     return Section(
-        "Labels by client",
-        ["How many rows of each client come out with each label; labelled rows are among them."],
-        [pictures.counts("labels-by-client", alt, after, (names, columns), titles)],
-        tables,
+        title, [about], [drawn], [PageTable(f"Rows by {rows[0]} and label", head, cells)]
     )
 
 
@@ -361,95 +291,71 @@ def _cost_facts(record: RunRecord) -> dict[str, str]:
 
 
 def _run_sections(record: RunRecord) -> list[Section]:
-    sections = [_costs(record), _who(record)]
+    sections = [_costs(record), _who(record), _learned(record)]
     if record.dropouts:
         lines = [shown(line, 400) for line in dropout_lines(record.dropouts)]
-        sections.append(Section("Who dropped out", points=lines))
+        sections.append(Section("Who dropped out", lines))
     return sections
 
 
 def _costs(record: RunRecord) -> Section:
     cost = record.cost
-    by_step = {s: (*cost.bytes_by_party(s), cost.seconds_by_party(s)) for s in cost.steps}
 
-    def most(values: Mapping[str, float]) -> float:
-        return max((v for party, v in values.items() if party != SERVER), default=0)
+    def points(kind: Mapping[str, float]) -> list[float]:
+        """Return the server's, and the least, median and most of the clients."""
+        own = [kind.get(client, 0) for client in record.rows]
+        return [kind.get(SERVER, 0), *np.quantile(own, (0, 0.5, 1))]
 
-    steps = [
-        (
-            *(step, cost.rounds_in(step), f"{own.get(SERVER, 0.0):.3f}", f"{most(own):.3f}"),
-            *(size(sent.get(SERVER, 0)), size(most(sent)), size(most(received))),
-        )
-        for step, (sent, received, own) in by_step.items()
+    sent = np.array([points(cost.bytes_by_party(step)[0]) for step in cost.steps])
+    seconds = np.array([points(cost.seconds_by_party(step)) for step in cost.steps])
+    rows: list[tuple[str | int, ...]] = [
+        (step, cost.rounds_in(step), *map(size, sent[i]), *(f"{s:.3f}" for s in seconds[i]))
+        for i, step in enumerate(cost.steps)
     ]
-    parties = [
-        (
-            party,
-            *(
-                f"{size(sent.get(party, 0))}, {size(received.get(party, 0))}, "
-                f"{own.get(party, 0.0):.3f} s"
-                for sent, received, own in by_step.values()
-            ),
-        )
-        for party in [SERVER, *record.rows][: MOST_PARTIES + 1]
-    ]
-    cut = f" The table of parties has the server and the first {MOST_PARTIES} clients."
-    every = "Every party in every step: sent, received, seconds"
+    head = ["step", "rounds"]
+    for unit in ("sends", "takes"):
+        head += [
+            f"server {unit}",
+            *(f"client {unit}, {which}" for which in ("least", "median", "most")),
+        ]
     about = (
         "Bytes are those of encoded, sealed messages. Seconds are those of this machine, on "
         "which the parties ran one after the other; a network would add its own delay in each "
-        f"round.{cut * (len(record.rows) > MOST_PARTIES)}"
-    )
-    head = (
-        *("step", "rounds", "server seconds", "client seconds"),
-        *("server sends", "client sends", "client receives"),
+        "round."
     )
     return Section(
-        "Bytes and seconds by step and party",
+        "Bytes and seconds by step",
         [about],
-        [pictures.costs(record)],
-        [
-            PageTable("Cost by step: the server, and the client with most", head, steps),
-            PageTable(every, ("party", *by_step), parties, folded=True),
-        ],
+        [pictures.costs(cost.steps, sent, seconds)],
+        [PageTable("Bytes sent and seconds taken by step", head, rows)],
     )
 
 
 def _who(record: RunRecord) -> Section:
-    seen = views(record)
     left = {d.client for d in record.dropouts if not d.in_graph}
     present = [c for c in record.rows if c not in left]
     rows, labelled = (sum(own[c] for c in present) for own in (record.rows, record.labelled))
     drawn = pictures.RING
     more = f" The {drawn} clients with most bytes are drawn." * (len(record.rows) > drawn)
-    kinds: dict[tuple[str, ...], list[int]] = {}
-    for traffic, number in record.cost.bytes_sent.items():
-        ends = (p if p == SERVER else "client" for p in (traffic.sender, traffic.receiver))
-        entry = kinds.setdefault((traffic.step, traffic.message, " → ".join(ends)), [0, 0])
-        entry[0] += record.cost.messages[traffic]
-        entry[1] += number
+    (sent, received), seconds = record.cost.bytes_by_party(), record.cost.seconds_by_party()
+    cells = [
+        (p, size(sent.get(p, 0)), size(received.get(p, 0)), f"{seconds.get(p, 0):.3f}")
+        for p in (SERVER, *record.rows)
+    ]
     return Section(
-        "Who talks to whom, and what each party saw",
+        "Who talks to whom",
         [
             f"In this run the distances were among {count(rows, 'row')} of "
             f"{count(len(present), 'client')}, {labelled:,} of them labelled. The thicker a line, "
             "the more bytes, on a logarithmic scale; an empty circle is a client whose labels were "
             f"not counted.{more}"
         ],
-        [pictures.parties(record, seen)],
-        [
-            PageTable(
-                "What each party learns",
-                ("party", "learns", "does not learn"),
-                [(v.party, "; ".join(v.learns), ", ".join(v.not_learned)) for v in seen],
-                words=True,
-            ),
-            PageTable(
-                "Messages by step and kind",
-                ("step", "message", "from and to", "messages", "bytes"),
-                [(*kind, number, size(total)) for kind, (number, total) in kinds.items()],
-                folded=True,
-            ),
-        ],
-        points=remarks(record),
+        [pictures.parties(record)],
+        [PageTable("Cost by party", ("party", "sends", "receives", "seconds"), cells)],
     )
+
+
+def _learned(record: RunRecord) -> Section:
+    rows = [(v.party, "; ".join(v.learns), ", ".join(v.not_learned)) for v in views(record)]
+    title, head = "What each party learns", ("party", "learns", "does not learn")
+    return Section(title, remarks(record), tables=[PageTable(title, head, rows, words=True)])

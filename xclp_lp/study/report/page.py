@@ -3,39 +3,43 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from xclp_crypto import __version__
 from xclp_crypto.errors import DataError
 from xclp_crypto.whole_files import write_whole
+from xclp_lp.study.experiments.rounds import Course, some_rounds
+from xclp_lp.study.report import pictures
 from xclp_lp.study.report.pictures import Picture
-from xclp_lp.wording import count, shown
+from xclp_lp.wording import shown
 
-MOST_CLIENTS = 1000
-"""Clients that tables list; a file for people has no more."""
+MOST_CELLS, MOST_ROWS = 30_000, 1000
+"""Cells and rows of the longest table; a file for people has no more."""
+
+MOST_POINTS = 100
+"""Rounds or settings that curves and their tables have; of more, evenly many."""
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of a report; its first column names the rows, and is cut to 60 characters.
+    """A table of a report, which ends early if it is long; its first column names the rows.
 
     Attributes:
         caption: what it shows.
         head: of the columns.
         rows: as many cells each; numbers are written with separators of thousands.
-        folded: whether it is shown on demand only, as any table of more than 25 rows is.
         words: whether the cells are words and not numbers.
     """
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str | int]]
-    folded: bool = False
     words: bool = False
 
 
@@ -47,15 +51,13 @@ class Section:
         title: its heading.
         text: paragraphs.
         pictures: what is drawn; the tables have the same numbers.
-        tables: below the pictures and points.
-        points: a list between them.
+        tables: below the pictures.
     """
 
     title: str
     text: Sequence[str] = ()
     pictures: Sequence[Picture] = ()
     tables: Sequence[PageTable] = ()
-    points: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,9 @@ class Report:
         pages.filters["written"] = lambda cell: cell if isinstance(cell, str) else f"{cell:,}"
         pages.filters["shown"] = shown
         pages.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
-        return pages.get_template("page.html").render(report=self, version=__version__)
+        return pages.get_template("page.html").render(
+            report=self, version=__version__, most_cells=MOST_CELLS, most_rows=MOST_ROWS
+        )
 
     def write(self, html: Path | None = None, png: Path | None = None) -> list[Path]:
         """Write the page, and the pictures as PNG; each file is complete or not there.
@@ -121,12 +125,11 @@ class Report:
         return written
 
 
-def over_seeds(n: int) -> tuple[str, str]:
-    """Return what to say of luck with n seeds: a sentence, and the end of a caption."""
+def over_seeds(n: int) -> str:
+    """Return what to say of luck with n seeds."""
     if n == 1:
-        return "One seed, so nothing is said about luck.", "one seed"
-    spread = "Means over the seeds; ±, bars or bands are one standard deviation over them."
-    return spread, f"mean ± standard deviation over {count(n, 'seed')}"
+        return "One seed, so nothing is said about luck."
+    return f"Means over {n} seeds; ± and bars are one standard deviation over them."
 
 
 def words_of(metric: str) -> str:
@@ -134,21 +137,60 @@ def words_of(metric: str) -> str:
     return metric.replace("_", " ").capitalize()
 
 
-def first_of(most: int, number: int, what: str) -> list[str]:
-    """Return that a table has the first of so many, where it has not all of them."""
-    return [f"The table has the first {most:,} of {number:,} {what}."] * (number > most)
+def written(mean: float, deviation: float, share: bool = True) -> str:
+    """Write a mean, a share in percent, and its standard deviation if that is a number."""
+    parts = [mean] if np.isnan(deviation) else [mean, deviation]
+    return " ± ".join(f"{100 * part:.1f}" if share else f"{part:.3f}" for part in parts)
+
+
+def curves_section(
+    title: str,
+    text: Sequence[str],
+    found: Mapping[str, Course],
+    names: Sequence[str],
+    along: str,
+    *,
+    settings: Sequence[str] = (),
+    share: bool = True,
+) -> Section:
+    """Return how something went as curves and as a table; arguments as of `pictures.curves`."""
+    if without := [name for name in names if name not in found]:
+        text = [*text, f"Not measured with: {'; '.join(without)}."]
+    if not found:
+        return Section(title, text)
+    places = some_rounds(found, MOST_POINTS)
+    measured = len({int(place) for course in found.values() for place in course.at})
+    if len(places) < measured:
+        text = [*text, f"{len(places):,} of {measured:,} measured {along} are shown."]
+    cells = {
+        (name, place): written(mean, deviation, share)
+        for name, own in found.items()
+        for place, mean, deviation in zip(own.at, own.mean, own.deviation, strict=True)
+    }
+    rows = [
+        (settings[place] if settings else place, *(cells.get((m, place), "–") for m in found))
+        for place in places
+    ]
+    table = PageTable(f"{title}{' in %' * share} by {along}", (along, *found), rows)
+    drawn = {name: course.only(places) for name, course in found.items()}
+    picture = pictures.curves(title, drawn, names, along, settings=settings, share=share)
+    return Section(title, text, [picture], [table])
 
 
 def parameters_section(parameters: Mapping[str, Any]) -> Section:
-    """Return the last part of a report: what repeats the run."""
+    """Return the last part of a report: what repeats the run, and what tables in it hold."""
 
-    def listed(value: Any) -> str:
-        if value is None or value == {}:
-            return "–"
-        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    def rows(own: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, str]]:
+        for name, value in own.items():
+            if isinstance(value, Mapping):
+                yield from rows(value, f"{table}{name}: ")
+            else:
+                parts = value if isinstance(value, list | tuple) else [value]
+                yield (
+                    table + name,
+                    shown(", ".join("–" if v is None else str(v) for v in parts), 200),
+                )
 
     caption = "What repeats this run; keys and masks are random every time"
-    rows = [(name, shown(listed(value), 200)) for name, value in parameters.items()]
-    return Section(
-        "Parameters", tables=[PageTable(caption, ("parameter", "value"), rows, words=True)]
-    )
+    table = PageTable(caption, ("parameter", "value"), [*rows(parameters)], words=True)
+    return Section("Parameters", tables=[table])

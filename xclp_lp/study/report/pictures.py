@@ -1,10 +1,10 @@
 """The pictures of a report: drawn once, as SVG for the page and as PNG for everything else.
 
-Colours in the drawings are those of the light page. The SVG carries a style sheet that replaces
-each of them where the reader prefers dark, so that both come from one drawing. All names are drawn
-as they are, never read as mathematics or markup.
+They are drawn for a light page, which turns their colours where the reader prefers dark. All names
+are drawn as they are, never read as mathematics or markup.
 
-In all functions, `names` says what to call the methods.
+In all functions, `names` says what to call the methods. Methods look alike in all pictures that get
+the same names.
 """
 
 from __future__ import annotations
@@ -12,64 +12,26 @@ from __future__ import annotations
 import io
 import textwrap
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import matplotlib.style
 import numpy as np
+from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import FixedLocator, MaxNLocator, PercentFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from xclp_crypto.protocols.setup import SERVER
 from xclp_lp.study.experiments.rounds import Course, Holdings
-from xclp_lp.study.scores import Bin, Scores
-from xclp_lp.study.views import RunRecord, View
-from xclp_lp.wording import count, shown, size
-
-DARK = {
-    (INK := "#24292f"): "#e6edf3",
-    (PAPER := "#fefefe"): "#161b22",
-    (FAINT := "#8c959f"): "#7d8590",
-    (CELL := "#0a58ca"): "#4c8dff",
-    (BLUE := "#0b57c9"): "#6aa6ff",
-    (ORANGE := "#b35300"): "#ff9e4a",
-    (GREEN := "#1a7f37"): "#4ac26b",
-    (PURPLE := "#7a3fc2"): "#bc8cff",
-    (BROWN := "#7d5a1e"): "#d6a95c",
-    (PINK := "#bf2f74"): "#ff7eb6",
-}
-"""The colour that stands for each colour of the drawings on a dark page."""
-
-METHOD_STYLE = {
-    "xclp": (BLUE, "o"),
-    "per-client": (ORANGE, "s"),
-    "pooled": (GREEN, "D"),
-    "label-spreading": (PURPLE, "^"),
-    "fedavg-linear": (BROWN, "v"),
-    "fedavg-mlp": (PINK, "P"),
-}
-"""Colour and marker of each method; no two share either."""
-
-LABELLER_STYLE = {name: METHOD_STYLE[name] for name in ("xclp", "per-client", "pooled")} | {
-    "network": (PURPLE, "^"),
-    "network-once": (PINK, "P"),
-    "": (BROWN, "v"),
-}
-"""Those of a method of federated training by its pseudo-labeller; its strategy has the line."""
-STRATEGY_LINES = {"fedavg": "-", "fedprox": "--", "scaffold": ":"}
-WHOLE_STYLE = {
-    "fedmatch": (INK, "X", "-"),
-    "fedsiam": (INK, "*", "--"),
-    "fedsem+": (PINK, "h", "-."),
-}
-"""Those of methods that are not a strategy with a pseudo-labeller."""
+from xclp_lp.study.scores import BINS, Bins, Scores
+from xclp_lp.study.views import RunRecord
+from xclp_lp.wording import count, shown
 
 WIDTH = 4.5
 """Inches of every picture: narrow, so that text keeps its size on a telephone."""
@@ -80,17 +42,25 @@ NAMED = 40
 RING = 24
 """Most clients that are drawn in the picture of the parties."""
 
+Called = tuple[str, Sequence[str]]
+"""What all rows or columns of a matrix are, and what each is called."""
+
+LOOKS = cycler(linestyle=["-", "--", ":", "-."]) * (
+    cycler(color=["#0b57c9", "#b35300", "#1a7f37", "#7a3fc2", "#7d5a1e", "#bf2f74"])
+    + cycler(marker=["o", "s", "D", "^", "v", "P"])
+)
+"""Looks of methods, no two alike; markers are hollow, so that one does not hide another."""
+
 STYLE: dict[str, Any] = {
-    "font.family": "DejaVu Sans", "font.size": 9.5, "text.parse_math": False, "text.color": INK,
-    "axes.edgecolor": FAINT, "axes.labelcolor": INK, "axes.facecolor": "none",
-    "axes.spines.top": False, "axes.spines.right": False,
-    "axes.titlesize": 10, "axes.titlelocation": "left",
-    "xtick.color": INK, "ytick.color": INK,
-    "grid.color": FAINT, "grid.alpha": 0.35, "grid.linewidth": 0.6,
-    "legend.frameon": False, "legend.fontsize": 8.5,
-    "legend.handlelength": 1.6, "legend.columnspacing": 1.0,
-    "figure.facecolor": PAPER, "savefig.facecolor": PAPER,
-    "svg.fonttype": "none", "svg.hashsalt": "xclp",
+    "font.size": 9.5, "font.sans-serif": ["DejaVu Sans", "Verdana"],  # of the same widths
+    "text.parse_math": False,
+    "axes.prop_cycle": LOOKS, "axes.grid": True, "axes.axisbelow": True,
+    "axes.spines.top": False, "axes.spines.right": False, "grid.alpha": 0.5,
+    "axes.titlesize": "medium",
+    "lines.markerfacecolor": "none", "lines.markersize": 5, "errorbar.capsize": 2,
+    "legend.frameon": False, "legend.fontsize": 8.5, "legend.handlelength": 2.5,
+    "figure.constrained_layout.use": True,
+    "savefig.dpi": 200, "svg.fonttype": "none", "svg.hashsalt": "xclp",
 }  # fmt: skip
 
 
@@ -123,24 +93,14 @@ class Picture:
         self.figure.set_layout_engine("none")
 
     def svg(self) -> str:
-        """Return it as SVG that follows the reader's colour scheme and asks for no other file."""
-        text = self._saved("svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-        rules = "".join(
-            f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
-            for light, dark in DARK.items()
-            for kind in ("fill", "stroke")
-        )
-        # Verdana has the widths of the font that the picture was laid out with.
-        sheet = (
-            "text{font-family:'DejaVu Sans',Verdana,sans-serif!important}"
-            f"@media(prefers-color-scheme:dark){{{rules}}}"
-        )
-        drawing = text.decode().replace("</style>", f"{sheet}</style>", 1)
-        return drawing[drawing.index("<svg") :]
+        """Return it as SVG without a ground, which asks for no other file."""
+        unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        text = self._saved("svg", transparent=True, metadata=unsaid).decode()
+        return text[text.index("<svg") :]
 
     def png(self) -> bytes:
         """Return it as PNG, on light ground."""
-        return self._saved("png", dpi=200)
+        return self._saved("png")
 
     def _saved(self, form: str, **options: Any) -> bytes:
         file = io.BytesIO()
@@ -149,56 +109,43 @@ class Picture:
         return file.getvalue()
 
 
-def _figure(height: float) -> Figure:
-    return Figure(figsize=(WIDTH, height), layout="constrained")
-
-
 def _axes(height: float, **options: Any) -> tuple[Figure, Axes]:
-    figure = _figure(height)
+    figure = Figure(figsize=(WIDTH, height))
     return figure, figure.add_subplot(**options)
 
 
-def _shares(axis: Axis, what: str = "") -> None:
-    """Write percentages along an axis, with a grid, and what they are of."""
-    axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axis.set_label_text(what)
-    axis.grid(True)
+def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    return dict(zip(names, LOOKS(), strict=False))
 
 
-def _legend(figure: Figure, columns: int = 2, **options: Any) -> None:
-    figure.legend(loc="outside upper left", ncols=columns, **options)
+def _shares(axes: Axes, along: str) -> None:
+    """Write percentages along "x" or "y", which bars of deviations do not widen."""
+    axis = axes.xaxis if along == "x" else axes.yaxis
+    axis.set_major_locator(MaxNLocator(5))
+    axis.set_major_formatter(PercentFormatter(1.0))
+    axes.set(**{f"{along}lim": np.clip(axis.get_view_interval(), -0.02, 1.02)})
 
 
 @_styled()
 def accuracy_by_client(scores: Scores, names: Mapping[str, str], leading: str) -> Picture:
-    """Draw each client's accuracy with every method: by name, or sorted where there are many.
+    """Draw each client's accuracy with every method, by name where there are not too many.
 
-    There must be a row. Methods are drawn in the order of `names`, and clients are sorted by the
-    `leading` one.
+    There must be a row. Clients are sorted by their accuracy with the `leading` method.
     """
-    present = np.flatnonzero(scores.rows_by_client())
-    n, few = len(present), len(present) <= NAMED
-    by_method = {m: scores.accuracy_by_client(m)[present] for m in names}
-    own = by_method[leading]
-    order = np.argsort(own, kind="stable")
-    figure, axes = _axes(1.3 + (0.12 + 0.05 * len(names)) * n if few else 3.4)
-    for i, (method, values) in enumerate(by_method.items()):
-        colour, marker = METHOD_STYLE[method]
-        look: dict[str, Any] = {"color": colour, "label": names[method]}
-        if few:  # below each other, since pooled and secure labels are often the same
-            places = np.arange(n) + 0.66 / len(names) * ((len(names) - 1) / 2 - i)
-            axes.plot(values[order], places, marker, ms=5, **look)
-        else:
-            dash, above = ("-", 2) if method == leading else ("--", 3)  # both are seen if equal
-            axes.plot(np.arange(n) + 1, np.sort(values), dash, zorder=above, **look)
-    _shares(axes.xaxis if few else axes.yaxis, "right labels")
+    clients = np.flatnonzero(scores.rows_by_client())
+    own = scores.accuracy_by_client(leading)[clients]
+    clients = clients[np.argsort(own, kind="stable")]
+    n, few = len(clients), len(clients) <= NAMED
+    figure, axes = _axes(1.3 + 0.24 * n if few else 4, ylabel="clients", xlabel="right labels")
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.7, n - 0.3))
+    for i, (method, look) in enumerate(_looks(names).items()):
+        found = scores.accuracy_by_client(method)[clients]
+        look |= {"linestyle": "", "label": names[method], "rasterized": not few}
+        axes.plot(found, np.arange(n), **look, markersize=(7 if few else 4) * 0.8**i)
+    _shares(axes, "x")
     if few:
-        axes.set_yticks(range(n), [shown(scores.clients[present[i]], 18) for i in order])
-        axes.set(xlim=(-0.03, 1.03), ylim=(-0.7, n - 0.3))
-        axes.yaxis.grid(True)
-    else:
-        axes.set(ylim=(-0.03, 1.03), xlabel="clients, each method's worst first")
-    _legend(figure, min(len(names), 2))
+        axes.set_yticks(range(n), [shown(scores.clients[j], 18) for j in clients])
+    figure.legend(loc="outside upper left", ncols=2)
     return Picture(
         "accuracy-by-client",
         f"Share of right labels of {n} clients by {len(names)} methods; with {names[leading]} from "
@@ -208,232 +155,163 @@ def accuracy_by_client(scores: Scores, names: Mapping[str, str], leading: str) -
 
 
 @_styled()
-def confidence(bins: Sequence[Bin], *, known: bool) -> Picture:
-    """Draw how many rows have which confidence and, where it is known, how many are right."""
-    rows, sure = sum(b.rows for b in bins), [b for b in bins if b.rows and b.low >= 0.5]
-    high = sum(b.rows for b in sure)
-    alt = f"Number of rows by confidence: {high:,} of {rows:,} have one of at least 0.5."
-    figure = _figure(3.8 if known else 2.3)
-    ratios = (3, 1) if known else (1,)
-    *above, below = figure.subplots(
-        len(ratios), sharex=True, squeeze=False, height_ratios=ratios
-    ).flat
-    for axes in above:
-        used = [b for b in bins if b.rows]
-        centres = [(b.low + b.high) / 2 for b in used]
-        right, promised = [b.right / b.rows for b in used], [b.probability for b in used]
-        axes.bar(centres, right, width=0.085, color=BLUE, alpha=0.75, label="right labels")
-        axes.plot(centres, promised, "D", color=ORANGE, label="mean probability of the label")
-        axes.set_ylim(0, 1.05)
-        _shares(axes.yaxis)
-        _legend(figure, 1)
-        alt = f"Share of right labels of {rows:,} rows by confidence."
+def confidence(bins: Bins) -> Picture:
+    """Draw how many rows have which confidence, their labels' probability, and how many are right.
+
+    The last is not drawn where it is not known.
+    """
+    figure = Figure(figsize=(WIDTH, 3.8))
+    above, below = figure.subplots(2, sharex=True, height_ratios=(2, 1))
+    centres, used = (np.arange(BINS) + 0.5) / BINS, bins.rows > 0
+    rows, sure = int(bins.rows.sum()), int(bins.rows[BINS // 2 :].sum())
+    alt = f"Rows by confidence: {sure:,} of {rows:,} have one of at least 0.5"
+    if bins.right is not None:
+        above.bar(
+            centres, bins.right / np.maximum(bins.rows, 1), 0.085, alpha=0.75, label="right labels"
+        )
         if sure:
-            share = sum(b.right for b in sure) / high
-            alt += f" Of the {high:,} with confidence of at least 0.5, {share:.0%} are right."
-    centres = [(b.low + b.high) / 2 for b in bins]
-    below.bar(centres, [b.rows for b in bins], width=0.085, color=FAINT)
-    below.set(xlim=(0, 1), xticks=np.linspace(0, 1, 6), xlabel="confidence", ylabel="rows")
+            alt += f", and {bins.right[BINS // 2 :].sum() / sure:.0%} of their labels are right"
+    promised = bins.probability[used]
+    above.plot(
+        centres[used], promised, "D", c="C1", mfc="C1", label="mean probability of the label"
+    )
+    above.set_ylim(0, 1.05)
+    _shares(above, "y")
+    below.bar(centres, bins.rows, 0.085, color="grey")
+    below.set(xlim=(0, 1), xlabel="confidence", ylabel="rows")
     below.yaxis.set_major_formatter("{x:,.0f}")
-    return Picture("confidence", alt, figure)
+    figure.legend(loc="outside upper left", ncols=2)
+    return Picture("confidence", f"{alt}.", figure)
 
 
 @_styled()
 def counts(
-    name: str,
-    alt: str,
-    numbers: NDArray[np.int64],
-    called: tuple[Sequence[str], Sequence[str]],
-    titles: tuple[str, str],
+    name: str, alt: str, numbers: NDArray[np.int64], rows: Called, columns: Called
 ) -> Picture:
-    """Draw a matrix of counts; a cell is the darker the larger its share of its row.
-
-    `called` says what each row and each column is called, and `titles` what rows and columns are.
-    """
+    """Draw a matrix of counts; a cell is the darker the larger its share of its row."""
     n, m = numbers.shape
     written = n <= NAMED and m <= 12
-    figure, axes = _axes(1.4 + (0.26 * n if written else 3.4))
+    figure, axes = _axes(1.4 + (0.26 * n if written else 3.4), ylabel=rows[0], xlabel=columns[0])
     share = numbers / np.maximum(numbers.sum(axis=1, keepdims=True), 1)
-    dark = 0.6 * share  # never so dark that the ink of the numbers is lost
+    # Never so dark that the ink of the numbers is lost.
+    axes.imshow(share, "Blues", aspect="auto", interpolation="nearest", vmin=0, vmax=1.7)
+    axes.grid(visible=False)
     if written:
         for (i, j), value in np.ndenumerate(numbers):
-            cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=CELL, alpha=float(dark[i, j]))
-            axes.add_patch(cell)
-            if value:
-                words = f"{value}" if value < 10_000 else f"{value // 1000}k"
-                axes.text(j, i, words, ha="center", va="center", fontsize=8)
-        axes.set_yticks(range(n), [shown(c, 18) for c in called[0]])
-        axes.set_xticks(range(m), [shown(c, 14) for c in called[1]], rotation=60, ha="right")
-        axes.set_xticks(range(m))
-    else:
-        cells = np.dstack([*np.broadcast_arrays(*to_rgb(CELL), dark)])
-        axes.imshow(cells, aspect="auto", interpolation="nearest")
-    axes.set(xlim=(-0.5, m - 0.5), ylim=(n - 0.5, -0.5), ylabel=titles[0], xlabel=titles[1])
-    axes.tick_params(length=0)
+            words = f"{value}" if value < 10_000 else f"{value // 1000}k"
+            axes.text(j, i, words if value else "", ha="center", va="center", fontsize=8)
+        axes.set_yticks(range(n), [shown(c, 18) for c in rows[1]])
+        axes.set_xticks(range(m), [shown(c, 14) for c in columns[1]], rotation=60, ha="right")
     return Picture(name, alt, figure)
 
 
 @_styled()
-def costs(record: RunRecord) -> Picture:
-    """Draw bytes sent and seconds by step: of the server, and the range of the clients."""
-    steps, clients = record.cost.steps, [*record.rows]
-    figure = _figure(4.2)
-    places = np.arange(len(steps))
-    panels: tuple[Any, ...] = (
-        ("bytes sent by a party", [record.cost.bytes_by_party(s)[0] for s in steps], 1.0,
-         range(1, 13, 2), lambda x, _: size(x).replace(".0 ", " ")),
-        ("seconds of a party", [record.cost.seconds_by_party(s) for s in steps], 1e-3,
-         range(-3, 7), lambda x, _: f"{x:g} s"),
-    )  # fmt: skip
-    most = []
-    for axes, (title, values, smallest, powers, written) in zip(
-        figure.subplots(2, sharey=True), panels, strict=True
+def costs(steps: Sequence[str], sent: NDArray[Any], seconds: NDArray[Any]) -> Picture:
+    """Draw bytes sent and seconds by step: of the server, and the range of the clients.
+
+    Both arrays have shape (steps, 4): of the server, and least, median and most of the clients.
+    What is 0 has no mark.
+    """
+    figure = Figure(figsize=(WIDTH, 4.2))
+    panels, places = figure.subplots(2, sharey=True), np.arange(len(steps))
+    for axes, values, title, unit in zip(
+        panels, (sent, seconds), ("bytes sent by a party", "seconds of a party"), "Bs", strict=True
     ):
-        own = np.array([[v.get(c, 0.0) for c in clients] for v in values])
-        axes.hlines(places, own.min(axis=1), own.max(axis=1), color=BLUE, lw=5, alpha=0.4)
-        median, label = np.median(own, axis=1), "clients: median and range"
-        axes.plot(median, places, "o", color=BLUE, label=label)
-        axes.plot([v.get(SERVER, 0.0) for v in values], places, "s", color=ORANGE, label="server")
-        axes.set_xscale("symlog", linthresh=smallest, linscale=0.4)
-        axes.set(title=title)
-        axes.set_xlim(left=-smallest / 4)
+        server, least, middle, most = values.T
+        bars = (middle - least, most - middle)
+        axes.errorbar(middle, places, xerr=bars, fmt="o", label="clients: median and range")
+        axes.plot(server, places, "s", label="server")
+        axes.set(xscale="log", title=title)
+        axes.xaxis.set_major_locator(LogLocator(numticks=6))
+        axes.xaxis.set_major_formatter(EngFormatter(unit))
+        axes.minorticks_off()
         axes.set_yticks(places, steps)
-        axes.grid(axis="x")
-        axes.xaxis.set_major_locator(FixedLocator([0, *(10.0**e for e in powers)]))
-        axes.xaxis.set_major_formatter(written)
-        most.append(steps[int(np.argmax([sum(v.values()) for v in values]))])
     axes.set_ylim(len(steps) - 0.5, -0.5)
-    _legend(figure, handles=axes.get_legend_handles_labels()[0])
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside upper left", ncols=2)
+    largest, longest = (steps[values.max(axis=1).argmax()] for values in (sent, seconds))
     return Picture(
         "cost",
-        f"Bytes and seconds by step; most bytes are sent in the step {most[0]}, most seconds are "
-        f"spent in {most[1]}.",
+        f"Bytes and seconds by step; a party sends most bytes in the step {largest}, and computes "
+        f"longest in {longest}.",
         figure,
     )
 
 
 @_styled()
-def parties(record: RunRecord, views: Sequence[View]) -> Picture:
-    """Draw who sends bytes to whom, and below it what each party learns and does not."""
-    sent, received = record.cost.bytes_by_party()
-    total = {c: sent.get(c, 0) + received.get(c, 0) for c in record.rows}
-    drawn = sorted(sorted(total, key=lambda c: -total[c])[:RING], key=list(total).index)
-    told = {
-        v.party: (f"learns: {'; '.join(v.learns)}", f"does not learn: {', '.join(v.not_learned)}")
-        for v in views
-    }
-    lines = {p: [x for words in own for x in textwrap.wrap(words, 56)] for p, own in told.items()}
-    line_height, ring_height = 0.165, 3.5
-    height = line_height * (0.5 + sum(len(own) + 1.8 for own in lines.values()))
-    whole = ring_height + height
-    figure = Figure(figsize=(WIDTH, whole))
-    _ring(figure.add_axes((0.01, height / whole, 0.98, ring_height / whole)), record, drawn)
-    words = figure.add_axes((0.02, 0.0, 0.96, height / whole))
-    words.axis("off")
-    words.set(xlim=(0, 1), ylim=(height / line_height, 0))
-    y = 1.0
-    for party, own in lines.items():
-        words.text(0.0, y, party, weight="bold", va="center")
-        for i, line in enumerate(own, 1):
-            words.text(0.02, y + i, line, va="center", fontsize=9.2)
-        y += len(own) + 1.8
+def parties(record: RunRecord) -> Picture:
+    """Draw the clients around the server, and lines where bytes went."""
+    links: Counter[frozenset[str]] = Counter()
+    for traffic, number in record.cost.bytes_sent.items():
+        links[frozenset((traffic.sender, traffic.receiver))] += number
+    total = {client: links[frozenset((client, SERVER))] for client in record.rows}
+    most = sorted(total, key=total.__getitem__, reverse=True)[:RING]
+    drawn = [client for client in total if client in most]
+    angles = np.pi / 2 - 2 * np.pi * np.arange(len(drawn)) / len(drawn)
+    place = dict(zip(drawn, zip(np.cos(angles), np.sin(angles), strict=True), strict=True))
+    figure, axes = _axes(3.8, aspect="equal", xlim=(-1.75, 1.75), ylim=(-1.2, 1.2))
+    axes.axis("off")
+    axes.set_title("solid: with the server\ndashed: between clients, sealed, through the server")
+    for pair in combinations(drawn, 2):
+        if frozenset(pair) in links:
+            x, y = zip(*(place[client] for client in pair), strict=True)
+            axes.plot(x, y, "--", color="C1", lw=0.8, alpha=0.5)
+    for client, (x, y) in place.items():
+        width = 3.5 * np.log1p(total[client]) / np.log1p(max(total.values()))
+        filled = "C0" if client in record.contributors else "white"
+        axes.plot((0, x), (0, y), "-", color="C0", lw=width)
+        axes.plot(x, y, "o", color="C0", markersize=11, markerfacecolor=filled)
+        side = "center" if abs(x) < 0.2 else ("left" if x > 0 else "right")
+        axes.text(1.1 * x, 1.12 * y, shown(client, 10), ha=side, va="center", fontsize=8.5)
+    box = {"boxstyle": "round,pad=0.5", "facecolor": "white", "edgecolor": "C1", "lw": 2}
+    axes.text(0, 0, "server", ha="center", va="center", bbox=box)
     more = f"; {len(drawn)} of them drawn" * (len(drawn) < len(total))
-    said = " ".join(f"{party}: {'; '.join(own)}." for party, own in told.items())
     return Picture(
         "parties",
         f"The server exchanges bytes with each of {len(total)} clients{more}, and clients with "
-        f"each other through the server. {said}",
+        "each other through the server.",
         figure,
     )
-
-
-def _ring(axes: Axes, record: RunRecord, drawn: Sequence[str]) -> None:
-    """Draw clients around the server, and lines where bytes went."""
-    links: dict[frozenset[str], int] = {}
-    for traffic, number in record.cost.bytes_sent.items():
-        link = frozenset((traffic.sender, traffic.receiver))
-        links[link] = links.get(link, 0) + number
-    largest = max(links.values(), default=1)
-    angles = np.pi / 2 - 2 * np.pi * np.arange(len(drawn)) / len(drawn)
-    place = dict(zip(drawn, zip(np.cos(angles), np.sin(angles), strict=True), strict=True))
-    place[SERVER] = (0.0, 0.0)
-    sealed: dict[str, Any] = {"color": ORANGE, "ls": (0, (3, 2)), "lw": 0.8, "alpha": 0.5}
-    for link, number in sorted(links.items(), key=lambda item: SERVER in item[0]):
-        if not link <= set(place) or len(link) < 2:
-            continue
-        look = sealed
-        if SERVER in link:
-            width = 0.5 + 3.0 * np.log1p(number) / np.log1p(largest)
-            look = {"color": BLUE, "ls": "-", "lw": width, "alpha": 0.8}
-        axes.plot(*zip(*(place[party] for party in sorted(link)), strict=True), **look)
-    for client in drawn:
-        x, y = place[client]
-        filled = BLUE if client in record.contributors else PAPER
-        axes.plot(x, y, "o", ms=11, mec=BLUE, mew=1.6, color=filled)
-        side = "center" if abs(x) < 0.2 else ("left" if x > 0 else "right")
-        axes.text(1.1 * x, 1.12 * y, shown(client, 10), ha=side, va="center", fontsize=8.5)
-    box = {"boxstyle": "round,pad=0.5", "facecolor": PAPER, "edgecolor": ORANGE, "lw": 2}
-    axes.text(*place[SERVER], "server", ha="center", va="center", bbox=box)
-    axes.set(xlim=(-1.75, 1.75), ylim=(-1.5, 1.3), aspect="equal")
-    axes.axis("off")
-    axes.plot([], [], color=BLUE, lw=2.5, label="with the server")
-    axes.plot([], [], "--", color=ORANGE, label="between clients, sealed, through the server")
-    axes.legend(loc="lower center", ncols=2)
 
 
 @_styled()
-def curve(
-    name: str,
+def curves(
     title: str,
-    lines: Mapping[str, Sequence[tuple[str, float, float]]],
-    names: Mapping[str, str],
-    labels: tuple[str, str],
+    found: Mapping[str, Course],
+    names: Sequence[str],
+    along: str,
+    *,
+    settings: Sequence[str] = (),
+    share: bool = True,
 ) -> Picture:
-    """Draw accuracy against what an experiment varies, with error bars.
+    """Draw means along rounds or settings, with bars of one standard deviation each way.
 
-    `lines` has by method the setting, mean and standard deviation, with the same settings for all;
-    `labels` say what is varied, and what is measured.
+    `found` has at least one course by the name of its line, one of `names`; `settings` has the
+    words for places of the courses that are not rounds. A `share` is written in percent.
     """
-    settings = [setting for setting, _, _ in next(iter(lines.values()))]
-    n, upright = len(settings), len(settings) <= 8 and all(len(s) <= 8 for s in settings)
-    figure, axes = _axes(3.6 if upright else 1.5 + 0.28 * n, title=title)
-    for i, (method, points) in enumerate(lines.items()):
-        colour, marker = METHOD_STYLE[method]
-        _, means, spread = zip(*points, strict=True)
-        places = np.arange(n) + 0.05 * (i - (len(lines) - 1) / 2)
-        look: dict[str, Any] = {"color": colour, "label": names[method], "capsize": 2}
-        if upright:
-            axes.errorbar(places, means, yerr=spread, fmt=f"{marker}-", **look)
-        else:
-            axes.errorbar(means, places, xerr=spread, fmt=marker, **look)
-    across, along = (axes.xaxis, axes.yaxis) if upright else (axes.yaxis, axes.xaxis)
-    across.set_ticks(range(n), [shown(s, 18) for s in settings])
-    across.set_label_text(labels[0])
-    _shares(along, labels[1])
-    if upright:
-        axes.set_ylim(0, 1.02)
-    else:
-        axes.set(xlim=(0, 1.02), ylim=(n - 0.5, -0.5))
-    _legend(figure)
+    columns = 1 if max(map(len, found)) > 24 else 2
+    figure, axes = _axes(3.2 + 0.18 * -(-len(found) // columns), xlabel=along, ylabel=title)
+    ends, looks = [], _looks(names)
+    for line, course in found.items():
+        every = max(1, len(course.at) // 8)
+        axes.errorbar(
+            course.at, course.mean, course.deviation,
+            label=line, markevery=every, errorevery=every, **looks[line],
+        )  # fmt: skip
+        last = f"{course.mean[-1]:.1%}" if share else f"{course.mean[-1]:.3g}"
+        ends.append(f"{line} {last}")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if settings:
+        thin = range(0, len(settings), -(-len(settings) // NAMED))
+        axes.set_xticks(thin, [shown(settings[i], 18) for i in thin])
+        axes.tick_params(axis="x", labelrotation=90 * (max(map(len, settings)) > 8))
+    if share:
+        _shares(axes, "y")
+    figure.legend(loc="outside upper left", ncols=columns)
     return Picture(
-        name,
-        f"{labels[1]} by {labels[0]}{': ' * bool(title)}{title}, of {len(lines)} methods in {n} "
-        "settings, with standard deviations.",
+        title.lower().replace(" ", "-"),
+        f"{title} by {along}, mean over the seeds; at the end: {', '.join(ends)}.",
         figure,
     )
-
-
-def training_style(method: str) -> tuple[str, str, str]:
-    """Return colour, marker and line of a method of federated training; no two share all three."""
-    if method in WHOLE_STYLE:
-        return WHOLE_STYLE[method]
-    strategy, _, labeller = method.partition("+")
-    return *LABELLER_STYLE[labeller], STRATEGY_LINES[strategy]
-
-
-def _within_shares(limits: tuple[float, float]) -> tuple[float, float]:
-    """Return the part of an axis where shares can be; bars of deviations can leave it."""
-    return max(limits[0], -0.02), min(limits[1], 1.02)
 
 
 @_styled()
@@ -444,76 +322,32 @@ def by_method(
 
     `values` has by method a share for each seed, and `measured` says what it is a share of.
     """
-    figure, axes = _axes(1.0 + 0.42 * len(values))
-    for place, (method, found) in enumerate(values.items()):
-        colour, marker, _ = training_style(method)
-        axes.plot(found, [place] * len(found), marker, color=colour, alpha=0.4, ms=5, mew=0)
-        spread = np.std(found, ddof=1) if len(found) > 1 else None
-        axes.errorbar(np.mean(found), place, xerr=spread, fmt=marker, color=colour, capsize=3)
-    axes.set_yticks(range(len(values)), [textwrap.fill(names[m], 20) for m in values])
-    axes.set(xlim=_within_shares(axes.get_xlim()), ylim=(len(values) - 0.5, -0.5))
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    _shares(axes.xaxis, measured)
-    means = ", ".join(f"{names[m]} {np.mean(found):.1%}" for m, found in values.items())
+    figure, axes = _axes(1.0 + 0.42 * len(values), xlabel=measured)
+    for place, (method, look) in enumerate(_looks(names).items()):
+        own = values[method]
+        axes.plot(own, [place] * len(own), ".", color=look["color"], alpha=0.5)
+        spread = np.std(own, ddof=1) if len(own) > 1 else None
+        axes.errorbar(np.mean(own), place, xerr=spread, **look)
+    axes.set_yticks(range(len(values)), [textwrap.fill(names[m], 20) for m in names])
+    axes.set_ylim(len(values) - 0.5, -0.5)
+    _shares(axes, "x")
+    means = ", ".join(f"{names[m]} {np.mean(own):.1%}" for m, own in values.items())
     return Picture("accuracy", f"{measured} by method, mean over the seeds: {means}.", figure)
-
-
-@_styled()
-def over_rounds(
-    found: Mapping[str, Course],
-    names: Mapping[str, str],
-    measured: str,
-    rounds: Sequence[int],
-    *,
-    share: bool,
-) -> Picture:
-    """Draw how a metric went in training: means, and bands of one standard deviation each way.
-
-    `found` has at least one course by method, `measured` says what the metric is, and whether it is
-    a `share`, written in percent. Only these `rounds` are drawn.
-    """
-    columns = 1 if max(len(names[m]) for m in found) > 24 else 2
-    figure, axes = _axes(3.0 + 0.18 * -(-len(found) // columns), xlabel="rounds")
-    ends = []
-    for method, course in found.items():
-        colour, marker, line = training_style(method)
-        kept = np.isin(course.rounds, rounds)
-        x, mean, deviation = course.rounds[kept], course.mean[kept], course.deviation[kept]
-        axes.plot(
-            x, mean, line, marker=marker, ms=4, markevery=max(1, len(x) // 8), color=colour,
-            label=names[method],
-        )  # fmt: skip
-        axes.fill_between(x, mean - deviation, mean + deviation, color=colour, alpha=0.15, lw=0)
-        last = f"{mean[-1]:.1%}" if share else f"{mean[-1]:.3g}"
-        ends.append(f"{names[method]} {last} after {count(int(x[-1]), 'round')}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(axis="y")
-    axes.set_ylabel(measured)
-    if share:
-        axes.set_ylim(_within_shares(axes.get_ylim()))
-        _shares(axes.yaxis, measured)
-    _legend(figure, columns, handlelength=3.2)  # long enough to see that a dashed line is one
-    return Picture(
-        measured.lower().replace(" ", "-"),
-        f"{measured} by rounds, mean over the seeds: {', '.join(ends)}.",
-        figure,
-    )
 
 
 @_styled()
 def rows_by_client(own: Holdings) -> Picture:
     """Draw how many rows each client has, and how many of them have a label."""
-    figure = _figure(3.8)
+    figure = Figure(figsize=(WIDTH, 3.8))
     rows, m = own.labelled + own.unlabelled, len(own.labelled)
-    panels = figure.subplots(2, sharex=True)
-    for axes, values, words in zip(panels, (rows, own.labelled), ("rows", "labels"), strict=True):
-        axes.stairs(values, np.arange(m + 1) - 0.5, fill=True, color=BLUE, alpha=0.75)
-        axes.set(ylabel=words, ylim=(0, 1.05 * max(int(values.max()), 1)))
+    above, below = figure.subplots(2, sharex=True)
+    for axes, values in ((above, rows), (below, own.labelled)):
+        axes.stairs(values, np.arange(m + 1) - 0.5, fill=True)
         axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.yaxis.set_major_formatter("{x:,.0f}")
-        axes.grid(axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_xlabel("client")
+    above.set(ylabel="rows")
+    below.set(ylabel="labels", xlabel="client")
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
     return Picture(
         "rows-by-client",
         f"Rows and labels of {count(m, 'client')}, seed {own.seed}: {int(rows.min()):,} to "

@@ -8,20 +8,11 @@ from typing import Any
 import numpy as np
 
 from xclp_lp.study.experiments.config import METRICS
-from xclp_lp.study.experiments.document import cell, ssl_name
-from xclp_lp.study.experiments.rounds import Course, History, Holdings, courses, some_rounds
+from xclp_lp.study.experiments.document import ssl_name
+from xclp_lp.study.experiments.rounds import History, Holdings, courses
 from xclp_lp.study.report import page, pictures
 from xclp_lp.study.report.page import PageTable, Report, Section
 from xclp_lp.wording import count
-
-MOST_ROUNDS = 100
-"""Rounds that curves and their tables have; of more, evenly many."""
-
-MOST_SEEDS = 5
-"""Seeds whose clients' rows are listed."""
-
-TABLES = ("partition", "training", "parameters", "data")
-"""Fields of a study that are tables themselves, but for the options of methods."""
 
 
 def training_report(
@@ -35,13 +26,14 @@ def training_report(
         holdings: what the clients have, one for each seed.
     """
     experiment, data = result["experiment"], result["data"]
-    metric = experiment["metric"]
+    metric = page.words_of(experiment["metric"])
     names = {entry["method"]: ssl_name(entry["method"]) for entry in result["table"]}
-    parameters = {k: v for k, v in experiment.items() if k not in (*TABLES, "options")}
-    for table in TABLES:
-        parameters |= {f"{table}: {k}": v for k, v in experiment[table].items()}
-    for kind, own in (*experiment["options"].items(), ("software", result["software"])):
-        parameters |= {f"{kind}: {k}": v for k, v in own.items()}
+
+    def course(title: str, about: str, kind: str, *, share: bool = True) -> Section:
+        found = {names[method]: own for method, own in courses(histories, kind).items()}
+        return page.curves_section(title, [about], found, [*names.values()], "rounds", share=share)
+
+    methods = _methods(result, names)
     return Report(
         title=f"Federated training: {experiment['dataset']}",
         text=[
@@ -50,135 +42,74 @@ def training_report(
             f"{data['labels']:,} of {count(data['client_rows'], 'row')} labelled; "
             f"{count(len(data['classes']), 'class', 'classes')}; network {experiment['network']}; "
             f"{count(len(experiment['seeds']), 'seed')}.",
-            f"{page.words_of(metric)} in % on {count(data['test_rows'], 'test row')}:",
+            f"{metric} in % on {count(data['test_rows'], 'test row')}:",
         ],
-        facts={
-            names[entry["method"]]: cell(result, entry[metric]["mean"], entry[metric]["std"])
-            for entry in result["table"]
-        },
+        facts={str(row[0]): str(row[1]) for row in methods.tables[0].rows},
         sections=[
-            _methods(result, names),
-            _course(
+            methods,
+            course(
                 "Validation accuracy",
                 f"Share of right classes on {count(data['validation_rows'], 'row')} that no client "
                 "has. They choose the network that is tested, so their best is a little too good.",
-                courses(histories, "validation_accuracy"),
-                names,
+                "validation_accuracy",
             ),
-            _course(
+            course(
                 "Loss",
                 "Mean of the loss that the clients minimise. It is another one for each method, "
                 "and rows weigh as much as their labels are trusted: compare rounds, not methods.",
-                courses(histories, "loss"),
-                names,
+                "loss",
                 share=False,
             ),
-            _course(
+            course(
                 "Accuracy of pseudo-labels",
                 "Of the labels given to unlabelled rows of the clients of a round, the share that "
                 "is right. No method sees it.",
-                courses(histories, "pseudo_accuracy"),
-                names,
+                "pseudo_accuracy",
             ),
             _clients(holdings),
-            page.parameters_section(parameters),
+            page.parameters_section({**experiment, "software": result["software"]}),
         ],
     )
-
-
-def _percent(values: Sequence[float]) -> str:
-    """Write the mean of shares in percent, with the deviation of several."""
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
-    return _written(float(np.mean(values)), spread) if values else "–"
-
-
-def _written(mean: float, deviation: float, share: bool = True) -> str:
-    """Write a mean, and its standard deviation where there is one."""
-    parts = [mean] if np.isnan(deviation) else [mean, deviation]
-    return " ± ".join(f"{100 * part:.1f}" if share else f"{part:.3f}" for part in parts)
 
 
 def _methods(result: Mapping[str, Any], names: Mapping[str, str]) -> Section:
     """What each method reaches."""
-    metric = result["experiment"]["metric"]
-    metrics = sorted(METRICS, key=lambda m: m != metric)  # the study's own first
+    experiment = result["experiment"]
+    metrics = sorted(METRICS, key=lambda m: m != experiment["metric"])  # the study's own first
     runs = {m: [r for r in result["runs"] if r["method"] == m] for m in names}
     rows = []
-    for entry in result["table"]:
-        own = runs[entry["method"]]
-        rows.append(
-            (
-                names[entry["method"]],
-                *(cell(result, entry[m]["mean"], entry[m]["std"]) for m in metrics),
-                _percent([r["last_accuracy"] for r in own]),
-                _percent([r["validation_accuracy"] for r in own]),
-                ", ".join(f"{r['best_round'] + 1}" for r in own),
-                _percent([r["pseudo_accuracy"] for r in own if r["pseudo_accuracy"] is not None]),
-                f"{np.mean([r['seconds'] for r in own]):,.0f}",
-            )
-        )
-    spread, deviation = page.over_seeds(len(result["experiment"]["seeds"]))
+    for method, own in runs.items():
+        cells = []
+        for kind in (*metrics, "last_accuracy", "validation_accuracy", "pseudo_accuracy"):
+            values = [r[kind] for r in own if r[kind] is not None]
+            spread = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
+            cells.append(page.written(float(np.mean(values)), spread) if values else "–")
+        turns = ", ".join(f"{r['best_round'] + 1}" for r in own)
+        rows.append((names[method], *cells, turns, round(np.mean([r["seconds"] for r in own]))))
     about = (
-        f"{spread} The network of each run that is best on the validation rows is tested, once; "
-        "the accuracy at the end is that of its last network. Methods with labels from pooled "
-        "features put all features into one place, which the others do not."
+        f"{page.over_seeds(len(experiment['seeds']))} The network of each run that is best on the "
+        "validation rows is tested, once; the accuracy at the end is that of its last network. "
+        "Methods with labels from pooled features put all features into one place, which the "
+        "others do not."
     )
     head = (
         *("method", *(m.replace("_", " ") for m in metrics), "accuracy at the end"),
-        *("validation, best", "after rounds, by seed", "pseudo-labels, last", "seconds per run"),
+        *("validation, best", "pseudo-labels, last", "after rounds, by seed", "seconds per run"),
     )
-    caption = f"Test rows, validation rows and pseudo-labels: right in %, {deviation}"
-    reached = {m: [r[metric] for r in own] for m, own in runs.items()}
-    drawn = pictures.by_method(reached, names, page.words_of(metric))
-    return Section(page.words_of(metric), [about], [drawn], [PageTable(caption, head, rows)])
-
-
-def _course(
-    title: str,
-    about: str,
-    found: Mapping[str, Course],
-    names: Mapping[str, str],
-    share: bool = True,
-) -> Section:
-    """How a metric went, as curves and as a table."""
-    text = [about]
-    if without := [name for method, name in names.items() if method not in found]:
-        text.append(f"Not measured with: {'; '.join(without)}.")
-    if not found:
-        return Section(title, text)
-    rounds = some_rounds(found, MOST_ROUNDS)
-    measured = {int(turn) for course in found.values() for turn in course.rounds}
-    if len(rounds) < len(measured):
-        text.append(f"{len(rounds):,} of {len(measured):,} measured rounds are shown.")
-    cells = {
-        (method, turn): _written(mean, deviation, share)
-        for method, own in found.items()
-        for turn, mean, deviation in zip(own.rounds, own.mean, own.deviation, strict=True)
-    }
-    table = PageTable(
-        f"{title}{' in %' * share} by round, counted from 1",
-        ("rounds", *(names[m] for m in found)),
-        [(turn, *(cells.get((m, turn), "–") for m in found)) for turn in rounds],
-        folded=True,
-    )
-    drawn = pictures.over_rounds(found, names, title, rounds, share=share)
-    return Section(title, text, [drawn], [table])
+    table = PageTable("Test rows, validation rows and pseudo-labels: right in %", head, rows)
+    reached = {m: [r[metrics[0]] for r in own] for m, own in runs.items()}
+    title = page.words_of(metrics[0])
+    return Section(title, [about], [pictures.by_method(reached, names, title)], [table])
 
 
 def _clients(holdings: Sequence[Holdings]) -> Section:
     """How many rows and labels each client has."""
-    first, listed, m = holdings[0], holdings[:MOST_SEEDS], len(holdings[0].labelled)
-    head = [f"{what}, seed {own.seed}" for own in listed for what in ("labels", "rows")]
-    numbers = [n for own in listed for n in (own.labelled, own.labelled + own.unlabelled)]
-    caption = "Labels and rows by client and seed"
+    head = [f"{what}, seed {own.seed}" for own in holdings for what in ("labels", "rows")]
+    numbers = [n for own in holdings for n in (own.labelled, own.labelled + own.unlabelled)]
     rows = [(j, *cells) for j, cells in enumerate(zip(*numbers, strict=True))]
     return Section(
         "Rows and labels by client",
-        [
-            f"Who has what depends on the seed. The picture is of seed {first.seed}.",
-            *page.first_of(MOST_SEEDS, len(holdings), "seeds"),
-            *page.first_of(page.MOST_CLIENTS, m, "clients"),
-        ],
-        [pictures.rows_by_client(first)],
-        [PageTable(caption, ("client", *head), rows[: page.MOST_CLIENTS])],
+        [f"Who has what depends on the seed. The picture is of seed {holdings[0].seed}."],
+        [pictures.rows_by_client(holdings[0])],
+        [PageTable("Labels and rows by client and seed", ("client", *head), rows)],
     )
