@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -23,6 +23,8 @@ from xclp_crypto.errors import ParameterError
 Text = Annotated[str, Meta(min_length=1)]
 FINITE = sys.float_info.max
 UNIONS = (Union, UnionType)
+SAID = ("gt", "ge", "lt", "le", "title", "description")
+"""What a field says of itself by `msgspec.Meta`."""
 LONGEST = 200
 """Characters of a value in a message, at most."""
 WORDS: Mapping[Any, str] = {
@@ -127,17 +129,12 @@ def stripped(hint: Any) -> tuple[Any, dict[str, Any]]:
         kinds = [k for k in get_args(hint) if k is not NoneType]
         if get_origin(hint) is Annotated:
             hint, *metas = kinds
-            said |= {k: v for m in metas for k, v in _said(m)}
+            pairs = ((k, getattr(m, k)) for m in metas for k in SAID)
+            said |= {k: v for k, v in pairs if v is not None}
         elif get_origin(hint) in UNIONS and len(kinds) == 1:
             (hint,) = kinds
         else:
             return hint, said
-
-
-def _said(meta: Meta) -> Iterator[tuple[str, Any]]:
-    for name in ("gt", "ge", "lt", "le", "title", "description"):
-        if (value := getattr(meta, name)) is not None:
-            yield name, value
 
 
 def _shown(value: Any) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command_lines import TOML, Xclp, arrays
 
-from xclp_lp.study.data import load_digits
+from xclp_lp.study.data import load
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def few_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The digits, cut down to 4 clients with 40 rows each."""
     from xclp_lp.cli import demo
 
-    whole = load_digits(4)
+    whole = load("digits", n_clients=4)
     small = replace(
         whole,
         features=tuple(x[:40] for x in whole.features),

@@ -11,7 +11,7 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.propagation import Prediction, per_client, pooled
 from xclp_lp.study import data
-from xclp_lp.study.data import Federation, label_mask, load, load_digits, load_watch, watch
+from xclp_lp.study.data import Federation, label_mask, load, watch
 from xclp_lp.study.data.windows import (
     BAND_EDGES,
     CHANNELS,
@@ -149,7 +149,7 @@ def test_watch_windows_are_whole_pieces_of_single_recordings(
 
     monkeypatch.setattr(watch, "_seglearn_data", lambda: {**original, "X": tagged})
     monkeypatch.setattr(watch, "client_features", record)
-    federation = load_watch()
+    federation = load("watch")
     used: set[tuple[int, int]] = set()
     for person, (windows, labels) in enumerate(zip(seen, federation.labels, strict=True), 1):
         for window, exercise in zip(windows, labels, strict=True):
@@ -167,7 +167,7 @@ def test_watch_windows_are_whole_pieces_of_single_recordings(
 
 def test_mirroring_makes_the_left_wrist_like_the_right() -> None:
     original = watch._seglearn_data()
-    plain, mirrored = load_watch(), load_watch(mirror=True)
+    plain, mirrored = load("watch"), load("watch", mirror=True)
     side = {s: [x for x, y in zip(original["X"], original["side"], strict=True) if y == s]
             for s in (0, 1)}  # fmt: skip
     left, right = (np.mean([x[:, 0].mean() for x in side[s]]) for s in (0, 1))
@@ -236,7 +236,7 @@ def test_digits_are_dealt_out_once() -> None:
 )
 def test_digits_arguments_out_of_range(options: dict[str, int], message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        load_digits(**options)
+        load("digits", **options)
 
 
 # Federation, registry, label mask

@@ -20,7 +20,7 @@ from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
 from xclp_lp.plan import Plan, checked_drop
-from xclp_lp.study.scores import Scores, scores_of
+from xclp_lp.study.scores import scores_of
 from xclp_lp.summary import dropout_lines, plan_lines
 from xclp_lp.wording import count, duration, size
 
@@ -86,7 +86,10 @@ def run(
     terminal.note(*dropout_lines(result.participation.dropouts))
     terminal.note(*results.label_lines(loaded, result))
     if truth is not None:
-        _say_accuracy(scores_of(result, truth))
+        scores = scores_of(result, truth)
+        rows = count(len(scores.truth), "unlabelled row")
+        right = round(scores.accuracy("xclp") * len(scores.truth))
+        terminal.note(f"{right:,} of {rows} came out right ({scores.accuracy('xclp'):.1%})")
     terminal.say(f"{count(len(written), 'file')} written to {loaded.output}")
     terminal.note(*results.file_lines(loaded, result))
     terminal.write_report(lambda reports: reports.run_report(result, truth), report_file, png)
@@ -103,13 +106,6 @@ def _plan_of(loaded: FederationFile) -> Plan:
         [c.features for c in loaded.clients],
         [c.labels for c in loaded.clients],
         [c.row_names for c in loaded.clients],
-    )
-
-
-def _say_accuracy(scores: Scores) -> None:
-    right, rows = round(scores.accuracy("xclp") * len(scores.truth)), len(scores.truth)
-    terminal.note(
-        f"{right:,} of {count(rows, 'unlabelled row')} came out right ({right / rows:.1%})"
     )
 
 
@@ -140,7 +136,13 @@ def plan(
     groups: Mapping[str, tuple[str, ...]] = {}
     if federation is not None:
         _require_no_sizes(context)
-        planned = _planned(federation)
+        loaded = _loaded(federation)
+        planned = _plan_of(loaded)
+        terminal.note(*plan_lines(planned))
+        if loaded.estimator().draws_groups:
+            terminal.complain(
+                "each run draws other groups; set random_state to plan those that it will have"
+            )
         params, found, groups = planned.params, planned.forecast(), planned.groups
     else:
         params = settings.parameters(range(classes))
@@ -165,18 +167,6 @@ def plan(
     )
     shown = {"groups": {name: list(own) for name, own in groups.items()}} if groups else {}
     terminal.write_json(json_file, found.to_dict() | {"hamming": chosen} | shown)
-
-
-def _planned(federation: Path) -> Plan:
-    """Return the plan of a federation file, and say what was understood."""
-    loaded = _loaded(federation)
-    planned = _plan_of(loaded)
-    terminal.note(*plan_lines(planned))
-    if loaded.estimator().draws_groups:
-        terminal.complain(
-            "each run draws other groups; set random_state to plan those that it will have"
-        )
-    return planned
 
 
 def _require_no_sizes(context: typer.Context) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from flwr.app import Context, Message, MessageType
@@ -113,57 +114,51 @@ def run(
     return found
 
 
+@dataclass(eq=False, repr=False)
 class _Nodes:
     """The nodes of a grid: which client each is, and what it was asked."""
 
-    def __init__(
-        self,
-        grid: Grid,
-        relay: Relay,
-        settings: RunSettings,
-        clock: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._grid = grid
-        self._relay = relay
-        self._max_message = settings.max_message
-        self._retry = settings.retry
-        self._clock, self._sleep = clock, sleep
-        self._online: set[int] = set()
-        self._greeted: dict[int, float] = {}
-        self._names: dict[int, str] = {}
-        self._refused: set[int] = set()
-        self._asked: dict[str, int] = {}
-        self._crashes: dict[int, int] = {}
-        self.pushed = self.pulled = 0
+    grid: Grid
+    relay: Relay
+    settings: RunSettings
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+    pushed: int = 0
+    pulled: int = 0
+    _online: set[int] = field(default_factory=set)
+    _greeted: dict[int, float] = field(default_factory=dict)
+    _names: dict[int, str] = field(default_factory=dict)
+    _refused: set[int] = field(default_factory=set)
+    _asked: dict[str, int] = field(default_factory=dict)
+    _crashes: dict[int, int] = field(default_factory=dict)
 
     def look(self) -> None:
         """Ask nodes who they are that have not said so."""
-        self._online = set(self._grid.get_node_ids())
-        now = self._clock()
+        self._online = set(self.grid.get_node_ids())
+        now = self.clock()
         for node in self._online - self._names.keys() - self._refused:
             if now >= self._greeted.get(node, now):
-                self._greeted[node] = now + self._retry
+                self._greeted[node] = now + self.settings.retry
                 self._push(node, Ask())
 
     def ask(self, name: str, ask: Ask) -> None:
         """Ask a client, if its node is there."""
         node = next((n for n, other in self._names.items() if other == name), None)
         if node is None or node not in self._online or not self._push(node, ask):
-            self._relay.lost(name, PAUSE_SECONDS)
+            self.relay.lost(name, PAUSE_SECONDS)
 
     def _push(self, node: int, ask: Ask) -> bool:
         content = pack(ask)
         self.pushed += bytes_of(content)
         question = Message(content, dst_node_id=node, message_type=MessageType.QUERY)
-        pushed = [i for i in self._grid.push_messages([question]) if i]
+        pushed = [i for i in self.grid.push_messages([question]) if i]
         self._asked.update(dict.fromkeys(pushed, node))
         return bool(pushed)
 
     def pull(self) -> None:
         """Take the answers that have come, one at a time, as they may be large."""
         for question, node in list(self._asked.items()):
-            for reply in self._grid.pull_messages([question]):
+            for reply in self.grid.pull_messages([question]):
                 del self._asked[question]
                 self._take(node, reply)
 
@@ -172,24 +167,24 @@ class _Nodes:
         if reply.has_error():
             crashes = self._crashes.get(node, 0)
             self._crashes[node] = crashes + 1
-            pause = min(PAUSE_SECONDS * 2**crashes, self._retry)
+            pause = min(PAUSE_SECONDS * 2**crashes, self.settings.retry)
             if name is None:
-                self._greeted[node] = self._clock() + pause
+                self._greeted[node] = self.clock() + pause
             else:
-                self._relay.lost(name, pause)
+                self.relay.lost(name, pause)
             return
         self._crashes.pop(node, None)
         if node in self._refused:
             return
         try:
             self.pulled += bytes_of(reply.content)
-            answer = unpack_answer(reply.content, self._max_message, SERVER)
+            answer = unpack_answer(reply.content, self.settings.max_message, SERVER)
             del reply
             if name is None:
                 self._name(node, answer)
             elif answer.name != name:
                 raise ParameterError(f"it called itself {name!r} before, and {answer.name!r} now")
-            self._relay.take(answer)
+            self.relay.take(answer)
         except (DecodeError, ParameterError) as error:
             _logger.warning("node %d is refused: %s", node, error)
             self._refused.add(node)
@@ -203,8 +198,8 @@ class _Nodes:
             ParameterError: another node is that client, and this one has not its log.
         """
         before = [n for n, other in self._names.items() if other == answer.name]
-        if answer.name in self._relay.clients and before:
-            instance = self._relay.instance_of(answer.name)
+        if answer.name in self.relay.clients and before:
+            instance = self.relay.instance_of(answer.name)
             if not instance or instance != answer.instance:
                 raise ParameterError(f"another node is {answer.name!r} already")
             del self._names[before[0]]
@@ -216,9 +211,9 @@ class _Nodes:
         self.look()
         for node in self._online & self._names.keys():
             self._push(node, Ask(end=True))
-        until = self._clock() + self._retry
-        while self._asked and self._clock() < until:
+        until = self.clock() + self.settings.retry
+        while self._asked and self.clock() < until:
             for question in list(self._asked):
-                if list(self._grid.pull_messages([question])):
+                if list(self.grid.pull_messages([question])):
                     del self._asked[question]
-            self._sleep(POLL_SECONDS)
+            self.sleep(POLL_SECONDS)

@@ -311,7 +311,13 @@ def bench_propagation(
     """
     given = {"n": n, "labelled": labelled, "bits": n_bits, "k": k, "alpha": alpha}
     given |= {"from_features": from_features, "repeat": repeat, "seed": seed}
-    _require_propagation(n, labelled, n_bits, repeat, from_features=from_features)
+    if not 1 <= labelled <= n:
+        raise ParameterError(f"labelled must be in 1..{n}, got {labelled}")
+    _require_positive(repeat=repeat)
+    residue_width(n_bits)
+    if not from_features:
+        what = f"all distances of {n:,} points"
+        require_available(3 * n**2 + 6 * n * n_bits, what, "start from features instead")
     report: OnProgress = progress or (lambda *_: None)
     vectors, classes = clustered(n, seed)
     picked = np.sort(np.random.default_rng(seed).permutation(n)[:labelled])
@@ -351,29 +357,12 @@ def bench_propagation(
             labels.append(predict(Z).class_ids)
             seconds["dense_inverse_seconds"].append(inverse)
     result["identical_labels"] = all((found == labels[0]).all() for found in labels)
-    return given | result | _medians(seconds)
-
-
-def _require_propagation(
-    n: int, labelled: int, n_bits: int, repeat: int, *, from_features: bool
-) -> None:
-    if not 1 <= labelled <= n:
-        raise ParameterError(f"labelled must be in 1..{n}, got {labelled}")
-    _require_positive(repeat=repeat)
-    residue_width(n_bits)
-    if not from_features:
-        what = f"all distances of {n:,} points"
-        require_available(3 * n**2 + 6 * n * n_bits, what, "start from features instead")
-
-
-def _medians(seconds: dict[str, list[float]]) -> dict[str, float | None]:
-    """Return median seconds, and how many times as long the dense way takes."""
-    found = {name: float(np.median(own)) if own else None for name, own in seconds.items()}
-    whole = found["dense_seconds"]
+    medians = {name: float(np.median(own)) if own else None for name, own in seconds.items()}
+    whole = medians["dense_seconds"]
     for prefix in ("", "columns_"):
-        own = found[f"{prefix}seconds"]
-        found[f"{prefix}ratio_to_dense"] = whole / own if whole and own else None
-    return found
+        own = medians[f"{prefix}seconds"]
+        result[f"{prefix}ratio_to_dense"] = whole / own if whole and own else None
+    return given | result | medians
 
 
 def dense_scores(

@@ -33,23 +33,7 @@ LOADERS: dict[str, Callable[..., Federation]] = {
 }
 """Every data set by name."""
 
-__all__ = [
-    "LOADERS",
-    "Federation",
-    "label_count_mask",
-    "label_mask",
-    "load",
-    "load_cifar10",
-    "load_cifar100",
-    "load_digits",
-    "load_fashion",
-    "load_femnist",
-    "load_hapt",
-    "load_isic",
-    "load_mini_imagenet",
-    "load_vowel",
-    "load_watch",
-]
+__all__ = ["LOADERS", "Federation", "label_count_mask", "label_mask", "load"]
 
 
 def load(name: str, **options: float | str | Path) -> Federation:

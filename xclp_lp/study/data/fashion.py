@@ -15,16 +15,8 @@ from xclp_lp.study.data.dealing import Dealing, dealt_federation
 from xclp_lp.study.data.federation import Federation
 
 CLOTHES = (
-    "T-shirt",
-    "trouser",
-    "pullover",
-    "dress",
-    "coat",
-    "sandal",
-    "shirt",
-    "sneaker",
-    "bag",
-    "ankle boot",
+    *("T-shirt", "trouser", "pullover", "dress", "coat"),
+    *("sandal", "shirt", "sneaker", "bag", "ankle boot"),
 )
 """The ten classes in the order of the data set."""
 

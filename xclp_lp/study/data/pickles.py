@@ -169,25 +169,20 @@ class _Name:
 
 
 _KNOWN = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("_codecs", "encode"),
-    ("copy_reg", "_reconstructor"),
-    ("copyreg", "_reconstructor"),
-    ("__builtin__", "object"),
-    ("builtins", "object"),
-    ("__builtin__", "bytes"),
-    ("builtins", "bytes"),
-    ("__builtin__", "slice"),
-    ("builtins", "slice"),
-    ("pandas.core.frame", "DataFrame"),
-    ("pandas.core.internals.managers", "BlockManager"),
-    ("pandas.core.indexes.base", "_new_Index"),
-    ("pandas.core.indexes.base", "Index"),
-    ("pandas.core.indexes.range", "RangeIndex"),
+    "numpy": ("ndarray", "dtype"),
+    "numpy.core.multiarray": ("_reconstruct",),
+    "numpy._core.multiarray": ("_reconstruct",),
+    "_codecs": ("encode",),
+    "copy_reg": ("_reconstructor",),
+    "copyreg": ("_reconstructor",),
+    "__builtin__": ("object", "bytes", "slice"),
+    "builtins": ("object", "bytes", "slice"),
+    "pandas.core.frame": ("DataFrame",),
+    "pandas.core.internals.managers": ("BlockManager",),
+    "pandas.core.indexes.base": ("_new_Index", "Index"),
+    "pandas.core.indexes.range": ("RangeIndex",),
 }
+"""Names that a pickle may mention, by module."""
 
 
 class _Unpickler(pickle._Unpickler):
@@ -203,7 +198,7 @@ class _Unpickler(pickle._Unpickler):
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _KNOWN:
+        if name not in _KNOWN.get(module, ()):
             raise DataError(
                 f"this pickle names {module}.{name}, which has no part in arrays and data frames; "
                 "it is not read"

@@ -12,13 +12,8 @@ from xclp_lp.study.data.federation import Federation
 from xclp_lp.study.data.windows import client_features, cut_windows
 
 EXERCISES = (
-    "pendulum",
-    "abduction",
-    "forward elevation",
-    "internal rotation",
-    "external rotation",
-    "trapezius",
-    "row",
+    *("pendulum", "abduction", "forward elevation"),
+    *("internal rotation", "external rotation", "trapezius", "row"),
 )
 """The seven classes, in seglearn's order (PEN, ABD, FEL, IR, ER, TRAP, ROW)."""
 

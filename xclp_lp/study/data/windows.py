@@ -30,15 +30,8 @@ BAND_EDGES = (0.1, 0.6, 1.0, 1.5, 2.5, 4.0, 7.0, 12.0, 25.1)
 """Limits in Hz of the frequency bands, lower limit included; exercises repeat at 0.2 to 1 Hz."""
 
 GROUPS = (
-    "mean",
-    "deviation",
-    "quantiles",
-    "jerk",
-    "crossings",
-    "bands",
-    "frequency",
-    "entropy",
-    "correlation",
+    *("mean", "deviation", "quantiles", "jerk", "crossings"),
+    *("bands", "frequency", "entropy", "correlation"),
 )
 """The groups of features that `client_features` takes by default: 183 columns."""
 

@@ -72,8 +72,7 @@ class Experiment(Validated):
         known_name("metric", self.metric, METRICS)
         for method in self.methods:
             known_name("method", method, METHODS)
-        require_runs(self.methods, self.seeds)
-        require_once("values", self.values)
+        require_once(methods=self.methods, seeds=self.seeds, values=self.values)
         if not self.values:
             object.__setattr__(self, "values", FORMS[self.form].values)
         self.arguments(0)
@@ -99,27 +98,18 @@ def arguments_of(section: Mapping[str, Any], seed: int, **defaults: Any) -> Argu
     return arguments(seed, **defaults | given)
 
 
-def require_runs(methods: Sequence[str], seeds: Sequence[Any]) -> None:
-    """Refuse runs that are none, or that would count twice.
+def require_once(**lists: Sequence[Any]) -> None:
+    """Refuse lists that name something twice: means and deviations would count it twice.
 
     Raises:
-        ParameterError: names what is missing, or there twice.
+        ParameterError: names it, or says that there is no method or seed at all.
     """
-    if not methods or not seeds:
-        raise ParameterError("at least one method and one seed are needed")
-    require_once("methods", methods)
-    require_once("seeds", seeds)
-
-
-def require_once(what: str, values: Sequence[Any]) -> None:
-    """Refuse a list that names something twice: means and deviations would count it twice.
-
-    Raises:
-        ParameterError: names it.
-    """
-    for i, value in enumerate(values):
-        if value in values[:i]:
-            raise ParameterError(f"{what} names {value!r} twice")
+    for what, values in lists.items():
+        if what in ("methods", "seeds") and not values:
+            raise ParameterError("at least one method and one seed are needed")
+        for i, value in enumerate(values):
+            if value in values[:i]:
+                raise ParameterError(f"{what} names {value!r} twice")
 
 
 def read_described(kind: type[T], path: Path | None, given: Mapping[str, Any]) -> T:

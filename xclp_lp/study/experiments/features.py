@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,16 +80,12 @@ def _scaled(
 Extractor = Callable[[Task], Matrices]
 
 
-def _of_network(name: str) -> Extractor:
-    """Return an extractor of `xclp_lp.study.experiments.neural_features`, which loads PyTorch."""
+def _of_network(name: str, task: Task) -> Matrices:
+    """Apply an extractor of `xclp_lp.study.experiments.neural_features`, which loads PyTorch."""
+    from xclp_lp.study.experiments import neural_features
 
-    def extract(task: Task) -> Matrices:
-        from xclp_lp.study.experiments import neural_features
-
-        extractor: Extractor = getattr(neural_features, name)
-        return extractor(task)
-
-    return extract
+    extractor: Extractor = getattr(neural_features, name)
+    return extractor(task)
 
 
 EXTRACTORS: dict[str, Extractor] = {
@@ -96,8 +93,8 @@ EXTRACTORS: dict[str, Extractor] = {
     "by-client": by_client,
     "agreed": agreed,
     "linear": embedded,
-    "network": _of_network("trained"),
-    "efficientnet": _of_network("pretrained"),
-    "efficientnet-tuned": _of_network("fine_tuned"),
+    "network": partial(_of_network, "trained"),
+    "efficientnet": partial(_of_network, "pretrained"),
+    "efficientnet-tuned": partial(_of_network, "fine_tuned"),
 }
 """Every extractor by name."""

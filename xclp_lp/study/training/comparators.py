@@ -198,18 +198,13 @@ class FedMatch(FedAvg):
         own = self.memory.get(f"answers {number}")
         if own is None:
             return []
-        known = [
-            int(name.split()[1])
-            for name in self.memory
+        distances = {
+            int(name.split()[1]): float((answers["noise"] - own["noise"]).square().sum())
+            for name, answers in self.memory.items()
             if name.startswith("answers ") and name != f"answers {number}"
-        ]
-        known.sort(
-            key=lambda j: (
-                float((self.memory[f"answers {j}"]["noise"] - own["noise"]).square().sum()),
-                j,
-            )
-        )
-        return [self.memory[f"model {j}"] for j in known[: self.helpers]]
+        }
+        nearest = sorted(distances, key=lambda j: (distances[j], j))
+        return [self.memory[f"model {j}"] for j in nearest[: self.helpers]]
 
     @torch.no_grad()
     def _answers(self, model: Network, inputs: Tensor) -> Tensor:

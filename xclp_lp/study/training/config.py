@@ -19,7 +19,7 @@ from xclp_lp.study.experiments.config import (
     Share,
     arguments_of,
     known_name,
-    require_runs,
+    require_once,
 )
 from xclp_lp.study.training.augment import AUGMENTATIONS
 from xclp_lp.study.training.client import Training
@@ -106,7 +106,7 @@ class Study(Validated):
         known_name("network", self.network, NETWORKS)
         known_name("augmentation", self.augmentation, AUGMENTATIONS)
         known_name("metric", self.metric, METRICS)
-        require_runs(self.methods, self.seeds)
+        require_once(methods=self.methods, seeds=self.seeds)
         for method in (*self.methods, *self.options):
             known_name("method", method, METHODS)
         self.split_parameters()

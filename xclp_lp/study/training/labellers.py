@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ def class_probabilities(model: Network, inputs: Tensor) -> NDArray[np.float64]:
     return torch.cat([model(x).double().softmax(dim=1) for x in inputs.split(CHUNK)]).cpu().numpy()
 
 
+@dataclass(eq=False)
 class PseudoLabeller(ABC):
     """Labels rows of the clients of a round.
 
@@ -52,9 +53,7 @@ class PseudoLabeller(ABC):
     """
 
     labels_only = False
-
-    def __init__(self) -> None:
-        self.memory: dict[str, State] = {}
+    memory: dict[str, State] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def __call__(
@@ -81,6 +80,7 @@ class NoLabels(PseudoLabeller):
         return {j: PseudoLabels.none(len(client.class_ids)) for j, client in clients.items()}
 
 
+@dataclass(eq=False)
 class NetworkLabels(PseudoLabeller):
     """The classes that the network predicts: ŷ = argmax_c p_c, ω = 1 + (1/log C) Σ_c p_c log p_c.
 
@@ -95,9 +95,7 @@ class NetworkLabels(PseudoLabeller):
     Algorithm 1 with p instead of a propagated distribution.
     """
 
-    def __init__(self, *, once: bool = False) -> None:
-        super().__init__()
-        self.once = once
+    once: bool = False
 
     def __call__(
         self, model: Network, clients: Mapping[int, ClientRows], turn: int
@@ -114,6 +112,7 @@ class NetworkLabels(PseudoLabeller):
         return found
 
 
+@dataclass(eq=False)
 class PropagatedLabels(PseudoLabeller):
     """Label propagation on the features f_φ of all rows of the clients in P.
 
@@ -125,12 +124,12 @@ class PropagatedLabels(PseudoLabeller):
             round's own projection.
     """
 
-    def __init__(self, method: str, n_classes: int, arguments: Arguments) -> None:
-        super().__init__()
-        self.labels_only = method == "per-client"
-        self.method = method
-        self.n_classes = n_classes
-        self.arguments = arguments
+    method: str
+    n_classes: int
+    arguments: Arguments
+
+    def __post_init__(self) -> None:
+        self.labels_only = self.method == "per-client"
 
     def __call__(
         self, model: Network, clients: Mapping[int, ClientRows], turn: int

@@ -98,11 +98,6 @@ def read_rows(study: Study, device: torch.device, seed: int) -> AllRows:
     )
 
 
-def chosen_device() -> torch.device:
-    """Return the GPU if there is one."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def run_study(
     study: Study, folder: Path, *, resume: bool = False, report: OnRound | None = None
 ) -> dict[str, Any]:
@@ -138,7 +133,7 @@ def run_study(
                 f"{folder} has runs of another study, see {fixed}; choose another folder or name"
             )
     write_whole(fixed, described.encode())
-    device = chosen_device()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     runs: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
     for seed in study.seeds:
@@ -244,15 +239,15 @@ def _run(
             found = predicted_classes(trainer.model, rows.train[validation])
             accuracy = float((found == rows.class_ids[split.validation]).mean())
             if accuracy > best["accuracy"]:
-                state = trainer.state()["model"]
-                best = {"accuracy": accuracy, "turn": metrics.turn, "model": state}
+                model = trainer.state()["model"]
+                best = {"accuracy": accuracy, "turn": metrics.turn, "model": model}
         seconds += time.perf_counter() - start
         lines.append(asdict(metrics) | {"validation_accuracy": accuracy})
         if not math.isnan(accuracy):
-            _save_checkpoint(
-                checkpoint,
-                {"trainer": trainer.state(), "best": best, "lines": lines, "seconds": seconds},
-            )
+            state = {"trainer": trainer.state(), "best": best, "lines": lines, "seconds": seconds}
+            buffer = io.BytesIO()
+            torch.save(state, buffer)
+            write_whole(checkpoint, buffer.getvalue())
             write_whole(table, _csv(lines).encode())
     final = predicted_classes(trainer.model, rows.test)
     trainer.model.load_state_dict(best["model"])
@@ -316,10 +311,3 @@ def _csv(lines: list[dict[str, Any]]) -> str:
         unknown = {k: "" for k, v in line.items() if isinstance(v, float) and math.isnan(v)}
         writer.writerow(line | unknown)
     return text.getvalue()
-
-
-def _save_checkpoint(file: Path, content: dict[str, Any]) -> None:
-    """Write a checkpoint that is either complete or the last one."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    write_whole(file, buffer.getvalue())

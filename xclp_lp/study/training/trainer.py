@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,7 @@ class RoundMetrics:
     pseudo_weighted: float
 
 
+@dataclass(eq=False, repr=False)
 class FederatedTrainer:
     """Trains a network on the rows of many clients, of which few have labels.
 
@@ -62,27 +63,19 @@ class FederatedTrainer:
         DataError: no client has a labelled row.
     """
 
-    def __init__(
-        self,
-        model: Network,
-        clients: Sequence[ClientRows],
-        strategy: FedAvg,
-        labeller: PseudoLabeller,
-        training: Training,
-        *,
-        seed: int,
-        truth: Sequence[NDArray[np.int64]] | None = None,
-    ) -> None:
-        self.model = model
-        self.clients = clients
-        self.strategy = strategy
-        self.labeller = labeller
-        self.training = training
-        self.seed = seed
-        self.truth = truth
-        self.turn = 0
-        self._have_labels = [j for j, c in enumerate(clients) if len(c.labelled)]
-        self._lack_labels = [j for j, c in enumerate(clients) if not len(c.labelled)]
+    model: Network
+    clients: Sequence[ClientRows]
+    strategy: FedAvg
+    labeller: PseudoLabeller
+    training: Training
+    _: KW_ONLY
+    seed: int
+    truth: Sequence[NDArray[np.int64]] | None = None
+    turn: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._have_labels = [j for j, c in enumerate(self.clients) if len(c.labelled)]
+        self._lack_labels = [j for j, c in enumerate(self.clients) if not len(c.labelled)]
         if not self._have_labels:
             raise DataError("no client has a labelled row, so nothing can be learnt")
 
