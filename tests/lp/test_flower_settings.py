@@ -73,11 +73,8 @@ def test_a_node_says_where_its_data_are():
     assert node.section.feature_columns == ("x", "y")
     assert node.section.label_column == "animal"
     assert not any((node.section.labels, node.section.id_column, node.section.features_array))
-    assert (node.output, node.state, node.key_file) == (
-        Path("results"),
-        Path("logs"),
-        Path("log.key"),
-    )
+    assert node.output == Path("results")
+    assert (node.section.state, node.section.key_file) == ("logs", "log.key")
 
 
 def test_a_simulated_node_has_no_data():

@@ -225,6 +225,7 @@ _Place = _InContext | _InFile
 
 
 def _place(context: Context, node: NodeSettings) -> _Place:
-    if node.state is None or node.key_file is None:
+    section = node.section
+    if section is None or section.state is None or section.key_file is None:
         return _InContext(context)
-    return _InFile(context.run_id, node.state, node.key_file, node.name)
+    return _InFile(context.run_id, Path(section.state), Path(section.key_file), node.name)

@@ -93,7 +93,7 @@ class RunSettings(NetworkSettings):
 
 
 @dataclass(frozen=True)
-class _NodeSection(DataSection):
+class NodeSection(DataSection):
     """The configuration of a node."""
 
     name: Text = field(kw_only=True)
@@ -116,17 +116,13 @@ class NodeSettings:
 
     Attributes:
         name: of the client that it is.
-        section: what it says of its data; None where it is simulated and has none.
         output: folder for its results.
-        state: folder for its log, if the log is a file.
-        key_file: file with the log's key.
+        section: what it says of its data and its log; None where it is simulated and has none.
     """
 
     name: str
-    section: DataSection | None
     output: Path | None
-    state: Path | None = None
-    key_file: Path | None = None
+    section: NodeSection | None = None
 
     @classmethod
     def of(cls, config: Mapping[str, Any], run: RunSettings) -> NodeSettings:
@@ -137,7 +133,7 @@ class NodeSettings:
                 that is none of the clients'.
         """
         given: dict[str, Any] = {k: v for k, v in config.items() if k not in SIMULATED_FIELDS}
-        require_known(given, _NodeSection, f"{NODE}")
+        require_known(given, NodeSection, f"{NODE}")
         partition = config.get("partition-id")
         if "features" not in config and isinstance(partition, int):
             if not 0 <= partition < len(run.clients):
@@ -146,19 +142,13 @@ class NodeSettings:
                     f"{partition}; simulate as many nodes as there are clients"
                 )
             folder = run.simulation_output
-            return cls(run.clients[partition], None, Path(folder) if folder else None)
+            return cls(run.clients[partition], Path(folder) if folder else None)
         if isinstance(given.get("feature_columns"), str):
             given["feature_columns"] = names_of([given["feature_columns"]])
-        section = read_section(_NodeSection, given, NODE)
+        section = read_section(NodeSection, given, NODE)
         if section.name not in run.clients:
             raise ParameterError(
                 f"{NODE}: name {section.name!r} is none of the clients {', '.join(run.clients)}"
                 f"{did_you_mean(section.name, run.clients)}"
             )
-        return cls(
-            name=section.name,
-            section=section,
-            output=Path(section.output),
-            state=None if section.state is None else Path(section.state),
-            key_file=None if section.key_file is None else Path(section.key_file),
-        )
+        return cls(section.name, Path(section.output), section)

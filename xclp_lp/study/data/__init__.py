@@ -47,9 +47,9 @@ def load(name: str, **options: float | str | Path) -> Federation:
         The data set.
 
     Raises:
-        ParameterError: the name or an option is unknown, or something that it needs is not
-            installed.
-        DataError: a file is not in the format of this data set.
+        ParameterError: the name or an option is unknown, an option is out of range, or a file or
+            package that it needs is not there.
+        DataError: a file is not in the format of this data set; names file, and writer or line.
     """
     if name not in LOADERS:
         raise ParameterError(f"there is no data set {name!r}; choose from {', '.join(LOADERS)}")

@@ -54,9 +54,7 @@ def load_cifar10(path: str | Path, **dealing: Unpack[Dealing]) -> Federation:
     Returns:
         d = 3072, red, green and blue one after the other; labels are the classes' names.
 
-    Raises:
-        ParameterError: an argument is out of range.
-        DataError: the files are something else.
+    Errors are those of `xclp_lp.study.data.load`.
 
     Source: Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
     """

@@ -21,8 +21,7 @@ def load_digits(n_clients: int = 10, seed: int = 0) -> Federation:
     Returns:
         d = 64 features; labels are int64 in 0..9.
 
-    Raises:
-        ParameterError: an argument is out of range.
+    Errors are those of `xclp_lp.study.data.load`.
     """
     # Imported here because scikit-learn takes a second to load and only this data set needs it.
     from sklearn.datasets import load_digits as load

@@ -38,9 +38,7 @@ def load_fashion(path: str | Path | None = None, **dealing: Unpack[Dealing]) -> 
         d = 784; labels are the names in `CLOTHES`; test rows are those of the published test set,
         dealt out in the same shares of classes.
 
-    Raises:
-        ParameterError: the files are not there or an argument is out of range.
-        DataError: a file is something else.
+    Errors are those of `xclp_lp.study.data.load`.
 
     Source: Xiao, Rasul and Vollgraf 2017, arXiv:1708.07747.
     """

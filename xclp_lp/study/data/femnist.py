@@ -32,9 +32,7 @@ def load_femnist(path: str | Path, *, n_clients: int | None = None, seed: int = 
     Returns:
         d = 784; labels are the characters; test rows are those of ``test``.
 
-    Raises:
-        ParameterError: n_clients is out of range.
-        DataError: the files are something else (names file and writer).
+    Errors are those of `xclp_lp.study.data.load`.
 
     Source: Caldas et al. 2018, arXiv:1812.01097 (LEAF).
     """

@@ -46,9 +46,7 @@ def load_hapt(path: str | Path | None = None) -> Federation:
     Returns:
         30 clients, d = 144; labels are the names in `ACTIVITIES`.
 
-    Raises:
-        ParameterError: the package is not installed and there is no `path`.
-        DataError: the file is something else.
+    Errors are those of `xclp_lp.study.data.load`.
 
     Source: Reyes-Ortiz et al. 2016, Neurocomputing 171, pages 754-767; features ours.
     """

@@ -32,9 +32,7 @@ def load_isic(path: str | Path, *, side: int = 32) -> Federation:
         d = 3·side², values in [0, 1]; labels are the names in `LESIONS`; test rows are those with
         fold ``test``. Centres are named centre-0 to centre-5 as in FLamby.
 
-    Raises:
-        ParameterError: `side` is below 1, or Pillow is not installed.
-        DataError: the files are something else (names the file or the line).
+    Errors are those of `xclp_lp.study.data.load`.
 
     Source: Ogier du Terrail et al. 2022, arXiv:2210.04620 (FLamby).
     """

@@ -33,9 +33,7 @@ def load_mini_imagenet(
     Returns:
         d = 3·side²; labels are WordNet's numbers of the classes, or whatever names them.
 
-    Raises:
-        ParameterError: an argument is out of range, or Pillow is not installed.
-        DataError: the files are something else.
+    Errors are those of `xclp_lp.study.data.load`.
 
     Source: Vinyals et al. 2016, arXiv:1606.04080; classes of the pickles by Ravi and Larochelle.
     """

@@ -32,9 +32,7 @@ def load_vowel(path: str | Path | None = None) -> Federation:
         15 clients of 66 rows, d = 9: log area ratios as published, neither centred nor scaled;
         labels are the vowels' words.
 
-    Raises:
-        ParameterError: the file or the package rdata is not there.
-        DataError: the file is something else.
+    Errors are those of `xclp_lp.study.data.load`.
 
     Source: Deterding 1989; as in mlbench.
     """

@@ -37,8 +37,7 @@ def load_watch(mirror: bool = False) -> Federation:
     Returns:
         10 clients, 1833 windows, d = 183; labels are the names in `EXERCISES`.
 
-    Raises:
-        ParameterError: seglearn is not installed.
+    Errors are those of `xclp_lp.study.data.load`.
 
     Source: Burns et al. 2018, arXiv:1802.01489; features ours.
     """
