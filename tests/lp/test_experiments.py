@@ -24,7 +24,7 @@ from xclp_lp.study.experiments.config import Experiment, read_described
 from xclp_lp.study.experiments.document import markdown, read_result, section, sections, with_tables
 from xclp_lp.study.experiments.features import agreed, agreed_moments, by_client
 from xclp_lp.study.experiments.fedavg import linear_embedding, train
-from xclp_lp.study.experiments.forms import FORMS, Drawing, Masks, Trial, rows_to_score
+from xclp_lp.study.experiments.forms import FORMS, Masks, Trial, TrialSource, rows_to_score
 from xclp_lp.study.experiments.methods import (
     METHODS,
     arguments,
@@ -68,7 +68,7 @@ def trials(
     form: str, federation: Federation, values: tuple[Any, ...], seed: int = 0
 ) -> list[Trial]:
     test = rows_to_score(federation, 0.3, seed)
-    return list(FORMS[form].trials(Drawing(federation, test, seed, 2), values))
+    return list(FORMS[form].trials(TrialSource(federation, test, seed, 2), values))
 
 
 # Forms
@@ -136,9 +136,9 @@ def test_fraction_form_keeps_the_unlabelled_rows_or_not() -> None:
 def test_groups_form_divides_the_clients() -> None:
     (trial,) = trials("groups", blobs(7), (1.0,))
     assert sorted(map(len, trial.groups)) == [1, 2, 2, 2]
-    drawing = Drawing(blobs(), rows_to_score(blobs(), 0.3, 0), seed=0, group_size=0)
+    source = TrialSource(blobs(), rows_to_score(blobs(), 0.3, 0), seed=0, group_size=0)
     with pytest.raises(ParameterError, match="group_size"):
-        list(FORMS["groups"].trials(drawing, (1.0,)))
+        list(FORMS["groups"].trials(source, (1.0,)))
 
 
 @pytest.mark.parametrize(("form", "value"), [("labels", 0.5), ("size", "x"), ("size", 1.5)])

@@ -311,13 +311,8 @@ def bench_propagation(
     """
     given = {"n": n, "labelled": labelled, "bits": n_bits, "k": k, "alpha": alpha}
     given |= {"from_features": from_features, "repeat": repeat, "seed": seed}
-    if not 1 <= labelled <= n:
-        raise ParameterError(f"labelled must be in 1..{n}, got {labelled}")
     _require_positive(repeat=repeat)
-    residue_width(n_bits)
-    if not from_features:
-        what = f"all distances of {n:,} points"
-        require_available(3 * n**2 + 6 * n * n_bits, what, "start from features instead")
+    _require_propagation(n, labelled, n_bits, from_features=from_features)
     report: OnProgress = progress or (lambda *_: None)
     vectors, classes = clustered(n, seed)
     picked = np.sort(np.random.default_rng(seed).permutation(n)[:labelled])
@@ -363,6 +358,15 @@ def bench_propagation(
         own = medians[f"{prefix}seconds"]
         result[f"{prefix}ratio_to_dense"] = whole / own if whole and own else None
     return given | result | medians
+
+
+def _require_propagation(n: int, labelled: int, n_bits: int, *, from_features: bool) -> None:
+    if not 1 <= labelled <= n:
+        raise ParameterError(f"labelled must be in 1..{n}, got {labelled}")
+    residue_width(n_bits)
+    if not from_features:
+        what = f"all distances of {n:,} points"
+        require_available(3 * n**2 + 6 * n * n_bits, what, "start from features instead")
 
 
 def dense_scores(

@@ -51,7 +51,7 @@ def rows_to_score(federation: Federation, share: float, seed: int) -> Masks:
 
 
 @dataclass(frozen=True, eq=False)
-class Drawing:
+class TrialSource:
     """What a form draws its trials from.
 
     Attributes:
@@ -91,13 +91,13 @@ class Drawing:
         return Trial(setting, kept or everything, labelled, scored or self.test, groups or together)
 
 
-def labels_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
+def labels_form(source: TrialSource, values: Sequence[Any]) -> Iterator[Trial]:
     """Give each client so many labels; its other training rows take part without.
 
     Raises:
         ParameterError: a number is not a count, or no client has so many training rows.
     """
-    labels, test = drawing.federation.labels, drawing.test
+    labels, test = source.federation.labels, source.test
     most = max(int((~own).sum()) for own in test)
     for count in values:
         if isinstance(count, bool) or not isinstance(count, int):
@@ -106,52 +106,52 @@ def labels_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
             raise ParameterError(
                 f"no client has {count} training rows to label; the largest has {most}"
             )
-        labelled = label_count_mask(labels, count, drawing.seed, test)
-        yield drawing.trial({"labels per client": count}, labelled)
+        labelled = label_count_mask(labels, count, source.seed, test)
+        yield source.trial({"labels per client": count}, labelled)
 
 
-def size_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
+def size_form(source: TrialSource, values: Sequence[Any]) -> Iterator[Trial]:
     """Keep a share of each client's training rows, all labelled (Table 1)."""
     for share in values:
-        labelled = drawing.labelled(share)
+        labelled = source.labelled(share)
         setting = {"training rows": share, "n": sum(int(m.sum()) for m in labelled)}
-        yield drawing.trial(setting, labelled, kept=_either(labelled, drawing.test))
+        yield source.trial(setting, labelled, kept=_either(labelled, source.test))
 
 
-def leave_one_out_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
+def leave_one_out_form(source: TrialSource, values: Sequence[Any]) -> Iterator[Trial]:
     """Predict all rows of a client without labels from the others' training rows (Table 2)."""
     for share in values:
-        chosen = drawing.labelled(share)
-        for j, name in enumerate(drawing.federation.names):
+        chosen = source.labelled(share)
+        for j, name in enumerate(source.federation.names):
             out = tuple(np.full(len(m), i == j) for i, m in enumerate(chosen))
             labelled = tuple(m & ~own for m, own in zip(chosen, out, strict=True))
             setting = {"left out": name} | ({"labelled": share} if len(values) > 1 else {})
-            yield drawing.trial(setting, labelled, kept=_either(labelled, out), scored=out)
+            yield source.trial(setting, labelled, kept=_either(labelled, out), scored=out)
 
 
-def fraction_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
+def fraction_form(source: TrialSource, values: Sequence[Any]) -> Iterator[Trial]:
     """Label a share of the training rows; leave the others out, or keep them (Table 3)."""
     for share in values:
-        labelled = drawing.labelled(share)
-        only = _either(labelled, drawing.test)
+        labelled = source.labelled(share)
+        only = _either(labelled, source.test)
         for words, kept in (("left out", only), ("kept", None)):
-            yield drawing.trial({"labelled": share, "unlabelled rows": words}, labelled, kept=kept)
+            yield source.trial({"labelled": share, "unlabelled rows": words}, labelled, kept=kept)
 
 
-def groups_form(drawing: Drawing, values: Sequence[Any]) -> Iterator[Trial]:
+def groups_form(source: TrialSource, values: Sequence[Any]) -> Iterator[Trial]:
     """Label a share of the training rows, in random groups of clients (FEMNIST table).
 
     Raises:
         ParameterError: a share is not in (0, 1], or the size of a group is below 1.
     """
-    if drawing.group_size < 1:
-        raise ParameterError(f"group_size must be at least 1, got {drawing.group_size}")
-    n = len(drawing.federation.names)
-    order = np.random.Generator(np.random.PCG64([drawing.seed, n])).permutation(n)
-    parts = np.array_split(order, max(1, round(n / drawing.group_size)))
+    if source.group_size < 1:
+        raise ParameterError(f"group_size must be at least 1, got {source.group_size}")
+    n = len(source.federation.names)
+    order = np.random.Generator(np.random.PCG64([source.seed, n])).permutation(n)
+    parts = np.array_split(order, max(1, round(n / source.group_size)))
     groups = tuple(tuple(sorted(part.tolist())) for part in parts)
     for share in values:
-        yield drawing.trial({"labelled": share}, drawing.labelled(share), groups=groups)
+        yield source.trial({"labelled": share}, source.labelled(share), groups=groups)
 
 
 def _either(some: Masks, others: Masks) -> Masks:
@@ -170,7 +170,7 @@ class Form:
     """
 
     title: str
-    trials: Callable[[Drawing, Sequence[Any]], Iterator[Trial]]
+    trials: Callable[[TrialSource, Sequence[Any]], Iterator[Trial]]
     values: tuple[Any, ...]
     alone: bool = True
 

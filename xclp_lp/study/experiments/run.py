@@ -19,7 +19,7 @@ from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments.config import METRICS, Experiment
 from xclp_lp.study.experiments.features import EXTRACTORS
-from xclp_lp.study.experiments.forms import FORMS, Drawing, Groups, Trial, rows_to_score
+from xclp_lp.study.experiments.forms import FORMS, Groups, Trial, TrialSource, rows_to_score
 from xclp_lp.study.experiments.methods import METHODS, TRAINED, Labelling
 from xclp_lp.study.experiments.task import Task
 from xclp_lp.study.scores import Scores
@@ -77,8 +77,8 @@ def run_experiment(
     runs: list[dict[str, Any]] = []
     for seed in experiment.seeds:
         test = rows_to_score(federation, experiment.test_share, seed)
-        drawing = Drawing(federation, test, seed, experiment.group_size)
-        for trial in form.trials(drawing, experiment.values):
+        source = TrialSource(federation, test, seed, experiment.group_size)
+        for trial in form.trials(source, experiment.values):
             own, details = _run_trial(federation, trial, experiment, methods, seed, report)
             runs += own
             if keep is not None:
