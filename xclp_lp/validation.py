@@ -56,7 +56,7 @@ class Validated:
 field_types: Callable[[Any], Mapping[str, Any]] = cache(
     lambda kind: get_type_hints(kind, include_extras=True)
 )
-"""Returns the types of a dataclass's fields, with their ranges and meanings."""
+"""Returns the types of a dataclass's fields, or of a function's arguments, and what they say."""
 
 
 def meaning(kind: type, name: str) -> str:

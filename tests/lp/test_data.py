@@ -232,7 +232,11 @@ def test_digits_are_dealt_out_once() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"n_clients": 0}, "n_clients is 0"), ({"n_clients": 1798}, "1798"), ({"seed": -1}, "seed")],
+    [
+        ({"n_clients": 0}, "between 1 and 1797, got 0"),
+        ({"n_clients": 1798}, "1798"),
+        ({"seed": -1}, "seed"),
+    ],
 )
 def test_digits_arguments_out_of_range(options: dict[str, int], message: str) -> None:
     with pytest.raises(ParameterError, match=message):

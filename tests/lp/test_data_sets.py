@@ -417,10 +417,12 @@ def test_partitions() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_clients": 0}, "n_clients is 0"),
-        ({"partition": "even"}, "'even'"),
-        ({"partition": "dirichlet", "concentration": 0.0}, "concentration is 0"),
-        ({"seed": -1}, "seed is -1"),
+        ({"n_clients": 0}, "n_clients must be at least 1, got 0"),
+        ({"partition": "even"}, "must be 'iid' or 'dirichlet', got 'even'"),
+        ({"partition": "dirichlet", "concentration": 0.0}, "concentration must be positive"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"n_rows": "all"}, "n_rows must be an integer, got 'all'"),
+        ({"n_row": 3}, "did you mean 'n_rows'"),
         ({"n_rows": 81}, "n_rows is 81"),
         ({"rows": 3}, "no option 'rows'; it has path, n_clients"),
     ],

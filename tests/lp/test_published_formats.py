@@ -152,7 +152,7 @@ def test_isic_keeps_centres_and_flambys_division(flamby: Path) -> None:
     (flamby / "ISIC_2019_Training_Input_preprocessed").rename(flamby / "ISIC_2019_Training_Input")
     (flamby / "train_test_split").rename(flamby / "train_test_split.csv")
     assert load("fed-isic2019", path=flamby, side=4).names == federation.names
-    with pytest.raises(ParameterError, match="side is 0"):
+    with pytest.raises(ParameterError, match="side must be at least 1, got 0"):
         load("fed-isic2019", path=flamby, side=0)
 
 

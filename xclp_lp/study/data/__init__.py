@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any, Unpack, get_args, get_origin
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.wording import did_you_mean
 from xclp_lp.study.data.cifar import load_cifar10, load_cifar100
-from xclp_lp.study.data.dealing import Dealing
 from xclp_lp.study.data.digits import load_digits
 from xclp_lp.study.data.fashion import load_fashion
 from xclp_lp.study.data.federation import Federation, label_count_mask, label_mask
@@ -18,6 +18,7 @@ from xclp_lp.study.data.isic import load_isic
 from xclp_lp.study.data.mini_imagenet import load_mini_imagenet
 from xclp_lp.study.data.vowel import load_vowel
 from xclp_lp.study.data.watch import load_watch
+from xclp_lp.validation import checked, field_types
 
 LOADERS: dict[str, Callable[..., Federation]] = {
     "cifar-10": load_cifar10,
@@ -36,7 +37,7 @@ LOADERS: dict[str, Callable[..., Federation]] = {
 __all__ = ["LOADERS", "Federation", "label_count_mask", "label_mask", "load"]
 
 
-def load(name: str, **options: float | str | Path) -> Federation:
+def load(name: str, **options: Any) -> Federation:
     """Load a data set by name.
 
     Args:
@@ -53,19 +54,20 @@ def load(name: str, **options: float | str | Path) -> Federation:
     """
     if name not in LOADERS:
         raise ParameterError(f"there is no data set {name!r}; choose from {', '.join(LOADERS)}")
-    parameters = inspect.signature(LOADERS[name]).parameters.values()
-    known: list[str] = []
-    for own in parameters:
-        known += Dealing.__annotations__ if own.kind is own.VAR_KEYWORD else [own.name]
+    loader = LOADERS[name]
+    known: dict[str, Any] = {}
+    for option, hint in field_types(loader).items():
+        known |= field_types(*get_args(hint)) if get_origin(hint) is Unpack else {option: hint}
+    del known["return"]
     for option in options:
         if option not in known:
             raise ParameterError(
                 f"the data set {name!r} has no option {option!r}; it has {', '.join(known)}"
+                f"{did_you_mean(option, known)}"
             )
-    if "path" not in options and ("path", inspect.Parameter.empty) in (
-        (own.name, own.default) for own in parameters
-    ):
+    path = inspect.signature(loader).parameters.get("path")
+    if path is not None and path.default is path.empty and "path" not in options:
         raise ParameterError(
             f"the data set {name!r} cannot be installed as a package; give the path of its files"
         )
-    return LOADERS[name](**options)
+    return loader(**{o: checked(o, value, known[o]) for o, value in options.items()})

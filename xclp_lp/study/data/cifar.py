@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError
 from xclp_lp.study.data.archives import archive_files
 from xclp_lp.study.data.dealing import Dealing, dealt_federation
-from xclp_lp.study.data.federation import Federation
+from xclp_lp.study.data.federation import Federation, Place
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 
 _PIXELS = 3 * 32 * 32
@@ -44,7 +44,7 @@ _CIFAR_100 = _Archive(
 )
 
 
-def load_cifar10(path: str | Path, **dealing: Unpack[Dealing]) -> Federation:
+def load_cifar10(path: Place, **dealing: Unpack[Dealing]) -> Federation:
     """Load CIFAR-10, pictures of 32×32 pixels in three colours, as pixels in [0, 1].
 
     Args:
@@ -61,7 +61,7 @@ def load_cifar10(path: str | Path, **dealing: Unpack[Dealing]) -> Federation:
     return _load(_CIFAR_10, Path(path), dealing)
 
 
-def load_cifar100(path: str | Path, **dealing: Unpack[Dealing]) -> Federation:
+def load_cifar100(path: Place, **dealing: Unpack[Dealing]) -> Federation:
     """Load CIFAR-100 with its 100 fine classes; see `load_cifar10`."""
     return _load(_CIFAR_100, Path(path), dealing)
 

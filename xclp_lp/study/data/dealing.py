@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, Unpack
+from typing import Annotated, Literal, TypedDict, Unpack
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import ParameterError
-from xclp_lp.study.data.federation import Federation, require_between
+from xclp_lp.study.data.federation import Count, Federation, Seed, require_between
+from xclp_lp.validation import FINITE
 
 
 class Dealing(TypedDict, total=False):
     """How a data set without natural clients is dealt out to them.
 
     Attributes:
-        n_clients: ≥ 1; 10 by default.
+        n_clients: 10 by default.
         partition: ``iid``, the default, or ``dirichlet``, see `class_shares`.
         concentration: of the Dirichlet distribution; 0.5 by default.
         n_rows: so many rows in all, drawn at random, training and test set in proportion; 6,000 by
             default.
-        seed: of draw and partition, ≥ 0; 0 by default.
+        seed: of draw and partition; 0 by default.
     """
 
-    n_clients: int
-    partition: str
-    concentration: float
-    n_rows: int
-    seed: int
+    n_clients: Count
+    partition: Literal["iid", "dirichlet"]
+    concentration: Annotated[float, Meta(gt=0, le=FINITE)]
+    n_rows: Count
+    seed: Seed
 
 
 def class_shares(
@@ -46,19 +47,10 @@ def class_shares(
     Returns:
         Shape (C, n_clients), rows sum to 1.
 
-    Raises:
-        ParameterError: an argument is out of range.
-
     Source: Hsu, Qi and Brown 2019, arXiv:1909.06335, by classes.
     """
-    require_between("n_clients", n_clients, 1)
-    require_between("seed", seed, 0)
     if partition == "iid":
         return np.full((n_classes, n_clients), 1 / n_clients)
-    if partition != "dirichlet":
-        raise ParameterError(f"partition is {partition!r}; it must be iid or dirichlet")
-    if not 0 < concentration < np.inf:
-        raise ParameterError(f"concentration is {concentration}; it must be finite and > 0")
     rng = np.random.Generator(np.random.PCG64([seed, n_clients]))
     shares: NDArray[np.float64] = rng.dirichlet(np.full(n_clients, concentration), size=n_classes)
     return shares

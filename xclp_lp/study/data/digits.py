@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Annotated
 
-from xclp_lp.study.data.federation import Federation, require_between
+import numpy as np
+from msgspec import Meta
+
+from xclp_lp.study.data.federation import Federation, Seed
 
 _MID_GREY = 8.0
 
 
-def load_digits(n_clients: int = 10, seed: int = 0) -> Federation:
+def load_digits(n_clients: Annotated[int, Meta(ge=1, le=1797)] = 10, seed: Seed = 0) -> Federation:
     """Load scikit-learn's 1797 digits of 8×8 pixels, split evenly at random.
 
     Pixels, 0..16, are centred on mid-grey, which gives opposite pixels opposite signs.
 
     Args:
-        n_clients: in 1..1797.
-        seed: of the split, ≥ 0.
+        n_clients: as many as rows, at most.
+        seed: of the split.
 
     Returns:
         d = 64 features; labels are int64 in 0..9.
@@ -27,8 +30,6 @@ def load_digits(n_clients: int = 10, seed: int = 0) -> Federation:
     from sklearn.datasets import load_digits as load
 
     pixels, digits = load(return_X_y=True)
-    require_between("n_clients", n_clients, 1, len(pixels))
-    require_between("seed", seed, 0)
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(pixels))
     shares = np.array_split(order, n_clients)
     return Federation(

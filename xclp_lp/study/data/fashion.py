@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError
 from xclp_lp.study.data.archives import installed_file, unzipped
 from xclp_lp.study.data.dealing import Dealing, dealt_federation
-from xclp_lp.study.data.federation import Federation
+from xclp_lp.study.data.federation import Federation, Place
 
 CLOTHES = (
     *("T-shirt", "trouser", "pullover", "dress", "coat"),
@@ -26,7 +26,7 @@ DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 _BYTES = 8  # of an idx file's type
 
 
-def load_fashion(path: str | Path | None = None, **dealing: Unpack[Dealing]) -> Federation:
+def load_fashion(path: Place | None = None, **dealing: Unpack[Dealing]) -> Federation:
     """Load Fashion-MNIST, pictures of 28×28 pixels, as pixels in [0, 1].
 
     Args:

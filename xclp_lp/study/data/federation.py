@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.labels import encode
+
+Place = Annotated[str | Path, Meta(title="the path of a file or folder")]
+Count = Annotated[int, Meta(ge=1)]
+Seed = Annotated[int, Meta(ge=0)]
 
 
 def require_between(name: str, value: float, low: float, high: float = np.inf) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError
 from xclp_lp.study.data.archives import archive_files
-from xclp_lp.study.data.federation import Federation, require_between
+from xclp_lp.study.data.federation import Count, Federation, Place, Seed, require_between
 
 CHARACTERS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqrstuvwxyz")
 """The 62 classes in LEAF's order."""
@@ -19,7 +19,7 @@ CHARACTERS = (*"0123456789", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ", *"abcdefghijklmnopqr
 _PIXELS = 784
 
 
-def load_femnist(path: str | Path, *, n_clients: int | None = None, seed: int = 0) -> Federation:
+def load_femnist(path: Place, *, n_clients: Count | None = None, seed: Seed = 0) -> Federation:
     """Load the training and test characters of LEAF's writers.
 
     Args:
@@ -44,7 +44,6 @@ def load_femnist(path: str | Path, *, n_clients: int | None = None, seed: int = 
     names = sorted(writers)
     if n_clients is not None:
         require_between("n_clients", n_clients, 1, len(names))
-        require_between("seed", seed, 0)
         rng = np.random.Generator(np.random.PCG64(seed))
         names = [names[i] for i in sorted(rng.permutation(len(names))[:n_clients].tolist())]
     known = np.array(CHARACTERS)

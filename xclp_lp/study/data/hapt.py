@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data.archives import archive_files, unzipped
-from xclp_lp.study.data.federation import Federation
+from xclp_lp.study.data.federation import Federation, Place
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 from xclp_lp.study.data.windows import WINDOW, client_features, cut_windows
 
@@ -32,7 +32,7 @@ _AXES = ("acc-x", "acc-y", "acc-z", "gyro-x", "gyro-y", "gyro-z")
 _Recording = tuple[NDArray[np.float64], NDArray[np.int64]]  # (T, 6) samples, (T,) activities
 
 
-def load_hapt(path: str | Path | None = None) -> Federation:
+def load_hapt(path: Place | None = None) -> Federation:
     """Load the six activities as features of windows of 2.56 s, one client per person.
 
     Windows do not overlap and lie within one stretch of one activity. Everybody's first recording

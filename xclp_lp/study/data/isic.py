@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError
-from xclp_lp.study.data.federation import Federation, require_between
+from xclp_lp.study.data.federation import Count, Federation, Place
 from xclp_lp.study.data.pictures import small_picture
 
 LESIONS = ("MEL", "NV", "BCC", "AK", "BKL", "DF", "VASC", "SCC")
@@ -19,14 +19,14 @@ _CENTRES = 6
 _COLUMNS = {"image", "target", "center", "fold", "fold2"}
 
 
-def load_isic(path: str | Path, *, side: int = 32) -> Federation:
+def load_isic(path: Place, *, side: Count = 32) -> Federation:
     """Load the pictures as pixels, reduced to one size, one client per centre.
 
     Args:
         path: a folder with ``ISIC_2019_Training_Input_preprocessed/`` (or, if that is not there,
             ``ISIC_2019_Training_Input/``) and FLamby's ``train_test_split``, in it or beside it,
             with the columns image, target, center, fold and fold2.
-        side: pixels of the reduced pictures' sides, ≥ 1.
+        side: pixels of the reduced pictures' sides.
 
     Returns:
         d = 3·side², values in [0, 1]; labels are the names in `LESIONS`; test rows are those with
@@ -36,7 +36,6 @@ def load_isic(path: str | Path, *, side: int = 32) -> Federation:
 
     Source: Ogier du Terrail et al. 2022, arXiv:2210.04620 (FLamby).
     """
-    require_between("side", side, 1)
     folder = Path(path)
     pictures = _pictures(folder)
     table = _table(folder)

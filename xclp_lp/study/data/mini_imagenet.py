@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data.dealing import Dealing, dealt_federation
-from xclp_lp.study.data.federation import Federation, require_between
+from xclp_lp.study.data.federation import Count, Federation, Place
 from xclp_lp.study.data.pickles import flat_array, read_pickle
 from xclp_lp.study.data.pictures import small_picture
 
 _TEST_SHARE = 1 / 6  # 100 of 600 pictures of each class, as in the paper
 
 
-def load_mini_imagenet(
-    path: str | Path, *, side: int = 84, **dealing: Unpack[Dealing]
-) -> Federation:
+def load_mini_imagenet(path: Place, *, side: Count = 84, **dealing: Unpack[Dealing]) -> Federation:
     """Load the pictures of all classes as pixels in [0, 1]; a sixth of each class is for testing.
 
     Args:
@@ -38,8 +36,6 @@ def load_mini_imagenet(
     Source: Vinyals et al. 2016, arXiv:1606.04080; classes of the pickles by Ravi and Larochelle.
     """
     seed = dealing.get("seed", 0)
-    require_between("side", side, 1)
-    require_between("seed", seed, 0)
     folder = Path(path)
     pickles = [
         file

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.files.damaged import DAMAGED
 from xclp_lp.study.data.archives import installed_file
-from xclp_lp.study.data.federation import Federation
+from xclp_lp.study.data.federation import Federation, Place
 
 DEBIAN = Path("/usr/lib/R/site-library/mlbench/data/Vowel.rda")
 """Where Debian's package r-cran-mlbench puts the data."""
 
 
-def load_vowel(path: str | Path | None = None) -> Federation:
+def load_vowel(path: Place | None = None) -> Federation:
     """Load 11 vowels, 6 frames of each by each speaker, one client per speaker.
 
     The six frames are pieces of one utterance, so a labelled frame tells much about the other five.
