@@ -165,6 +165,14 @@ def test_all_methods_of_the_paper_are_there() -> None:
         ({"training": {"sampled": 2}}, "sampled"),
         ({"parameters": {"seed": 3}}, r"\[parameters\]: unknown field 'seed'"),
         ({"options": {"fedavg+xclp": {"mu": 3}}}, "no option of fedavg"),
+        (
+            {"methods": ["fedmatch"], "options": {"fedmatch": {"helpers": 1.5}}},
+            "helpers of fedmatch must be an integer, got 1.5",
+        ),
+        (
+            {"methods": ["fedprox"], "options": {"fedprox": {"mu": -1}}},
+            "mu of fedprox must be at least 0, got -1",
+        ),
         ({"options": {"fedsiam": {"beta": -1}}, "methods": ("fedsiam",)}, "beta of fedsiam"),
         ({"options": {"fedsim": {}}}, "no method 'fedsim'"),
         ({"methods": ("fedmatch",), "secure": True}, "fedmatch needs to see"),

@@ -72,6 +72,7 @@ class PseudoLabels:
 
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0, le=FINITE)]
+NotNegative = Annotated[float, Meta(ge=0)]
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ class Training(Validated):
     batch: Count = 50
     rate: Positive = 0.1
     full_rate: Positive | None = 0.3
-    weight_decay: Annotated[float, Meta(ge=0)] = 2e-4
+    weight_decay: NotNegative = 2e-4
     horizon: Count | None = None
 
     def rate_at(self, turn: int, labels: int) -> float:

@@ -11,19 +11,21 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.study.training.client import Batch, labels_per_batch
+from xclp_lp.study.training.client import Batch, NotNegative, labels_per_batch
 from xclp_lp.study.training.neural_networks import Network
 from xclp_lp.study.training.seeds import generator
 from xclp_lp.study.training.strategies import Assignment, FedAvg, State, Update, average, snapshot
 
+Share = Annotated[float, Meta(ge=0, le=1)]
 PROBES = 32
 """Inputs of Gaussian noise on which FedMatch compares the clients' models."""
 
@@ -103,12 +105,12 @@ class FedMatch(FedAvg):
     the client's own σ and the helper's ψ.
     """
 
-    helpers: int = 2
-    threshold: float = 0.75
-    lambda_s: float = 1.0
-    lambda_icc: float = 0.1
-    lambda_l1: float = 1e-6
-    lambda_l2: float = 0.0
+    helpers: Annotated[int, Meta(ge=0)] = 2
+    threshold: Share = 0.75
+    lambda_s: NotNegative = 1.0
+    lambda_icc: NotNegative = 0.1
+    lambda_l1: NotNegative = 1e-6
+    lambda_l2: NotNegative = 0.0
 
     own_labels = True
 
@@ -252,8 +254,8 @@ class FedSiam(FedAvg):
     first ten epochs, has a = 0.999 but for the first steps, and averages the teachers as well.
     """
 
-    beta: float = 10.0
-    decay: float = 0.95
+    beta: NotNegative = 10.0
+    decay: Share = 0.95
     teacher: Network | None = field(default=None, init=False)
 
     own_labels = True

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any
 
 from msgspec import Meta
 
-from xclp_crypto.errors import ParameterError
 from xclp_lp.files.toml import keys_of, read_section
 from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import LOADERS
@@ -33,7 +32,7 @@ from xclp_lp.study.training.labellers import (
 from xclp_lp.study.training.neural_networks import NETWORKS
 from xclp_lp.study.training.split import Partition
 from xclp_lp.study.training.strategies import FedAvg, FedProx, Scaffold
-from xclp_lp.validation import Validated
+from xclp_lp.validation import Validated, checked, field_types
 
 STRATEGIES: dict[str, type[FedAvg]] = {
     "fedavg": FedAvg,
@@ -135,16 +134,12 @@ class Study(Validated):
             ParameterError: an option of the method is unknown or out of range.
         """
         kind = STRATEGIES[METHODS[method][0]]
-        common = {f.name for f in fields(FedAvg)}
-        own = [f.name for f in fields(kind) if f.init and f.name not in common]
-        trained = keys_of(Training)
+        own = [name for name in keys_of(kind) if name not in keys_of(FedAvg)]
         extra: dict[str, Any] = {}
         for name, value in self.options.get(method, {}).items():
-            known_name(f"option of {method}", name, [*own, *trained])
+            known_name(f"option of {method}", name, [*own, *keys_of(Training)])
             if name in own:
-                if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                    raise ParameterError(f"{name} of {method} must be >= 0, got {value!r}")
-                extra[name] = value
+                extra[name] = checked(f"{name} of {method}", value, field_types(kind)[name])
         return kind(
             self.hyper_parameters(method),
             AUGMENTATIONS[self.augmentation],

@@ -18,6 +18,7 @@ from xclp_lp.study.training.augment import Augmentation
 from xclp_lp.study.training.client import (
     Batch,
     ClientRows,
+    NotNegative,
     PseudoLabels,
     Training,
     batches,
@@ -206,7 +207,7 @@ class FedProx(FedAvg):
     Source: Li et al. 2020, arXiv:1812.06127, the local objective h_k of Algorithm 2.
     """
 
-    mu: float = 0.01
+    mu: NotNegative = 0.01
 
     def loss(self, model: Network, batch: Batch, theta: Sequence[Tensor]) -> Tensor:
         """Return the loss with its proximal term."""
