@@ -11,7 +11,7 @@ from xclp_crypto.wording import did_you_mean
 from xclp_lp.study.data.cifar import load_cifar10, load_cifar100
 from xclp_lp.study.data.digits import load_digits
 from xclp_lp.study.data.fashion import load_fashion
-from xclp_lp.study.data.federation import Federation, label_count_mask, label_mask
+from xclp_lp.study.data.federation import Federation, known_name, label_count_mask, label_mask
 from xclp_lp.study.data.femnist import load_femnist
 from xclp_lp.study.data.hapt import load_hapt
 from xclp_lp.study.data.isic import load_isic
@@ -52,8 +52,7 @@ def load(name: str, **options: Any) -> Federation:
             package that it needs is not there.
         DataError: a file is not in the format of this data set; names file, and writer or line.
     """
-    if name not in LOADERS:
-        raise ParameterError(f"there is no data set {name!r}; choose from {', '.join(LOADERS)}")
+    known_name("data set", name, LOADERS)
     loader = LOADERS[name]
     known: dict[str, Any] = {}
     for option, hint in field_types(loader).items():

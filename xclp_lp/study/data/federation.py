@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.wording import did_you_mean
 from xclp_lp.labels import encode
 
 Place = Annotated[str | Path, Meta(title="the path of a file or folder")]
@@ -28,6 +29,19 @@ def require_between(name: str, value: float, low: float, high: float = np.inf) -
     if not low <= value <= high:
         allowed = f"at least {low}" if high == np.inf else f"in {low}..{high}"
         raise ParameterError(f"{name} is {value}; it must be {allowed}")
+
+
+def known_name(what: str, name: Any, known: Collection[str]) -> None:
+    """Refuse a name that is not known.
+
+    Raises:
+        ParameterError: lists those that are, and says which is meant perhaps.
+    """
+    if not isinstance(name, str) or name not in known:
+        raise ParameterError(
+            f"there is no {what} {name!r}; choose from {', '.join(known)}"
+            f"{did_you_mean(str(name), known)}"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -10,10 +10,10 @@ from typing import Annotated, Any, TypeVar
 from msgspec import Meta
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.toml import read_section, read_toml
 from xclp_lp.parameters import Arguments, Settings
 from xclp_lp.study.data import LOADERS
+from xclp_lp.study.data.federation import known_name
 from xclp_lp.study.experiments.features import EXTRACTORS
 from xclp_lp.study.experiments.forms import FORMS
 from xclp_lp.study.experiments.methods import METHODS, arguments
@@ -128,16 +128,3 @@ def read_described(kind: type[T], path: Path | None, given: Mapping[str, Any]) -
         table = isinstance(value, Mapping) and isinstance(content.get(name), Mapping)
         content[name] = {**content[name], **value} if table else value
     return read_section(kind, content, path or f"the {kind.__name__.lower()}")
-
-
-def known_name(what: str, name: Any, known: Collection[str]) -> None:
-    """Refuse a name that is not known.
-
-    Raises:
-        ParameterError: lists those that are, and says which is meant perhaps.
-    """
-    if not isinstance(name, str) or name not in known:
-        raise ParameterError(
-            f"there is no {what} {name!r}; choose from {', '.join(known)}"
-            f"{did_you_mean(str(name), known)}"
-        )

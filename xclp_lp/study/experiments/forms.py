@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.study.data import Federation, label_count_mask, label_mask
+from xclp_lp.validation import checked
 
 Masks = tuple[NDArray[np.bool_], ...]
 Groups = tuple[tuple[int, ...], ...]
 Setting = dict[str, Any]
+Share = Annotated[float, Meta(gt=0, le=1, title="shares of rows in (0, 1]")]
+Labels = Annotated[int, Meta(ge=1, title="numbers of labels")]
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,8 @@ class TrialSource:
         Raises:
             ParameterError: it is not a number in (0, 1].
         """
-        if isinstance(share, bool) or not isinstance(share, int | float):
-            raise ParameterError(f"values must be shares of rows in (0, 1], got {share!r}")
-        return label_mask(self.federation.labels, float(share), self.seed, self.test)
+        fraction = checked("values", share, Share)
+        return label_mask(self.federation.labels, fraction, self.seed, self.test)
 
     def trial(
         self,
@@ -100,9 +103,7 @@ def labels_form(source: TrialSource, values: Sequence[Any]) -> Iterator[Trial]:
     labels, test = source.federation.labels, source.test
     most = max(int((~own).sum()) for own in test)
     for count in values:
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise ParameterError(f"values must be numbers of labels, got {count!r}")
-        if count > most:
+        if checked("values", count, Labels) > most:
             raise ParameterError(
                 f"no client has {count} training rows to label; the largest has {most}"
             )

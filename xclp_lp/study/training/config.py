@@ -11,13 +11,13 @@ from msgspec import Meta
 from xclp_lp.files.toml import keys_of, read_section
 from xclp_lp.parameters import Arguments
 from xclp_lp.study.data import LOADERS
+from xclp_lp.study.data.federation import known_name
 from xclp_lp.study.experiments.config import (
     METRICS,
     Names,
     Seeds,
     Share,
     arguments_of,
-    known_name,
     require_once,
 )
 from xclp_lp.study.training.augment import AUGMENTATIONS

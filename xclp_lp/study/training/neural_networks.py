@@ -13,6 +13,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from xclp_crypto.errors import ParameterError
+from xclp_lp.study.data.federation import known_name
 from xclp_lp.study.training.seeds import seeded
 
 InputShape = tuple[int, ...]
@@ -51,8 +52,7 @@ def network(name: str, shape: InputShape, n_classes: int, seed: int) -> Network:
     Raises:
         ParameterError: there is no such network, or it does not take inputs of this shape.
     """
-    if name not in NETWORKS:
-        raise ParameterError(f"there is no network {name!r}; choose from {', '.join(NETWORKS)}")
+    known_name("network", name, NETWORKS)
     if name != "mlp" and len(shape) != 3:
         raise ParameterError(
             f"the network {name!r} takes pictures and the inputs have shape {shape}; use 'mlp'"
