@@ -5,6 +5,7 @@ import doctest
 import json
 import re
 import tomllib
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -24,6 +25,7 @@ NAMED = re.compile(r"(?:\b(test_\w+\.py)::)?\b(test_\w+)(…?)(?!\w|\.py|/)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
+@cache
 def existing_tests():
     """By file name, the names of its tests."""
     return {

@@ -13,26 +13,24 @@ from command_lines import (
     content_of,
     never,
     one_line,
-    shell,
 )
 
 from xclp_lp.cli import demo as demo_cli
 from xclp_lp.study.demo import compare
 
 
-def test_the_demonstration(tmp_path: Path) -> None:
-    done = shell(
+def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = xclp(
         *("demo", "--dataset", "digits", "--labelled", ".05", "--bits", "512"),
-        *("--hamming", "masked"),
-        *("--json", "out.json"),
-        cwd=tmp_path,
+        *("--hamming", "masked", "--json", "out.json"),
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Secure and plain labels are identical." in done.stdout
+    assert (code, err) == (0, "")
+    assert "Secure and plain labels are identical." in out
     assert (
         "\n10 clients, 1,797 rows, 64 features\n10 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9\n"
         "90 of 1,797 rows labelled\ndistances by masked: "
-    ) in done.stdout
+    ) in out
     result = json.loads((tmp_path / "out.json").read_text())
     assert set(result) == {
         *("accuracy", "balanced_accuracy", "identical_labels"),
@@ -44,7 +42,7 @@ def test_the_demonstration(tmp_path: Path) -> None:
     assert set(accuracy) == {"per_client", "xclp", "plain"}
     assert accuracy["xclp"] == accuracy["plain"] > accuracy["per_client"] + 0.1
     for value in (*accuracy.values(), *result["balanced_accuracy"].values()):
-        assert f"{value:.1%}" in done.stdout
+        assert f"{value:.1%}" in out
     assert result["identical_labels"] is True
     assert result["parameters"] == {
         "dataset": "digits",
