@@ -226,6 +226,7 @@ class WatchingPaillier:
                 yield "PaillierAnswers", ciphertext_digits(message.values, message.n)
                 plain = key.decrypt_residues(message.values)
                 yield "plaintexts", eighths(plain, message.n)
+                yield "steps between plaintexts", steps(plain, message.n)
                 # Of the right rows the product of own ciphertexts is known, and can be divided off.
                 known = self.evaluate(rows.astype(bool), groups.pop(0), square)
                 quotients = [
@@ -264,6 +265,12 @@ def eighths(numbers, modulus):
     return np.array([int(8 * x // modulus) for x in numbers])
 
 
+def steps(numbers, modulus):
+    """Return the high digits of differences between neighbours."""
+    pairs = zip(numbers[1:], numbers[:-1], strict=True)
+    return eighths([(one - other) % modulus for one, other in pairs], modulus)
+
+
 def ciphertext_digits(values, n):
     """Return the low and the high digits of numbers modulo n²."""
     return np.concatenate([np.array([int(v % 8) for v in values]), eighths(values, n**2)])
@@ -294,7 +301,9 @@ def shares_of(view, sizes):
             for i, peer in enumerate(ranges):  # in every pair the earlier one owns the modulus
                 modulus = moduli[min(client, peer)]
                 part = message.residues[i * count : (i + 1) * count]
-                found[client, peer] = eighths(part, modulus)
+                low = [int(x % 8) for x in part]
+                digits = (eighths(part, modulus), steps(part, modulus), low)
+                found[client, peer] = np.concatenate(digits)
     return found
 
 
@@ -451,8 +460,18 @@ def no_randomisers(self, count, *others):
     return [mpz(1)] * count
 
 
+def one_mask_for_all_bits(self, modulus, shape):
+    first = RESIDUES(self, modulus, shape[:-1])
+    return np.repeat(first[..., None], shape[-1], axis=-1)
+
+
+def short_masks(n, count, rng):
+    return [mpz(int.from_bytes(rng.bytes(15), "big")) for _ in range(count)]
+
+
 DRAWN_MASKS, FLOODS, PREPARE, ENCRYPT = rlwe.drawn_masks, rlwe.flood, rlwe.prepare, rlwe.encrypt
-LANES, RANDOMISERS = HashPoints.lanes, PublicKey.randomisers
+LANES, RESIDUES = HashPoints.lanes, SeededRng.residues
+RANDOMISERS, RANDOM_MASKS = PublicKey.randomisers, paillier_module.random_masks
 BROKEN = {
     "rlwe, no mask": (rlwe, "drawn_masks", no_mask),
     "rlwe, one mask for all peers": (rlwe, "drawn_masks", one_mask_for_all_peers),
@@ -466,6 +485,7 @@ BROKEN = {
         "residues",
         lambda self, modulus, shape: np.zeros(shape, np.uint16),
     ),
+    "shade, one mask for all bits": (SeededRng, "residues", one_mask_for_all_bits),
     "shade-ext, no pad": (
         HashPoints,
         "lanes",
@@ -476,6 +496,12 @@ BROKEN = {
         paillier_module,
         "random_masks",
         lambda n, count, rng: [mpz(0)] * count,
+    ),
+    "paillier, short masks": (paillier_module, "random_masks", short_masks),
+    "paillier, one mask for all answers": (
+        paillier_module,
+        "random_masks",
+        lambda n, count, rng: RANDOM_MASKS(n, 1, rng) * count,
     ),
     "paillier, no re-randomisation": (PublicKey, "randomisers", no_randomisers),
     "paillier, one randomiser": (
