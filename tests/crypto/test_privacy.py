@@ -236,7 +236,7 @@ def test_what_an_observer_sees_of_one_label_is_blurred_by_the_noise_multiplier()
     changed[worst] = 2
     step = signed(encode_label_sums(columns, changed, 3, codec) - clean).astype(float)
     seen = []
-    for run in range(4000):
+    for run in range(2000):
         total = clean
         for client in range(PRIVACY.noise_contributors):
             total = add_noise(total, variance, SeededRng(run).child("noise", client))

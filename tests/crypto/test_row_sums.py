@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_runs import row_sums, with_session
+from protocol_runs import assert_blames, losing, row_sums, with_session
 from sum_checks import (
     a_graph,
     a_partition,
@@ -24,7 +24,6 @@ from xclp_crypto.errors import (
     DataError,
     EncodingOverflow,
     Excluded,
-    FaultyPeer,
     ParameterError,
     ReuseError,
     TooFewParties,
@@ -288,14 +287,12 @@ def test_noise_is_part_of_what_the_others_get(modulus):
 
 
 @BOTH
-@pytest.mark.parametrize(("p", "threshold"), [(2, 2), (3, 2), (4, 2), (4, 3), (4, 4), (6, 4)])
+@pytest.mark.parametrize(("p", "threshold"), [(2, 2), (3, 2), (4, 3), (4, 4)])
 def test_every_dropout_gives_the_sum_over_those_that_took_part(p, threshold, mode):
     values, rows = problem(p, 7)
     graph = MaskGraph.complete(names(p), threshold)
     stages = Counter()
-    for case in every_dropout(
-        row_sums(values, rows, mode=mode, graph=graph), [*names(p)[:4], SERVER]
-    ):
+    for case in every_dropout(row_sums(values, rows, mode=mode, graph=graph), [*names(p), SERVER]):
         took_part = right(case.outcome, values, rows, graph, case)
         if case.party == SERVER:
             assert set(case.outcome.results) | set(case.outcome.errors) == set(values), case
@@ -320,7 +317,7 @@ def test_every_dropout_gives_the_sum_over_those_that_took_part(p, threshold, mod
         )
 
 
-@pytest.mark.parametrize("threshold", [2, 3, 4])
+@pytest.mark.parametrize("threshold", [3, 4])
 def test_user_case_a_client_cut_off_anywhere_gets_exactly_its_rows_when_it_comes_back(threshold):
     """In mode recover: of the sum over the contributors, whether it is one of them or not."""
     values, rows = problem(4, 7)
@@ -364,14 +361,14 @@ def test_a_client_cut_off_from_a_restarted_sum_is_told():
 
 
 @BOTH
-def test_every_two_dropouts_at_any_two_operations_end_rightly(mode):
+def test_two_dropouts_end_rightly_wherever_they_are(mode):
     values, rows = problem(4, 7)
     graph = MaskGraph.complete(names(4), 2)
     make = row_sums(values, rows, mode=mode, graph=graph)
     operations = run(make).operations["c1"]
     extra = 3 if mode == "restart" else 0
     seen = set()
-    for first, second in product(range(operations), range(operations + extra)):
+    for first, second in product(range(0, operations, 3), range(operations + extra)):
         outcome = run(make, Faults(dropouts={"c1": first, "c3": second}))
         seen.add(right(outcome, values, rows, graph, (first, second)))
         assert not outcome.errors
@@ -402,11 +399,7 @@ def test_a_client_that_comes_back_after_another_dropped_out_gets_its_rows(mode):
 def test_a_client_whose_upload_is_lost_is_left_out(mode):
     values, rows = problem(4, 6)
     graph = MaskGraph.complete(names(4))
-    fault = Faults(
-        on_message=lambda d: (
-            None if (d.message, d.sender) == ("Sealed[RowSumsUpload]", "c1") else d.payload
-        )
-    )
+    fault = losing("Sealed[RowSumsUpload]", ("c1", SERVER))
     outcome = run(row_sums(values, rows, mode=mode), fault)
     assert right(outcome, values, rows, graph, "lost") == ("c0", "c2", "c3")
     if mode == "recover":  # it gets its rows of the sum over the others
@@ -420,11 +413,12 @@ def test_a_client_whose_upload_is_lost_is_left_out(mode):
 
 @BOTH
 def test_every_corruption_gives_the_right_sum_or_names_whom_to_blame(mode):
+    """The other messages of mode recover are those of a sum, and altered in its tests."""
     values, rows = problem(3, 4, columns=1)
     graph = MaskGraph.complete(names(3), 2)
     cases = 0
     for case in every_corruption(
-        row_sums(values, rows, graph=graph, mode=mode), which=lambda d: d.step == "row sums"
+        row_sums(values, rows, graph=graph, mode=mode), which=lambda d: "RowSums" in d.message
     ):
         cases += 1
         ends = {case.delivery.sender, case.delivery.receiver}
@@ -433,7 +427,7 @@ def test_every_corruption_gives_the_right_sum_or_names_whom_to_blame(mode):
             assert not blamed(error) or blamed(error) & ends, (case, error)
         if case.tamper != "lost":
             assert any(blamed(e) & ends for e in case.outcome.errors.values()), case
-    assert cases > {"recover": 300, "restart": 130}[mode]
+    assert cases > {"recover": 60, "restart": 130}[mode]
 
 
 # A server that cheats
@@ -521,9 +515,7 @@ async def asks_one_alone(io, rows):
 )
 def test_a_server_that_does_not_follow_the_rounds_of_restart_is_named_and_gets_no_upload(script):
     outcome = run(cheating(script))
-    error = outcome.errors["c0"]
-    assert type(error) is FaultyPeer
-    assert error.parties == (SERVER,)
+    assert_blames(outcome.errors["c0"], (SERVER,))
     uploads = sum(
         n
         for t, n in outcome.cost.messages.items()
@@ -543,18 +535,21 @@ def test_a_server_that_leaves_a_client_out_tells_it():
 # test_sum_views.py
 
 
-def small_problem():
+COLUMNS = 16
+
+
+def small_problem(columns=1):
     rows = {"a": np.array([0, 3]), "b": np.array([1]), "c": np.array([2]), "d": np.array([4])}
-    return {c: np.full((5, 1), float(i)) for i, c in enumerate(rows)}, rows
+    return {c: np.full((5, columns), float(i)) for i, c in enumerate(rows)}, rows
 
 
 def server_samples(seeds, faults=None):
-    """Everything that the server can form of uploads, (runs, k) uint64.
+    """Everything that the server can form of uploads, (runs·columns, k) uint64.
 
     Each upload; in each attempt the sum of all uploads by row, which is the block that the server
     hands out; the differences between rows of each of these, and between attempts.
     """
-    values, rows = small_problem()
+    values, rows = small_problem(COLUMNS)
     graph = MaskGraph.complete(tuple(rows), 2)
     samples = []
     for seed in seeds:
@@ -574,17 +569,17 @@ def server_samples(seeds, faults=None):
         for attempt, uploads in zip(part, attempts, strict=True):
             dense = {}
             for frm, upload in uploads.items():
-                dense[frm] = np.zeros((5, 1), np.uint64)
+                dense[frm] = np.zeros((5, COLUMNS), np.uint64)
                 dense[frm][rows_of_others(rows, attempt, frm)] = upload
             total = sum(dense.values())
             kept = np.concatenate([rows[c] for c in attempt if c in uploads])
             totals.append(total[kept])
             for block in (*uploads.values(), total[kept]):
-                formed += [block.reshape(-1), (block[1:] - block[:-1]).reshape(-1)]
+                formed += [block, block[1:] - block[:-1]]
         if len(totals) == 2:  # the same rows in both attempts: a, b, c
-            formed.append((totals[0] - totals[1]).reshape(-1))
-        samples.append(np.concatenate(formed))
-    return np.array(samples)
+            formed.append(totals[0] - totals[1])
+        samples.append(np.concatenate(formed).T)
+    return np.concatenate(samples)
 
 
 def worst_uniform(samples):
@@ -595,21 +590,16 @@ def worst_uniform(samples):
     return min(uniformity(c) for c in counts) * len(counts)
 
 
-def drop_d():
-    """d's uploads are lost, so the server starts again without it."""
-    return Faults(
-        on_message=lambda d: (
-            None if (d.message, d.sender) == ("Sealed[RowSumsUpload]", "d") else d.payload
-        )
-    )
+WITHOUT_D = losing("Sealed[RowSumsUpload]", ("d", SERVER))
+"""d's uploads are lost, so the server starts again without it."""
 
 
 def test_all_that_the_server_can_form_of_the_uploads_is_uniform():
-    assert worst_uniform(server_samples(range(300))) > 1e-3
+    assert worst_uniform(server_samples(range(20))) > 1e-3
 
 
 def test_so_are_the_uploads_of_an_abandoned_attempt_and_their_differences():
-    assert worst_uniform(server_samples(range(300), drop_d())) > 1e-3
+    assert worst_uniform(server_samples(range(20), WITHOUT_D)) > 1e-3
 
 
 def no_masks(session, clients, tag, shape, modulus):
@@ -645,7 +635,7 @@ def test_the_same_test_fails_when_masks_are_left_out(monkeypatch, broken, droppe
     expected = exact(values, values, codec_for(values, BITS))
     for client in rows:  # the sum does not tell
         assert np.array_equal(results[client].values, expected[rows[client]])
-    samples = server_samples(range(60), drop_d() if dropped else None)
+    samples = server_samples(range(5), WITHOUT_D if dropped else None)
     assert worst_uniform(samples) < 1e-6
 
 
@@ -654,8 +644,7 @@ def test_the_same_test_fails_when_masks_are_left_out(monkeypatch, broken, droppe
 
 def blocks_in_transit(mode, seeds):
     """The entries of all blocks as sent, and differences between their rows, (runs·columns, k)."""
-    values, rows = small_problem()
-    wide = {c: np.repeat(v, 16, axis=1) for c, v in values.items()}
+    values, rows = small_problem(COLUMNS)
     samples = []
     for seed in seeds:
         blocks = []
@@ -671,7 +660,7 @@ def blocks_in_transit(mode, seeds):
             session.io.send = send
             return await secure_row_sums_server(session, *others, **how)
 
-        make = row_sums(wide, rows, fraction_bits=4, seed=seed, mode=mode, server=server)
+        make = row_sums(values, rows, fraction_bits=4, seed=seed, mode=mode, server=server)
         run(make).raise_errors()
         assert len(blocks) == len(rows)
         between = [block[1:] - block[:-1] for block in blocks]
@@ -804,10 +793,7 @@ def test_a_server_that_names_other_survivors_is_named_and_gets_no_shares(named, 
     make = row_sums(values, rows, graph=graph, server=server)
     outcome = run(make, Faults(dropouts={"c2": "row sums", "c4": 0}, away={"c3": "share"}))
     for client, message in blaming.items():
-        error = outcome.errors[client]
-        assert type(error) is FaultyPeer
-        assert error.parties == (SERVER,)
-        assert message in str(error)
+        assert_blames(outcome.errors[client], (SERVER,), message)
     assert sent(outcome, "SumReveal") == 0
 
 
@@ -887,10 +873,8 @@ def test_a_client_with_another_codec_or_other_rows_ends_with_an_error_that_names
         return await secure_row_sums_client(session, values, owned, codec, graph, rng, mode=mode)
 
     outcome = run(row_sums(values, rows, client=client, mode=mode))
-    finder = SERVER if mode == "recover" else "c1"  # whoever hears of the other's first
-    assert type(outcome.errors[finder]) is FaultyPeer
-    assert outcome.errors[finder].parties == (("c1",) if mode == "recover" else (SERVER,))
-    assert f"must agree on {field} (here " in str(outcome.errors[finder])
+    finder, other = (SERVER, "c1") if mode == "recover" else ("c1", SERVER)  # who hears it first
+    assert_blames(outcome.errors[finder], (other,), f"must agree on {field} (here ")
     assert sent(outcome, "RowSumsUpload", "c1") == 0
     assert "c1" not in outcome.results
     if mode == "restart":  # the others go on without it

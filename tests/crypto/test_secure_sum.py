@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_runs import secure_sum, with_session
+from protocol_runs import assert_blames, losing, secure_sum, with_session
 from sum_checks import a_graph, codec_for, exact, names, right_sum, same, sent
 
 from xclp_crypto.errors import (
@@ -252,11 +252,10 @@ def test_a_client_that_drops_out_of_one_sum_is_left_out_of_the_next():
 # Dropouts
 
 
-@pytest.mark.parametrize("threshold", [2, 3, 4])
-@pytest.mark.parametrize("p", [4])
-def test_every_dropout_gives_the_sum_over_the_survivors_or_reveals_nothing(p, threshold):
-    values = problem(p)
-    graph, codec = MaskGraph.complete(names(p), threshold), codec_for(values)
+@pytest.mark.parametrize("threshold", [3, 4])
+def test_every_dropout_gives_the_sum_over_the_survivors_or_reveals_nothing(threshold):
+    values = problem(4)
+    graph, codec = MaskGraph.complete(names(4), threshold), codec_for(values)
     stages = Counter()
     for case in every_dropout(secure_sum(values, graph=graph)):
         survivors = right_sum(case.outcome, values, codec, graph, case)
@@ -264,7 +263,7 @@ def test_every_dropout_gives_the_sum_over_the_survivors_or_reveals_nothing(p, th
             assert set(case.outcome.results) | set(case.outcome.errors) == set(values), case
             continue
         left = {c for c in values if c != case.party}
-        if threshold == p:
+        if threshold == 4:
             # Only a client that had revealed already is not needed any more.
             assert isinstance(case.outcome.errors[SERVER], TooFewParties), case
             stages["stopped"] += 1
@@ -276,11 +275,11 @@ def test_every_dropout_gives_the_sum_over_the_survivors_or_reveals_nothing(p, th
         stage = record.dropouts.get(case.party)
         assert (case.party in survivors) == (stage in (None, "reveal")), case
         stages[stage] += 1
-    if threshold < p:
+    if threshold < 4:
         assert set(stages) == {"setup", "share", "upload", "reveal"}
 
 
-@pytest.mark.parametrize("threshold", [2, 3, 4])
+@pytest.mark.parametrize("threshold", [3, 4])
 def test_every_client_that_is_cut_off_anywhere_and_comes_back_ends_rightly(threshold):
     values = problem(4)
     graph, codec = MaskGraph.complete(names(4), threshold), codec_for(values)
@@ -304,21 +303,6 @@ def test_every_client_that_is_cut_off_anywhere_and_comes_back_ends_rightly(thres
     if threshold < 4:
         assert kinds[Excluded] > 0
         assert kinds["in the sum"] > 0
-
-
-def test_every_two_dropouts_at_any_two_operations_end_rightly():
-    values = problem(4)
-    graph, codec = MaskGraph.complete(names(4), 2), codec_for(values)
-    make = secure_sum(values, graph=graph)
-    operations = run(make).operations["c1"]
-    seen = set()
-    for one, other in product(range(operations), repeat=2):
-        outcome = run(make, Faults(dropouts={"c1": one, "c3": other}))
-        survivors = right_sum(outcome, values, codec, graph, (one, other))
-        assert survivors is not None
-        assert not outcome.errors
-        seen.add(survivors)
-    assert {("c0", "c2"), ("c0", "c1", "c2"), ("c0", "c2", "c3"), names(4)} <= seen
 
 
 @pytest.mark.parametrize("threshold", [2, 3])
@@ -429,8 +413,7 @@ def survivors(graph, *clients):
 def named(outcome, client):
     """The server is blamed by this client, which revealed nothing."""
     error = outcome.errors[client]
-    assert type(error) is FaultyPeer
-    assert error.parties == (SERVER,)
+    assert_blames(error, (SERVER,))
     assert sent(outcome, "SumReveal", client) == 0
     return str(error)
 
@@ -461,13 +444,7 @@ def test_a_server_that_counts_a_client_whose_shares_did_not_arrive_is_named():
         await session.io.gather(SumReady, names(4), neighbours={c: len(near[c]) for c in near})
         await session.io.send(names(4), SumClients(client_set(graph, names(4))))
 
-    lost = Faults(
-        on_message=lambda d: (
-            None
-            if (d.message, d.sender, d.receiver) == ("Sealed[SumShares]", "c3", "c0")
-            else d.payload
-        )
-    )
+    lost = losing("Sealed[SumShares]", ("c3", "c0"))
     outcome = run(cheating(script), lost)
     assert "counts c3, whose shares did not arrive at c0" in named(outcome, "c0")
     assert sent(outcome, "SumUpload", "c0") == 0
@@ -482,14 +459,7 @@ def test_a_server_that_counts_a_client_whose_shares_did_not_arrive_is_named():
 
 def test_clients_that_have_no_shares_of_each_other_do_not_reach_the_threshold():
     """All of them are ready, and no three have the shares of each other."""
-    cut = {("c0", "c1"), ("c2", "c3"), ("c1", "c2")}
-    lost = Faults(
-        on_message=lambda d: (
-            None
-            if d.message == "Sealed[SumShares]" and (d.sender, d.receiver) in cut
-            else d.payload
-        )
-    )
+    lost = losing("Sealed[SumShares]", ("c0", "c1"), ("c2", "c3"), ("c1", "c2"))
     outcome = run(secure_sum(problem(4), graph=MaskGraph.complete(names(4), 3)), lost)
     error = outcome.errors[SERVER]
     assert isinstance(error, TooFewParties)
@@ -676,9 +646,7 @@ def test_user_case_a_client_that_deals_a_wrong_share_is_named_by_its_holder(
     dealing(monkeypatch, "c1", alter)
     values = problem(4)
     outcome = run(secure_sum(values))
-    error = outcome.errors["c0"]
-    assert type(error) is FaultyPeer
-    assert error.parties == ("c1",)
+    assert_blames(outcome.errors["c0"], ("c1",))
     graph = MaskGraph.complete(names(4))
     assert right_sum(outcome, values, codec_for(values), graph, wrong) == ("c1", "c2", "c3")
 
@@ -726,9 +694,7 @@ def test_user_case_a_client_that_reveals_a_wrong_share_is_named_by_the_server(mo
         return shares
 
     monkeypatch.setattr(ClientMasks, "reveal", reveal)
-    error = run(secure_sum(problem(4))).errors[SERVER]
-    assert type(error) is FaultyPeer
-    assert error.parties == ("c1",)
+    assert_blames(run(secure_sum(problem(4))).errors[SERVER], ("c1",))
 
 
 def test_a_client_that_reveals_another_value_is_among_those_named(monkeypatch):
@@ -764,10 +730,7 @@ def test_a_mask_key_of_small_order_is_named(kind):
 
     outcome = run(secure_sum(problem(4), client=client), Faults(dropouts={"c3": "upload"}))
     for victim in ("c0", "c2") if kind is SumShares else (SERVER,):
-        error = outcome.errors[victim]
-        assert type(error) is FaultyPeer
-        assert error.parties == ("c1",)
-        assert "small order" in str(error)
+        assert_blames(outcome.errors[victim], ("c1",), "small order")
 
 
 # Parties that were not given the same
@@ -799,10 +762,7 @@ DIFFERENT = {
 def test_a_client_with_another_codec_shape_or_graph_is_named_before_any_upload(field):
     """The sum would be silently scaled, or masks would not cancel."""
     outcome = run(secure_sum(problem(4), client=other(**DIFFERENT[field])))
-    error = outcome.errors[SERVER]
-    assert type(error) is FaultyPeer
-    assert error.parties == ("c1",)
-    assert f"must agree on {field} (here " in str(error)
+    assert_blames(outcome.errors[SERVER], ("c1",), f"must agree on {field} (here ")
     assert sent(outcome, "SumUpload") == 0
     run(secure_sum(problem(4), client=other())).raise_errors()
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from network_runs import authority
+from protocol_runs import assert_blames
 
 from xclp_crypto import Identities, IdentityKey, cross_distances, wire
 from xclp_crypto.errors import (
-    FaultyPeer,
     ParameterError,
     PrivacyWarning,
     ProtocolError,
@@ -121,9 +121,7 @@ def test_back_ends_that_are_not_private_between_two_programs_are_refused(backend
 
 def test_other_parameters_are_named():
     received, sent = cross(theirs=THEIRS[:, :60])
-    assert isinstance(received, FaultyPeer)
-    assert received.parties == ("sender",)
-    assert "n_bits" in str(received)
+    assert_blames(received, ("sender",), "n_bits")
     assert str(sent) == (
         "sender stalled in step 'setup': no Directory from server; the other program closed the "
         "connection, see its error"
@@ -188,9 +186,7 @@ def test_impossible_frames_are_refused(header, words):
     result, _ = both(
         lambda s: cross_distances(MINE, s, receives=True), lambda s: s.sendall(header + b"abcd")
     )
-    assert isinstance(result, FaultyPeer)
-    assert result.parties == ("sender",)
-    assert words in str(result)
+    assert_blames(result, ("sender",), words)
 
 
 def test_a_program_that_does_not_read_is_given_up():
@@ -295,9 +291,7 @@ def test_two_programs_that_pin_each_other_get_the_same_distances():
 def test_two_programs_that_pin_other_keys_do_not_get_to_the_distances():
     stranger = IdentityKey(bytes(32))
     received, sent = with_pins(pins("receiver"), pins("sender", receiver=stranger.public))
-    assert isinstance(received, FaultyPeer)
-    assert received.parties == ("sender",)
-    assert "must agree on identity of receiver (here" in str(received)
+    assert_blames(received, ("sender",), "must agree on identity of receiver (here")
     assert isinstance(sent, ProtocolError)
     own = Identities(stranger, PINNED)
     received, sent = with_pins(own, pins("sender"))
@@ -364,9 +358,7 @@ def test_who_sits_between_and_swaps_the_senders_key_is_noticed_by_the_receiver()
         return payload[:2] + MALLORY + payload[34:] if payload[:2] == HELLO else payload
 
     received, sent = in_the_middle(change, **SIGNED)
-    assert isinstance(received, FaultyPeer)
-    assert received.parties == ("sender",)
-    assert "pinned identity" in str(received)
+    assert_blames(received, ("sender",), "pinned identity")
     assert isinstance(sent, ProtocolError)
 
 
@@ -392,9 +384,7 @@ def test_who_sits_between_and_swaps_the_receivers_keys_is_noticed_by_the_sender(
         return wire.encode(found)
 
     _, sent = in_the_middle(change, **SIGNED)
-    assert isinstance(sent, FaultyPeer)
-    assert sent.parties == ("server",)
-    assert words in str(sent)
+    assert_blames(sent, ("server",), words)
 
 
 def test_limit_without_identities_whoever_answers_gets_the_distances():
@@ -436,9 +426,7 @@ def test_with_identities_a_program_that_answers_in_the_receivers_place_is_notice
         ),
         lambda s: cross_distances(THEIRS, s, receives=False, identities=pins("sender")),
     )
-    assert isinstance(sent, FaultyPeer)
-    assert sent.parties == ("server",)
-    assert "swapped the key of receiver" in str(sent)
+    assert_blames(sent, ("server",), "swapped the key of receiver")
 
 
 def test_a_sockets_own_timeout_does_not_matter():
@@ -459,7 +447,7 @@ def test_only_sockets_are_taken():
 
 def test_much_at_once_in_both_directions_does_not_block():
     payload = SeedShare(bytes(32))
-    count = 30_000  # well beyond what a socket buffers
+    count = 10_000  # well beyond what a socket buffers
 
     def party(io, me, other):
         async def role():

@@ -46,11 +46,11 @@ from xclp_crypto.testing import deliveries, run, same_distribution, uniformity, 
 from xclp_crypto.transport.simulate import Faults
 
 M = 17
-ENTRIES = 128
+ENTRIES = 512
 CLIENTS = tuple("abcd")
 GRAPH = MaskGraph.complete(CLIENTS, 3)
 ROWS = {"a": np.array([0, 3]), "b": np.array([1]), "c": np.array([2]), "d": np.array([4])}
-SEEDS = range(30)
+SEEDS = range(8)
 
 STATUS = {
     "living": Faults(),
@@ -288,7 +288,7 @@ def one_mask_for_all_entries(monkeypatch, purpose):
     monkeypatch.setattr(double_masks, "accumulate", repeated)
 
 
-FEWER = range(12)
+FEWER = range(4)
 SELF, PAIR = b"sum self mask", b"sum pair mask"
 
 

@@ -1,7 +1,8 @@
-"""Factories of protocol runs with fixed randomness, for several test modules."""
+"""Factories of protocol runs with fixed randomness, and whom an error blames."""
 
 import numpy as np
 
+from xclp_crypto.errors import FaultyPeer
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.primitives.identity import IdentityKey
@@ -22,6 +23,24 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_server,
 )
 from xclp_crypto.rng import SeededRng
+from xclp_crypto.transport.simulate import Faults
+
+
+def assert_blames(error, parties, words=""):
+    """A party found that these, not maybe the server, broke the protocol, and says in what."""
+    assert type(error) is FaultyPeer
+    assert error.parties == parties
+    assert words in str(error)
+
+
+def on(which, change):
+    """Faults that put `change(delivery)` in the place of the messages that `which` chooses."""
+    return Faults(on_message=lambda d: change(d) if which(d) else d.payload)
+
+
+def losing(message, *links):
+    """Faults that lose the messages of one type on these links, each a sender and a receiver."""
+    return on(lambda d: d.message == message and (d.sender, d.receiver) in links, lambda d: None)
 
 
 def identities(parties, seed=0):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import FaultyPeer, XclpError
+from xclp_crypto.errors import XclpError
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import Factory, run
@@ -78,13 +78,6 @@ def federation(
 def predictions(make: Callable[[], dict[str, Role]]) -> dict[str, Prediction]:
     outcome = run(make).raise_errors()
     return {name: p for name, p in outcome.results.items() if name != SERVER}
-
-
-def assert_blames(error: Exception, parties: tuple[str, ...], words: str) -> None:
-    """A party found that these did not follow the protocol, and says in what."""
-    assert isinstance(error, FaultyPeer)
-    assert error.parties == parties
-    assert words in str(error)
 
 
 def client(vectors: Any, codes: Any) -> ClientData:

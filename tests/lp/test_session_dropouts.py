@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import pytest
+from protocol_runs import assert_blames
 from session_runs import (
     SMALL,
-    assert_blames,
     blobs,
     check_outcome,
     expected,
@@ -52,7 +52,7 @@ EVERYWHERE = pytest.mark.parametrize(
     [
         pytest.param(params, who, id=f"{who}-{name}")
         for name, params in VARIANTS.items()
-        for who in (CLIENTS if name != "rlwe" else ("a", "c"))
+        for who in {"masked": CLIENTS, "plain": "b", "balanced": "d", "rlwe": "c"}[name]
     ],
 )
 Sent = dict[str, set[str]]

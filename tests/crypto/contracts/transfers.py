@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from protocol_runs import oblivious_transfer
+from protocol_runs import oblivious_transfer, on
 
 from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError
 from xclp_crypto.protocols.ot import Choices
@@ -22,7 +22,6 @@ from xclp_crypto.testing import (
     same_distribution,
     uniformity,
 )
-from xclp_crypto.transport.simulate import Faults
 
 SIZES = [0, 1, 7, 8, 127, 128, 129, 1023, 1024, 1025]
 
@@ -43,7 +42,7 @@ def between(construction, messages, bits, seed=0):
 
 def tamper(kind, change):
     """Faults that change the payload of every message of one kind."""
-    return Faults(on_message=lambda d: change(d.payload) if d.message == kind else d.payload)
+    return on(lambda d: d.message == kind, lambda d: change(d.payload))
 
 
 def alike(zero, one):
