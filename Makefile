@@ -18,12 +18,12 @@ $(VENV)/.%-installed: pyproject.toml
 demo: $(VENV)/.demo-installed
 	$(BIN)/xclp demo
 
-# Two processes of one thread each: more threads than cores wait for each other. A file's tests
-# stay in one process, which shares their fixtures.
+# Two processes of one thread each: more threads than cores wait for each other. Each has half of
+# the files, which share their fixtures, and takes tests from the other when it has no more.
 WORKERS ?= 2
 test: $(VENV)/.test-installed
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-	  $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile
+	  $(BIN)/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal
 
 # Reports in a real browser: the Chromium that is there, or Debian's, which only root can install.
 browser: $(VENV)/.browser-installed
