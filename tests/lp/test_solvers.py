@@ -58,7 +58,7 @@ def _eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_eager")
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=70)
 @given(
     kind=st.sampled_from(KINDS),
     n=st.integers(2, 60),

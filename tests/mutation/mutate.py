@@ -184,13 +184,13 @@ class Runner:
 def functions(package: Path) -> Live:
     """Every function of a package that is alive, by file, qualified name and first line."""
     found: defaultdict[tuple[Path, str, int], list[FunctionType]] = defaultdict(list)
+    inside = f"{ROOT / package}{os.sep}"
     for thing in gc.get_objects():
         if type(thing) is FunctionType:  # isinstance asks proxies, which may warn
             code = thing.__code__
-            path = Path(code.co_filename)
-            if path.is_relative_to(ROOT / package):
-                key = path.relative_to(ROOT), code.co_qualname, code.co_firstlineno
-                found[key].append(thing)
+            if code.co_filename.startswith(inside):
+                path = Path(code.co_filename).relative_to(ROOT)
+                found[path, code.co_qualname, code.co_firstlineno].append(thing)
     return found
 
 
