@@ -36,20 +36,20 @@ CASES = {
         "crypto/test_secure_sum.py::test_user_case_decoding_is_right_for_2_to_50_clients_and_after_a_drop",
     ],
     "a clipping range of 0, -1, nan or inf failed late": [
-        "crypto/test_fixed_point.py::test_user_case_a_bad_range_is_rejected_when_the_object_is_made_naming_the_value",
+        "crypto/test_fixed_point.py::test_user_case_a_bad_range_is_rejected_when_the_object_is_made_naming_the_value"
     ],
     "plain floats were shared as integers": [
-        "crypto/test_fixed_point.py::test_user_case_plain_floats_0_0_and_5_1_survive_encoding_and_are_refused_without",
+        "crypto/test_fixed_point.py::test_user_case_plain_floats_0_0_and_5_1_survive_encoding_and_are_refused_without"
     ],
     "a sum of int32 inputs overflowed inside": [
         "crypto/test_fixed_point.py::test_user_case_a_sum_of_int32_inputs_10_000_times_700_000_does_not_overflow_inside",
         "crypto/test_secure_sum.py::test_user_case_a_sum_of_int32_inputs_10_000_times_700_000_does_not_overflow",
     ],
     "a value beyond the type's range was accepted silently": [
-        "crypto/test_fixed_point.py::test_user_case_2_to_the_40_in_a_ring_of_2_to_the_32_is_refused",
+        "crypto/test_fixed_point.py::test_user_case_2_to_the_40_in_a_ring_of_2_to_the_32_is_refused"
     ],
     "overflow gave NaN for one value and a plausible number for its neighbour": [
-        "crypto/test_fixed_point.py::test_user_case_overflow_is_always_the_same_typed_error_also_for_neighbours",
+        "crypto/test_fixed_point.py::test_user_case_overflow_is_always_the_same_typed_error_also_for_neighbours"
     ],
     "results became wrong above a certain precision": [
         "crypto/test_fixed_point.py::test_user_case_results_above_a_certain_precision_stay_within_the_documented_bound",
@@ -57,10 +57,10 @@ CASES = {
     ],
     # Paillier
     "numpy integers and booleans were refused": [
-        "crypto/test_paillier.py::test_user_case_numpy_integers_booleans_and_arrays_of_any_shape_are_accepted",
+        "crypto/test_paillier.py::test_user_case_numpy_integers_booleans_and_arrays_of_any_shape_are_accepted"
     ],
     "an exact integer was turned into a float on the way": [
-        "crypto/test_paillier.py::test_user_case_an_integer_stays_exact_to_the_end",
+        "crypto/test_paillier.py::test_user_case_an_integer_stays_exact_to_the_end"
     ],
     "a default key of 1024 bits shipped for years": [
         "crypto/test_paillier.py::test_user_case_the_default_is_3072_bits_and_smaller_keys_need_a_name_that_says_insecure",
@@ -71,10 +71,10 @@ CASES = {
         "crypto/test_coalitions.py::test_clients_together_see_the_same_whatever_the_distances_are",
     ],
     "public keys travelled as pickles": [
-        "crypto/test_paillier.py::test_user_case_public_keys_are_bytes_with_a_version_and_never_pickles",
+        "crypto/test_paillier.py::test_user_case_public_keys_are_bytes_with_a_version_and_never_pickles"
     ],
     "a key file could not be told apart, secret from public": [
-        "crypto/test_paillier.py::test_user_case_secret_and_public_keys_cannot_be_confused",
+        "crypto/test_paillier.py::test_user_case_secret_and_public_keys_cannot_be_confused"
     ],
     "5,000 numbers grew to 1.7 GB of ciphertext without warning": [
         "crypto/test_hamming_paillier.py::test_user_case_sizes_are_known_before_the_run_starts",
@@ -141,7 +141,7 @@ CASES = {
         "crypto/test_secure_sum.py::test_user_case_nan_infinity_and_overflow_are_refused_unsent_naming_row_and_column",
     ],
     "forked workers drew the same randomness": [
-        "crypto/test_rng.py::test_user_case_a_pool_of_3_under_fork_draws_different_randomness",
+        "crypto/test_rng.py::test_user_case_a_pool_of_3_under_fork_draws_different_randomness"
     ],
     "a message above the transport's limit failed after minutes of work": [
         "crypto/test_secure_sum.py::test_user_case_messages_of_6_5_mb_are_summed",

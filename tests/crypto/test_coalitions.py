@@ -383,11 +383,7 @@ SEEN = {
     },
     "shade": {"transfers from a to b"},
     "shade-ext": {"transfers from a to b", "OtColumns from c to b"},
-    "paillier": {
-        "PaillierRows from a to b",
-        "plaintexts from c to b",
-        "randomisers from c to b",
-    },
+    "paillier": {"PaillierRows from a to b", "plaintexts from c to b", "randomisers from c to b"},
 }
 SEEN["paillier-packed"] = SEEN["paillier"]
 
@@ -492,11 +488,7 @@ BROKEN = {
         lambda self, first, stop: np.zeros((stop - first, len(self), 8), np.uint16),
     ),
     "shade-ext, one pad for all rows": (HashPoints, "lanes", one_pad_for_all_rows),
-    "paillier, no mask": (
-        paillier_module,
-        "random_masks",
-        lambda n, count, rng: [mpz(0)] * count,
-    ),
+    "paillier, no mask": (paillier_module, "random_masks", lambda n, count, rng: [mpz(0)] * count),
     "paillier, short masks": (paillier_module, "random_masks", short_masks),
     "paillier, one mask for all answers": (
         paillier_module,

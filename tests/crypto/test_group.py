@@ -12,14 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.algebra.group import (
-    ORDER,
-    Point,
-    Scalar,
-    hash_to_point,
-    multiply,
-    multiply_base,
-)
+from xclp_crypto.algebra.group import ORDER, Point, Scalar, hash_to_point, multiply, multiply_base
 from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.rng import Rng, SeededRng, SystemRng
 

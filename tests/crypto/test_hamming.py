@@ -30,11 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_runs import assert_blames, hamming, with_session
 
-from xclp_crypto.errors import (
-    DataError,
-    ParameterError,
-    TooFewParties,
-)
+from xclp_crypto.errors import DataError, ParameterError, TooFewParties
 from xclp_crypto.protocols.hamming import (
     BACKENDS,
     HammingBackend,
@@ -51,20 +47,12 @@ from xclp_crypto.protocols.hamming.interface import (
     _mutually_complete,
     receive_shares,
 )
-from xclp_crypto.protocols.hamming.masked import (
-    MaskedRows,
-    client_upload,
-    masked_width,
-    share_with,
-)
+from xclp_crypto.protocols.hamming.masked import MaskedRows, client_upload, masked_width, share_with
 from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.protocols.ot import ideal_ot
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
-from xclp_crypto.testing import (
-    deliveries,
-    run,
-)
+from xclp_crypto.testing import deliveries, run
 from xclp_crypto.transport.simulate import Faults
 
 # What all back ends must do
@@ -291,9 +279,7 @@ def test_masked_distances_are_exact_for_long_vectors(monkeypatch, n_bits, extrem
     if extreme is not None:
         mask = extreme_masks(n_bits)[extreme]
         monkeypatch.setattr(
-            masked_module,
-            "row_mask",
-            lambda key, tag, client, rows, n: np.tile(mask, (rows, 1)),
+            masked_module, "row_mask", lambda key, tag, client, rows, n: np.tile(mask, (rows, 1))
         )
     ones = np.ones((2, n_bits), np.uint8)
     bits = {"a": ones, "b": ones, "c": ones ^ np.arange(2, dtype=np.uint8)[:, None]}
@@ -522,9 +508,7 @@ def test_the_same_test_fails_when_batches_of_shade_share_their_masks(monkeypatch
     monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 5)
     first, residues = {}, SeededRng.residues
     monkeypatch.setattr(
-        SeededRng,
-        "residues",
-        lambda rng, *args: first.setdefault(rng, residues(rng, *args)),
+        SeededRng, "residues", lambda rng, *args: first.setdefault(rng, residues(rng, *args))
     )
     uniform, _ = only_views_can_show_it(SHADE_IDEAL, runs=60)
     assert uniform < 1e-6

@@ -48,11 +48,7 @@ from xclp_crypto.protocols.hamming.paillier import (
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
-from xclp_crypto.testing import (
-    blamed,
-    run,
-    views,
-)
+from xclp_crypto.testing import blamed, run, views
 from xclp_crypto.transport.simulate import Faults
 
 LITERAL, PACKED = QUICK["paillier"], QUICK["paillier-packed"]

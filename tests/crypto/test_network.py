@@ -615,10 +615,7 @@ def test_a_server_without_tls_is_said(tls):
             plain.recv(1000)
             plain.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    with (
-        one_client_at(speaks) as port,
-        pytest.raises(VersionMismatch, match="does not speak TLS"),
-    ):
+    with one_client_at(speaks) as port, pytest.raises(VersionMismatch, match="does not speak TLS"):
         check(None, tls("a"), port=port)
 
 
@@ -774,13 +771,7 @@ def test_a_connection_that_breaks_while_a_message_is_acknowledged_is_closed():
 
 @pytest.mark.parametrize(
     ("left", "waits"),
-    [
-        ([10], 0),
-        ([11, 10], 1),
-        ([20, 15, 12, 4], 3),
-        ([20, 20, 20, 15, 9], 4),
-        ([20] * 30, 21),
-    ],
+    [([10], 0), ([11, 10], 1), ([20, 15, 12, 4], 3), ([20, 20, 20, 15, 9], 4), ([20] * 30, 21)],
 )
 def test_a_role_that_sends_much_is_held_while_it_moves_and_never_for_ever(monkeypatch, left, waits):
     """`left` are the bytes that wait, at the beginning and after each pause."""

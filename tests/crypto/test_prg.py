@@ -19,14 +19,7 @@ from scipy import stats
 
 from xclp_crypto.algebra import prg
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.algebra.prg import (
-    KEY_BYTES,
-    Keystream,
-    accumulate,
-    derive_key,
-    expand,
-    stream,
-)
+from xclp_crypto.algebra.prg import KEY_BYTES, Keystream, accumulate, derive_key, expand, stream
 from xclp_crypto.algebra.ring import residue_dtype
 from xclp_crypto.errors import ParameterError
 

@@ -9,16 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_runs import assert_blames, losing, row_sums, with_session
-from sum_checks import (
-    a_graph,
-    a_partition,
-    codec_for,
-    exact,
-    names,
-    right_row_sums,
-    same,
-    sent,
-)
+from sum_checks import a_graph, a_partition, codec_for, exact, names, right_row_sums, same, sent
 
 from xclp_crypto.errors import (
     DataError,
@@ -856,10 +847,7 @@ def other_rows(rows):
 @BOTH
 @pytest.mark.parametrize(
     ("field", "codec_of", "rows_of"),
-    [
-        ("fraction_bits", other_codec, dict),
-        ("rows", lambda codec: codec, other_rows),
-    ],
+    [("fraction_bits", other_codec, dict), ("rows", lambda codec: codec, other_rows)],
 )
 def test_a_client_with_another_codec_or_other_rows_ends_with_an_error_that_names_which(
     mode, field, codec_of, rows_of

@@ -32,9 +32,7 @@ from xclp_crypto.protocols.secure_sum import (
     secure_sum_client,
     secure_sum_server,
 )
-from xclp_crypto.protocols.secure_sum import (
-    secure_sum as secure_sum_module,
-)
+from xclp_crypto.protocols.secure_sum import secure_sum as secure_sum_module
 from xclp_crypto.protocols.secure_sum.costs import sum_bytes
 from xclp_crypto.protocols.secure_sum.double_masks import (
     ClientMasks,
@@ -46,11 +44,7 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
     client_set,
     open_masks,
 )
-from xclp_crypto.protocols.secure_sum.secure_sum import (
-    SumUpload,
-    check_upload,
-    sum_tag,
-)
+from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload, check_upload, sum_tag
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng

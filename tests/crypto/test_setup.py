@@ -257,8 +257,7 @@ def test_an_announced_number_that_nobody_can_mean_is_refused_by_everybody():
     error = run(make, from_b).errors[SERVER]
     assert_blames(error, ("b",), str(MAX_ANNOUNCED))
     from_server = on(
-        to("a"),
-        lambda d: edit(d.payload, 1, values=lambda v: np.array([v[0], [1 << 31], v[2]])),
+        to("a"), lambda d: edit(d.payload, 1, values=lambda v: np.array([v[0], [1 << 31], v[2]]))
     )
     error = run(make, from_server).errors["a"]
     assert blamed(error) == {"b", SERVER}
@@ -597,8 +596,7 @@ def test_without_a_contribution_that_reached_everybody_the_server_goes_no_furthe
     """Each client lacks the share of the next one."""
     after = dict(zip("abc", "bca", strict=True))
     lost = on(
-        lambda d: d.message == "Sealed[SeedShare]" and after[d.sender] == d.receiver,
-        lambda d: None,
+        lambda d: d.message == "Sealed[SeedShare]" and after[d.sender] == d.receiver, lambda d: None
     )
     outcome = run(setup(), lost)
     error = outcome.errors[SERVER]

@@ -31,12 +31,7 @@ from xclp_crypto.protocols.ot.bits import HashPoints, RobustHash
 from xclp_crypto.protocols.ot.extension import OtColumns, OtCorrections
 from xclp_crypto.protocols.ot.link import SenderPads
 from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.testing import (
-    run,
-    same_distribution,
-    uniformity,
-    views,
-)
+from xclp_crypto.testing import run, same_distribution, uniformity, views
 
 FAST, REAL = QUICK["shade-ext"], BACKENDS["shade-ext"]
 

@@ -17,12 +17,7 @@ from xclp_crypto.protocols.secure_sum import (
     secure_row_sums_client,
     secure_row_sums_server,
 )
-from xclp_crypto.protocols.setup import (
-    SERVER,
-    channel,
-    key_exchange_client,
-    key_exchange_server,
-)
+from xclp_crypto.protocols.setup import SERVER, channel, key_exchange_client, key_exchange_server
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.simulate import Faults, Simulation
 

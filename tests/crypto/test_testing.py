@@ -6,13 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from xclp_crypto.errors import (
-    Endless,
-    FaultyPeer,
-    FaultyPeerOrServer,
-    ParameterError,
-    Stalled,
-)
+from xclp_crypto.errors import Endless, FaultyPeer, FaultyPeerOrServer, ParameterError, Stalled
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import (

@@ -78,11 +78,7 @@ class _SumProblem:
 
     @property
     def how(self) -> dict[str, object]:
-        return {
-            "graph": self.graph,
-            "modulus": self.modulus,
-            "fraction_bits": self.fraction_bits,
-        }
+        return {"graph": self.graph, "modulus": self.modulus, "fraction_bits": self.fraction_bits}
 
     @property
     def codec(self) -> object:

@@ -266,10 +266,7 @@ class Federation:
             self.start_node(name)
 
     def run(self, **config):
-        settings = {
-            "clients": ",".join(self.clients),
-            "classes": ",".join(CLASSES),
-        } | config
+        settings = {"clients": ",".join(self.clients), "classes": ",".join(CLASSES)} | config
         # Flower overrides only what an app has, so this is an app with other settings.
         app = self.folder / "app"
         shutil.copytree(self.app, app, ignore=shutil.ignore_patterns("__pycache__"))

@@ -146,12 +146,7 @@ def _shares(rng: Rng) -> Iterator[Decoder]:
     yield Decoder(
         "shares",
         recovered,
-        (
-            b"".join(shares),
-            b"".join(shares[:3]),
-            shares[0],
-            alone.encode(),
-        ),
+        (b"".join(shares), b"".join(shares[:3]), shares[0], alone.encode()),
         require,
         8 * SHARE_BYTES,
     )

@@ -226,18 +226,14 @@ class Federation:
         arguments += ["--key-file", str(self.key_file), *options]
         inside = [*inside, *([] if death is None else [death.watch])]
         process = _context.Process(
-            target=_main,
-            args=(arguments, str(self.folder / f"{party}.out"), inside, self.ahead),
+            target=_main, args=(arguments, str(self.folder / f"{party}.out"), inside, self.ahead)
         )
         process.start()
         self.processes[party] = process
         return process
 
     def serve(
-        self,
-        *options: str,
-        death: Death | None = None,
-        inside: Sequence[Callable[[], object]] = (),
+        self, *options: str, death: Death | None = None, inside: Sequence[Callable[[], object]] = ()
     ) -> None:
         """Start the server, and tell its port to the clients' files."""
         self.start(SERVER, *options, death=death, inside=inside)

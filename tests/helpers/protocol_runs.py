@@ -125,12 +125,7 @@ def hamming(backend, bits, seed=0, **options):
             return await method.server(session, n_bits)
 
     return with_session(
-        bits,
-        client,
-        server,
-        seed=seed,
-        numbers={c: [len(b)] for c, b in arrays.items()},
-        **options,
+        bits, client, server, seed=seed, numbers={c: [len(b)] for c, b in arrays.items()}, **options
     )
 
 

@@ -323,10 +323,7 @@ def test_bench_sum_takes_sparse_masks(xclp: Xclp, tmp_path: Path) -> None:
     ],
 )
 def test_bench_sum_refuses_before_anything_is_computed(
-    xclp: Xclp,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    message: str,
+    xclp: Xclp, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.setattr(bench_cli.SumBench, "run", never)
     code, out, err = xclp("bench", "sum", *arguments)

@@ -7,15 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import (
-    TOML,
-    Xclp,
-    bare_shell,
-    cell,
-    content_of,
-    never,
-    one_line,
-)
+from command_lines import TOML, Xclp, bare_shell, cell, content_of, never, one_line
 
 from xclp_crypto import __version__
 from xclp_lp.cli import demo as demo_cli
@@ -86,10 +78,7 @@ def test_output_that_is_closed(federation: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["demo", "--json"], ["run", "federation.toml", "--output"]])
 def test_places_are_tried_before_the_computation(
-    xclp: Xclp,
-    monkeypatch: pytest.MonkeyPatch,
-    federation: Path,
-    arguments: list[str],
+    xclp: Xclp, monkeypatch: pytest.MonkeyPatch, federation: Path, arguments: list[str]
 ) -> None:
     """Permissions alone do not tell, for root or in /proc."""
 

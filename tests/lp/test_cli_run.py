@@ -208,11 +208,7 @@ def test_true_labels_are_compared_with_the_result_and_not_used(
     ],
 )
 def test_true_labels_that_say_nothing_are_found_before_the_computation(
-    xclp: Xclp,
-    federation: Path,
-    truth: list[str],
-    options: list[str],
-    message: str,
+    xclp: Xclp, federation: Path, truth: list[str], options: list[str], message: str
 ) -> None:
     table = (federation.parent / "north.csv").read_text().splitlines()
     (federation.parent / "north.csv").write_text(
@@ -263,27 +259,17 @@ BAD_INPUT: dict[str, tuple[str, Callable[[Path], Any]]] = {
     # files and of the estimator have all other cases; here is one of each part that refuses.
     "a cell": ("'north'|row 3|'v'|north.csv|nan", cell(3, 2, "nan")),
     "an array": ("'south'|complex128", array("south.npy", SOUTH.astype(complex))),
-    "strings": (
-        "'south'|row 0, column 0 (counted from 0)",
-        array("south.npy", SOUTH.astype(str)),
-    ),
+    "strings": ("'south'|row 0, column 0 (counted from 0)", array("south.npy", SOUTH.astype(str))),
     "columns": ("'south'|2 features|'north'|3", array("south.npy", SOUTH[:, :2])),
     "types of labels": (
         "several types|'north'|'south'",
         array("south_y.npy", np.array([True, False, True, False])),
     ),
-    "unknown class": (
-        "'north', row 2: label 2|(1, 3)",
-        change("k = 2", "k = 2\nclasses = [1, 3]"),
-    ),
+    "unknown class": ("'north', row 2: label 2|(1, 3)", change("k = 2", "k = 2\nclasses = [1, 3]")),
     "no label": (
         "no client has a label: column 'label' of |north.csv, |south_y.npy, |"
         "east.npz are empty, or -1, in every row",
-        lambda p: (
-            cell(1, 0, "")(p),
-            cell(2, 0, "")(p),
-            array("south_y.npy", np.full(4, -1))(p),
-        ),
+        lambda p: (cell(1, 0, "")(p), cell(2, 0, "")(p), array("south_y.npy", np.full(4, -1))(p)),
     ),
     "one client": (
         "at least 2 clients|got 1",
@@ -345,11 +331,7 @@ def test_a_bad_output_is_found_before_the_computation(
     ],
 )
 def test_outputs_that_would_surprise(
-    xclp: Xclp,
-    monkeypatch: pytest.MonkeyPatch,
-    federation: Path,
-    output: str,
-    message: str,
+    xclp: Xclp, monkeypatch: pytest.MonkeyPatch, federation: Path, output: str, message: str
 ) -> None:
     monkeypatch.chdir(federation.parent)
     before = content_of(federation.parent)
@@ -476,10 +458,7 @@ def test_a_run_writes_a_report(
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
 def test_a_report_without_its_packages_says_what_to_install(
-    xclp: Xclp,
-    monkeypatch: pytest.MonkeyPatch,
-    federation: Path,
-    package: str,
+    xclp: Xclp, monkeypatch: pytest.MonkeyPatch, federation: Path, package: str
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, "xclp_lp.study.report", raising=False)

@@ -8,12 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_lines import (
-    Xclp,
-    content_of,
-    never,
-    one_line,
-)
+from command_lines import Xclp, content_of, never, one_line
 
 from xclp_lp.cli import demo as demo_cli
 from xclp_lp.study.demo import compare
@@ -197,10 +192,7 @@ def test_clients_of_the_demonstration_drop_out(xclp: Xclp, tmp_path: Path) -> No
 )
 @pytest.mark.usefixtures("few_digits")
 def test_bad_options_of_the_demonstration(
-    xclp: Xclp,
-    tmp_path: Path,
-    arguments: list[str],
-    words: list[str],
+    xclp: Xclp, tmp_path: Path, arguments: list[str], words: list[str]
 ) -> None:
     options = {"--dataset": "digits", "--bits": "64"}
     for name, value in options.items():
@@ -224,11 +216,7 @@ def test_bad_options_of_the_demonstration(
     ],
 )
 def test_a_bad_json_path_is_found_before_the_computation(
-    xclp: Xclp,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    target: str,
-    message: str,
+    xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str, message: str
 ) -> None:
     monkeypatch.setattr(demo_cli, "compare", never)
     monkeypatch.setattr(demo_cli, "load", never)
@@ -291,11 +279,7 @@ def test_experiment_writes_a_result_that_tables_prints(tmp_path: Path, xclp: Xcl
     ],
 )
 def test_mistakes_in_experiments(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    xclp: Xclp,
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xclp: Xclp
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, _, err = xclp(*arguments)

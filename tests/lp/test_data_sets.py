@@ -340,10 +340,7 @@ def test_what_is_not_vowel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for content in (b"", b"no R data", b"RDX2\nX\n\x00"):
         file.write_bytes(content)
         refused("vowel", file, "not a file of R data")
-    for name, frame in (
-        ("Glass", vowel_frame()),
-        ("Vowel", vowel_frame().drop(columns="V7")),
-    ):
+    for name, frame in (("Glass", vowel_frame()), ("Vowel", vowel_frame().drop(columns="V7"))):
         rdata.write_rda(file, {name: frame})
         refused("vowel", file, "no data frame Vowel")
     monkeypatch.setitem(sys.modules, "rdata", None)

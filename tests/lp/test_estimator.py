@@ -372,11 +372,7 @@ NAMES = ["no", "yes"]
         (lambda y: [bool(v) if v >= 0 else None for v in y], [False, True], None),
         (lambda y: np.where(y < 0, np.nan, y + 0.5), [0.5, 1.5], None),
         (lambda y: np.ma.masked_array(y, mask=y < 0), [0, 1], -1),
-        (
-            lambda y: np.ma.masked_array(np.array(NAMES)[np.maximum(y, 0)], mask=y < 0),
-            NAMES,
-            None,
-        ),
+        (lambda y: np.ma.masked_array(np.array(NAMES)[np.maximum(y, 0)], mask=y < 0), NAMES, None),
         (lambda y: y.astype(np.int8), [0, 1], -1),
         (lambda y: [["-2", "0"][v] if v >= 0 else None for v in y], ["-2", "0"], None),
     ],

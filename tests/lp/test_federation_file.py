@@ -188,8 +188,7 @@ def test_one_client_with_text_keeps_all_classes_text(tmp_path: Path) -> None:
     assert loaded.clients[0].labels == [3, 5, None, None, None, None]
     assert loaded.clients[1].labels[2:] == [-1, -1]
     write_csv(
-        tmp_path / "east.csv",
-        {"label": ["cat", "", "", "", ""], **columns_of(arrays()[0][2])},
+        tmp_path / "east.csv", {"label": ["cat", "", "", "", ""], **columns_of(arrays()[0][2])}
     )
     loaded = load_federation(path)
     assert loaded.clients[0].labels == ["3", "5", None, None, None, None]
@@ -794,9 +793,7 @@ def test_an_id_column_with_the_name_of_another_column_is_called_id(
     assert [r["id"] for r in rows] == list("abcdef")
 
 
-def test_unlabelled_rows_of_text_classes_are_empty_and_minus_one_is_a_class(
-    tmp_path: Path,
-) -> None:
+def test_unlabelled_rows_of_text_classes_are_empty_and_minus_one_is_a_class(tmp_path: Path) -> None:
     path = write_federation(tmp_path, [as_npy] * 3)
     for name, y in zip(NAMES, arrays()[1], strict=True):
         np.save(tmp_path / f"{name}_y.npy", np.where(y == 3, "-1", "5"))
@@ -838,9 +835,7 @@ def test_existing_results_are_replaced(
 
 
 def test_when_writing_fails_the_old_results_stand(
-    tmp_path: Path,
-    finished: tuple[FederationFile, Result],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, finished: tuple[FederationFile, Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_results(*finished)
     before = content_of(tmp_path)
@@ -885,9 +880,7 @@ def test_a_folder_in_the_way_of_a_result(
 
 
 def test_a_folder_that_may_not_be_written(
-    tmp_path: Path,
-    finished: tuple[FederationFile, Result],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, finished: tuple[FederationFile, Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = tempfile.TemporaryDirectory
 

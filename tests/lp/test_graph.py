@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_lp import graph as graph_module
-from xclp_lp.graph import (
-    Ties,
-    neighbour_graph,
-    neighbour_graph_from_bits,
-    similarity_table,
-    top_k,
-)
+from xclp_lp.graph import Ties, neighbour_graph, neighbour_graph_from_bits, similarity_table, top_k
 from xclp_lp.propagation import hamming_distances
 
 TIES: tuple[Ties, ...] = ("all", "lowest-index")

@@ -178,10 +178,7 @@ def test_groups_of_a_file_that_do_not_fit(
 
 def test_an_error_says_in_which_group_it_was() -> None:
     pairs = ["x", "x", "y", "y", "y", "y", "y"]
-    with (
-        pytest.warns(PrivacyWarning),
-        pytest.raises(TooFewParties) as caught,
-    ):
+    with pytest.warns(PrivacyWarning), pytest.raises(TooFewParties) as caught:
         fit(pairs, drop={"b": "hamming"})
     assert caught.value.__notes__ == ["in the group 'x' of a, b; no group's results are kept"]
 

@@ -115,9 +115,7 @@ def test_measurements_have_a_network_of_their_own(monkeypatch: pytest.MonkeyPatc
             EXTRACTORS[name](given)
 
 
-def test_a_client_without_rows_gets_features_without_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_client_without_rows_gets_features_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neural_features, "FROM_SCRATCH", SHORT)
     given = measurements()
     features, class_ids = ([*v, v[0][:0]] for v in (given.features, given.class_ids))

@@ -582,9 +582,7 @@ def test_an_impossible_influence_is_refused(
         wire.encode(Influence(values))
     encoded = wire._encoded
     monkeypatch.setattr(
-        wire,
-        "_encoded",
-        lambda m: [m.values.tobytes()] if isinstance(m, Influence) else encoded(m),
+        wire, "_encoded", lambda m: [m.values.tobytes()] if isinstance(m, Influence) else encoded(m)
     )
     with pytest.raises(DecodeError, match=message):
         wire.decode(Influence, wire.encode(Influence(values)), values=10)
@@ -776,11 +774,7 @@ def test_a_client_role_that_is_not_invited_is_refused() -> None:
     def with_stranger() -> dict[str, Role]:
         roles = make()
         stranger = partial(
-            client_role,
-            data=data["a"],
-            params=SMALL,
-            invited=("a", "b"),
-            rng=SeededRng(5),
+            client_role, data=data["a"], params=SMALL, invited=("a", "b"), rng=SeededRng(5)
         )
         return {"mallory": stranger, **roles}
 

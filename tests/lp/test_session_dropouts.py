@@ -17,13 +17,7 @@ from session_runs import (
     random_case,
 )
 
-from xclp_crypto.errors import (
-    Excluded,
-    ParameterError,
-    ProtocolError,
-    Stalled,
-    TooFewParties,
-)
+from xclp_crypto.errors import Excluded, ParameterError, ProtocolError, Stalled, TooFewParties
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.driver import Role

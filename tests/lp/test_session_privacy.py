@@ -13,12 +13,7 @@ from session_runs import SMALL, Data, blobs, expected, federation, predictions
 from sklearn.base import clone
 
 from xclp_crypto import privacy
-from xclp_crypto.errors import (
-    EncodingOverflow,
-    FaultyPeer,
-    ParameterError,
-    TooFewParties,
-)
+from xclp_crypto.errors import EncodingOverflow, FaultyPeer, ParameterError, TooFewParties
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import LabelPrivacy, label_sensitivity
 from xclp_crypto.protocols.setup import SERVER

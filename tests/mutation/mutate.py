@@ -127,12 +127,7 @@ class Runner:
             say(f"{number}/{len(self.chosen)} {result.outcome:11} {result.seconds:5.1f} s {mutant}")
         return True
 
-    def judge(
-        self,
-        mutant: Mutant,
-        tests: Sequence[pytest.Item],
-        live: Live,
-    ) -> Result:
+    def judge(self, mutant: Mutant, tests: Sequence[pytest.Item], live: Live) -> Result:
         """Run a mutant in a process of its own."""
         reading, writing = os.pipe()
         process = os.fork()
@@ -156,12 +151,7 @@ class Runner:
             }[os.WEXITSTATUS(status)]
         return Result(mutant, outcome, test, used)
 
-    def child(
-        self,
-        mutant: Mutant,
-        tests: Sequence[pytest.Item],
-        live: Live,
-    ) -> int:
+    def child(self, mutant: Mutant, tests: Sequence[pytest.Item], live: Live) -> int:
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
