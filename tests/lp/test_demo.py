@@ -19,7 +19,8 @@ from xclp_lp.plan import Plan
 from xclp_lp.session import STEPS
 from xclp_lp.study import demo
 from xclp_lp.study.data import Federation, label_mask, load
-from xclp_lp.study.demo import METHODS, Accuracy, Comparison, compare, plan_demo, summary
+from xclp_lp.study.demo import METHODS, Comparison, compare, plan_demo, summary
+from xclp_lp.study.scores import Accuracy
 
 SETTINGS: dict[str, Any] = {
     "labelled": 0.2,

@@ -20,24 +20,11 @@ from xclp_lp.plan import Plan, checked_drop
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.session import Participation, hash_rows
 from xclp_lp.study.data import Federation, label_mask
-from xclp_lp.study.scores import Scores
+from xclp_lp.study.scores import Accuracy, Scores
 from xclp_lp.study.views import RunRecord
 
 METHODS = ("per_client", "xclp", "plain")
 """Each client alone; the secure run; label propagation over the pooled data, nothing encrypted."""
-
-
-@dataclass(frozen=True)
-class Accuracy:
-    """How many labels are right on the unlabelled rows.
-
-    Attributes:
-        overall: the fraction of the rows.
-        balanced: the mean over the classes that occur of the fraction of their rows.
-    """
-
-    overall: float
-    balanced: float
 
 
 @dataclass(frozen=True)
@@ -156,18 +143,12 @@ def compare(
         ),
     )
 
-    def accuracy(method: str) -> Accuracy:
-        right = scores.predicted[method] == scores.truth
-        each = [right[scores.truth == c].mean() for c in np.unique(scores.truth)]
-        return Accuracy(float(right.mean()), float(np.mean(each)))
-
     counted = result.participation.contributors
     same = all(np.array_equal(secure[j], plain[j]) for j in stay)
     return Comparison(
         accuracy={
-            "per_client": accuracy("per-client"),
-            "xclp": accuracy("xclp"),
-            "plain": accuracy("pooled"),
+            method: Accuracy.of(labels, scores.truth)
+            for method, labels in zip(METHODS, scores.predicted.values(), strict=True)
         },
         identical=same if plan.params.privacy is None else None,
         rows=sum(map(len, truth)),

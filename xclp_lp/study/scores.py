@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,25 @@ from xclp_lp.wording import count
 
 BINS = 10
 """Bins of equal width into which confidences in [0, 1] are sorted."""
+
+
+class Accuracy(NamedTuple):
+    """How many labels are right.
+
+    Attributes:
+        overall: the fraction of the rows.
+        balanced: the mean over the classes that occur of the fraction of their rows.
+    """
+
+    overall: float
+    balanced: float
+
+    @classmethod
+    def of(cls, predicted: NDArray[np.int64], truth: NDArray[np.int64]) -> Accuracy:
+        """Compare class indices, shape (n,) each; −1, for no label, is wrong."""
+        right = predicted == truth
+        by_class = [right[truth == c].mean() for c in np.unique(truth)]
+        return cls(float(right.mean()), float(np.mean(by_class)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from xclp_lp.study.experiments.features import EXTRACTORS
 from xclp_lp.study.experiments.forms import FORMS, Groups, Trial, TrialSource, rows_to_score
 from xclp_lp.study.experiments.methods import METHODS, TRAINED, Labelling
 from xclp_lp.study.experiments.task import Task
-from xclp_lp.study.scores import Scores
+from xclp_lp.study.scores import Accuracy, Scores
 from xclp_lp.study.views import RunRecord
 
 OnRun = Callable[[int, dict[str, Any], str], None]
@@ -217,12 +217,10 @@ def metrics_of(
 ) -> dict[str, float]:
     """Return both metrics; a row that no label reaches counts as wrong."""
     at = np.concatenate(scored)
-    of_class = np.concatenate(truth)[at]
-    right = np.concatenate(labels)[at] == of_class
-    by_class = [right[of_class == c].mean() for c in np.unique(of_class)]
+    found = Accuracy.of(np.concatenate(labels)[at], np.concatenate(truth)[at])
     return {
-        "accuracy": round(float(right.mean()), 6),
-        "balanced_accuracy": round(float(np.mean(by_class)), 6),
+        "accuracy": round(found.overall, 6),
+        "balanced_accuracy": round(found.balanced, 6),
     }
 
 
