@@ -321,7 +321,7 @@ def test_an_experiment_writes_a_report(xclp: Xclp, tmp_path: Path) -> None:
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     table = json.loads((tmp_path / "digits-labels.json").read_text())["table"]
     for entry in table:
-        assert f">{100 * entry['accuracy']['mean']:.1f}<" in page
+        assert f">{entry['accuracy']['mean']:.1%}<" in page
         assert "±" not in page
     assert (tmp_path / "p" / "accuracy.png").is_file()
 

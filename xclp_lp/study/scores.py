@@ -96,10 +96,8 @@ class Scores:
 
     def confusion(self, method: str) -> NDArray[np.int64]:
         """Count rows by true class and label; shape (C, C + 1), the last column for no label."""
-        n = len(self.classes)
-        given = self.predicted[method]
-        counts = np.zeros((n, n + 1), dtype=np.int64)
-        np.add.at(counts, (self.truth, np.where(given == UNLABELLED, n, given)), 1)
+        counts = np.zeros((len(self.classes), len(self.classes) + 1), dtype=np.int64)
+        np.add.at(counts, (self.truth, self.predicted[method]), 1)  # −1, for none, is the last
         return counts
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from xclp_lp.study.experiments.paper import PAPER
 from xclp_lp.study.experiments.rounds import Course
 from xclp_lp.study.experiments.run import Details
 from xclp_lp.study.report import page, pictures
-from xclp_lp.study.report.page import PageTable, Report, Section
+from xclp_lp.study.report.page import Report, Section
 from xclp_lp.study.scores import BINS, Bins, Scores, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
 from xclp_lp.summary import dropout_lines, plan_lines
@@ -95,17 +94,11 @@ def run_report(result: Result, truth: Sequence[ArrayLike] | None = None) -> Repo
         )
     else:
         scored = _scored(scores_of(result, truth), {"xclp": f"XCLP, {record.backend}"})
-    bare = sum(int((own.class_ids == UNLABELLED).sum()) for own in predictions.values())
-    facts = {
-        "clients": f"{len(record.rows):,}",
-        "rows": f"{sum(record.rows.values()):,}",
-        "labelled before": f"{sum(record.labelled.values()):,}",
-        "without any label after": f"{bare:,}",
-    }
+    without = sum(int((own.class_ids == UNLABELLED).sum()) for own in predictions.values())
     return Report(
         title=f"Labels for {count(len(record.rows), 'client')}",
         text=text,
-        facts=facts | _cost_facts(record),
+        facts={"rows without any label": f"{without:,}"} | _cost_facts(record),
         warnings=[ONE_PROCESS],
         sections=[_labels(result), *scored, *_run_sections(record)],
     )
@@ -124,17 +117,17 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
     form, seeds = FORMS[experiment["form"]], experiment["seeds"]
     sections = [_accuracy(result)]
     if experiment["form"] in PAPER:
+        data_of_paper, head, rows = PAPER[experiment["form"]]
         about = (
-            "On other data and features than those above, so the two tables cannot be "
-            "compared number by number."
+            f"{data_of_paper}. These are other data and features than those above, so the two "
+            "tables cannot be compared number by number."
         )
-        paper = PageTable(*PAPER[experiment["form"]])
-        sections.append(Section("What the paper reports", [about], tables=[paper]))
+        sections.append(Section("What the paper reports", [about], None, head, rows))
     last = [d for d in details if _row(d) == _row(details[-1])]
     where = ", ".join(f"{k} {shown(v)}" for k, v in _row(last[0]).items())
     scores = Scores.together([d.scores for d in last])
     names = {m: METHOD_NAMES[m] for m in scores.predicted}
-    sections += _scored(scores, names, f"Over all seeds: {where or 'every client left out once'}.")
+    sections += _scored(scores, names)
     if last[0].record is not None:
         sections += _run_sections(last[0].record)
     sections.append(page.parameters_section({**experiment, "software": result["software"]}))
@@ -144,12 +137,14 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
         f"{count(data['features'], 'feature')}, "
         f"{count(len(data['classes']), 'class', 'classes')}; features: "
         f"{experiment['extractor']}; {count(len(seeds), 'seed')}.",
+        "What is shown by client and by class is over all seeds, of "
+        f"{where or 'all clients left out'}.",
     ]
     facts = {}
     if "left out" not in last[0].setting:
-        text.append(f"{sections[0].title} in % in the last row of the table, {where}:")
-        table = sections[0].tables[0]
-        facts = dict(zip(table.head[1:], map(str, table.rows[-1][1:]), strict=True))
+        text.append(f"{sections[0].title} in the last row of the table, {where}:")
+        last_row = map(str, sections[0].rows[-1])
+        facts = dict(list(zip(sections[0].head, last_row, strict=True))[1:])
     return Report(f"{form.title}: {experiment['dataset']}", text, sections, facts)
 
 
@@ -161,29 +156,28 @@ def _row(details: Details) -> dict[str, Any]:
 def _accuracy(result: Mapping[str, Any]) -> Section:
     """Curves and table of accuracy by what is varied, for every method and other setting."""
     metric, seeds = result["experiment"]["metric"], result["experiment"]["seeds"]
-    lines: dict[str, dict[str, tuple[float, float]]] = {}
+    lines: dict[str, dict[Any, tuple[float, float]]] = {}
     for entry in result["table"]:
         varied, *others = (k for k in entry["setting"] if k != "n")
-        name = ", ".join(
-            [METHOD_NAMES[entry["method"]], *(f"{k} {entry['setting'][k]}" for k in others)]
-        )
-        value = entry[metric]
-        deviation = value["std"] if len(seeds) > 1 else np.nan
-        lines.setdefault(name, {})[shown(entry["setting"][varied])] = (value["mean"], deviation)
-    settings = [*dict.fromkeys(setting for line in lines.values() for setting in line)]
+        name = METHOD_NAMES[entry["method"]]
+        name += "".join(f", {k} {entry['setting'][k]}" for k in others)
+        deviation = entry[metric]["std"] if len(seeds) > 1 else np.nan
+        own = lines.setdefault(name, {})
+        own[entry["setting"][varied]] = (entry[metric]["mean"], deviation)
+    settings = list(dict.fromkeys(setting for own in lines.values() for setting in own))
     found = {
-        name: Course(np.array([settings.index(s) for s in line]), *np.array([*line.values()]).T)
-        for name, line in lines.items()
+        name: Course(np.array([settings.index(s) for s in own]), *np.array([*own.values()]).T)
+        for name, own in lines.items()
     }
     about = (
         f"{page.over_seeds(len(seeds))} Rows that no label reaches count as wrong. Methods named "
         "pooled put all data into one place, which the others do not."
     )
-    title = page.words_of(metric)
-    return page.curves_section(title, [about], found, [*found], varied, settings=settings)
+    title, words = page.words_of(metric), [shown(setting) for setting in settings]
+    return page.curves_section(title, [about], found, [*found], varied, settings=words)
 
 
-def _scored(scores: Scores, names: Mapping[str, str], *about: str) -> list[Section]:
+def _scored(scores: Scores, names: Mapping[str, str]) -> list[Section]:
     """Accuracy by client, confidence against correctness, and the confusion matrix."""
     leading = "xclp" if "xclp" in names else next(iter(names))
     sections = [_by_client(scores, names, leading), _confusion(scores, leading, names[leading])]
@@ -191,27 +185,28 @@ def _scored(scores: Scores, names: Mapping[str, str], *about: str) -> list[Secti
         right = scores.predicted["xclp"] == scores.truth
         bins = calibration(scores.confidence, scores.probability, right)
         sections.insert(1, _confidence(bins))
-    return [replace(own, text=[*about, *own.text]) for own in sections]
+    return sections
 
 
 def _by_client(scores: Scores, names: Mapping[str, str], leading: str) -> Section:
     rows = scores.rows_by_client()
-    values = {m: scores.accuracy_by_client(m) for m in names}
+    present = np.flatnonzero(rows)
+    clients = [scores.clients[j] for j in present]
+    found = {names[m]: scores.accuracy_by_client(m)[present] for m in names}
     text = ["Share of rows whose label is right."]
-    if "per-client" in values and "xclp" in values:
-        gain = values["xclp"] - values["per-client"]
+    if "per-client" in names and "xclp" in names:
+        gain = found[names["xclp"]] - found[names["per-client"]]
         text.append(
-            f"With XCLP {(gain > 0).sum()} of {count(int((rows > 0).sum()), 'client')} get more "
-            f"rows right than alone, {(gain < 0).sum()} fewer."
+            f"With XCLP {(gain > 0).sum()} of {count(len(clients), 'client')} get more rows right "
+            f"than alone, {(gain < 0).sum()} fewer."
         )
-    title = "Accuracy by client"
     cells = [
-        (scores.clients[j], rows[j], *(f"{own[j]:.1%}" for own in values.values()))
-        for j in np.flatnonzero(rows)
+        (client, n, *(f"{share:.1%}" for share in own))
+        for client, n, *own in zip(clients, rows[present], *found.values(), strict=True)
     ]
-    drawn = pictures.accuracy_by_client(scores, names, leading)
-    table = PageTable(title, ("client", "rows", *names.values()), cells)
-    return Section(title, text, [drawn], [table])
+    called, measured = ("clients", clients), "Right labels"
+    drawn = pictures.shares("accuracy-by-client", called, found, names[leading], measured)
+    return Section("Accuracy by client", text, drawn, ("client", "rows", *found), cells)
 
 
 def _confidence(bins: Bins) -> Section:
@@ -226,9 +221,8 @@ def _confidence(bins: Bins) -> Section:
         likely = f"{bins.probability[i]:.1%}" if n else "–"
         rows.append([f"{i / BINS:.1f} to {(i + 1) / BINS:.1f}", n, right, likely])
     head = ("confidence", "rows", "right", "mean probability")
-    table = PageTable("Unlabelled rows by confidence of their labels", head, rows)
     drawn = pictures.confidence(bins)
-    return Section("Confidence of the new labels", [CONFIDENCE, about], [drawn], [table])
+    return Section("Confidence of the new labels", [CONFIDENCE, about], drawn, head, rows)
 
 
 def _confusion(scores: Scores, method: str, name: str) -> Section:
@@ -243,26 +237,19 @@ def _confusion(scores: Scores, method: str, name: str) -> Section:
             f"{shown(scores.classes[i])!r} come out as {shown(columns[j])!r}."
         )
     about = f"Labels of {name}. Rows are true classes, columns the labels given. {worst}"
-    called = ("true class", scores.classes), ("label given", columns)
-    return _matrix("confusion", "Which classes are confused", about, counts, *called)
+    title, rows = "Which classes are confused", ("true class", scores.classes)
+    return _matrix("confusion", title, about, counts, rows, columns)
 
 
 def _labels(result: Result) -> Section:
-    """What labels each client gets, and how many it had."""
-    classes = result.plan.params.classes
-    n = len(classes)
-    given = np.array(
-        [
-            np.bincount(np.where(own.class_ids == UNLABELLED, n, own.class_ids), minlength=n + 1)
-            for own in result.predictions.values()
-        ]
-    )
+    """What labels each client gets."""
+    columns = [*map(str, result.plan.params.classes), "no label"]
+    counts = np.zeros((len(result.predictions), len(columns)), dtype=np.int64)
+    for own, found in zip(counts, result.predictions.values(), strict=True):
+        np.add.at(own, found.class_ids, 1)  # −1, without a label, is the last
     about = "How many rows of each client come out with each label; labelled rows are among them."
-    rows, columns = (
-        ("client", [*result.plan.data]),
-        ("label given", [*map(str, classes), "no label"]),
-    )
-    return _matrix("labels-by-client", "Labels by client", about, given, rows, columns)
+    rows = ("client", [*result.predictions])
+    return _matrix("labels-by-client", "Labels by client", about, counts, rows, columns)
 
 
 def _matrix(
@@ -271,15 +258,13 @@ def _matrix(
     about: str,
     counts: NDArray[np.int64],
     rows: pictures.Called,
-    columns: pictures.Called,
+    columns: Sequence[str],
 ) -> Section:
     """A matrix of counts, drawn and as a table with the sums of its rows."""
-    head = (rows[0], "rows", *(shown(column, 20) for column in columns[1]))
+    head = (rows[0], "rows", *(shown(column, 20) for column in columns))
     cells = [(row, own.sum(), *own) for row, own in zip(rows[1], counts, strict=True)]
-    drawn = pictures.counts(name, about, counts, rows, columns)
-    return Section(
-        title, [about], [drawn], [PageTable(f"Rows by {rows[0]} and label", head, cells)]
-    )
+    drawn = pictures.counts(name, about, counts, rows, ("label given", columns))
+    return Section(title, [about], drawn, head, cells)
 
 
 def _cost_facts(record: RunRecord) -> dict[str, str]:
@@ -312,23 +297,15 @@ def _costs(record: RunRecord) -> Section:
         (step, cost.rounds_in(step), *map(size, sent[i]), *(f"{s:.3f}" for s in seconds[i]))
         for i, step in enumerate(cost.steps)
     ]
-    head = ["step", "rounds"]
-    for unit in ("sends", "takes"):
-        head += [
-            f"server {unit}",
-            *(f"client {unit}, {which}" for which in ("least", "median", "most")),
-        ]
+    whose = ("server", "least", "median", "most")
+    head = ("step", "rounds", *(f"{who} {does}" for does in ("sends", "takes") for who in whose))
     about = (
-        "Bytes are those of encoded, sealed messages. Seconds are those of this machine, on "
+        "Bytes sent are those of encoded, sealed messages. Seconds are those of this machine, on "
         "which the parties ran one after the other; a network would add its own delay in each "
-        "round."
+        "round. Least, median and most are those of the clients."
     )
-    return Section(
-        "Bytes and seconds by step",
-        [about],
-        [pictures.costs(cost.steps, sent, seconds)],
-        [PageTable("Bytes sent and seconds taken by step", head, rows)],
-    )
+    drawn = pictures.costs(cost.steps, sent, seconds)
+    return Section("Bytes and seconds by step", [about], drawn, head, rows)
 
 
 def _who(record: RunRecord) -> Section:
@@ -342,20 +319,17 @@ def _who(record: RunRecord) -> Section:
         (p, size(sent.get(p, 0)), size(received.get(p, 0)), f"{seconds.get(p, 0):.3f}")
         for p in (SERVER, *record.rows)
     ]
-    return Section(
-        "Who talks to whom",
-        [
-            f"In this run the distances were among {count(rows, 'row')} of "
-            f"{count(len(present), 'client')}, {labelled:,} of them labelled. The thicker a line, "
-            "the more bytes, on a logarithmic scale; an empty circle is a client whose labels were "
-            f"not counted.{more}"
-        ],
-        [pictures.parties(record)],
-        [PageTable("Cost by party", ("party", "sends", "receives", "seconds"), cells)],
+    about = (
+        f"In this run the distances were among {count(rows, 'row')} of "
+        f"{count(len(present), 'client')}, {labelled:,} of them labelled. The thicker a line, the "
+        "more bytes, on a logarithmic scale; an empty circle is a client whose labels were not "
+        f"counted.{more}"
     )
+    head = ("party", "sends", "receives", "seconds")
+    return Section("Who talks to whom", [about], pictures.parties(record), head, cells)
 
 
 def _learned(record: RunRecord) -> Section:
     rows = [(v.party, "; ".join(v.learns), ", ".join(v.not_learned)) for v in views(record)]
-    title, head = "What each party learns", ("party", "learns", "does not learn")
-    return Section(title, remarks(record), tables=[PageTable(title, head, rows, words=True)])
+    head = ("party", "learns", "does not learn")
+    return Section("What each party learns", remarks(record), None, head, rows, words=True)

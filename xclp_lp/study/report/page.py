@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,37 +28,25 @@ MOST_POINTS = 100
 
 
 @dataclass(frozen=True)
-class PageTable:
-    """A table of a report, which ends early if it is long; its first column names the rows.
-
-    Attributes:
-        caption: what it shows.
-        head: of the columns.
-        rows: as many cells each; numbers are written with separators of thousands.
-        words: whether the cells are words and not numbers.
-    """
-
-    caption: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str | int]]
-    words: bool = False
-
-
-@dataclass(frozen=True)
 class Section:
     """A part of a report.
 
     Attributes:
         title: its heading.
         text: paragraphs.
-        pictures: what is drawn; the tables have the same numbers.
-        tables: below the pictures.
+        picture: what is drawn; the table has the same numbers.
+        head: of the columns of the table below it.
+        rows: of the table, which ends early if it is long; the first cell names the row, and
+            numbers are written with separators of thousands.
+        words: whether the cells are words and not numbers.
     """
 
     title: str
-    text: Sequence[str] = ()
-    pictures: Sequence[Picture] = ()
-    tables: Sequence[PageTable] = ()
+    text: Sequence[str]
+    picture: Picture | None = None
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str | int]] = ()
+    words: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,7 +70,7 @@ class Report:
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """Return the pictures of all sections."""
-        return tuple(picture for section in self.sections for picture in section.pictures)
+        return tuple(own.picture for own in self.sections if own.picture is not None)
 
     def html(self) -> str:
         """Return the page: one text with everything in it, which asks no host for anything."""
@@ -140,7 +129,9 @@ def words_of(metric: str) -> str:
 def written(mean: float, deviation: float, share: bool = True) -> str:
     """Write a mean, a share in percent, and its standard deviation if that is a number."""
     parts = [mean] if np.isnan(deviation) else [mean, deviation]
-    return " ± ".join(f"{100 * part:.1f}" if share else f"{part:.3f}" for part in parts)
+    if share:
+        return " ± ".join(f"{100 * part:.1f}" for part in parts) + "%"
+    return " ± ".join(f"{part:.3f}" for part in parts)
 
 
 def curves_section(
@@ -171,26 +162,16 @@ def curves_section(
         (settings[place] if settings else place, *(cells.get((m, place), "–") for m in found))
         for place in places
     ]
-    table = PageTable(f"{title}{' in %' * share} by {along}", (along, *found), rows)
     drawn = {name: course.only(places) for name, course in found.items()}
     picture = pictures.curves(title, drawn, names, along, settings=settings, share=share)
-    return Section(title, text, [picture], [table])
+    return Section(title, text, picture, (along, *found), rows)
 
 
 def parameters_section(parameters: Mapping[str, Any]) -> Section:
-    """Return the last part of a report: what repeats the run, and what tables in it hold."""
-
-    def rows(own: Mapping[str, Any], table: str = "") -> Iterator[tuple[str, str]]:
-        for name, value in own.items():
-            if isinstance(value, Mapping):
-                yield from rows(value, f"{table}{name}: ")
-            else:
-                parts = value if isinstance(value, list | tuple) else [value]
-                yield (
-                    table + name,
-                    shown(", ".join("–" if v is None else str(v) for v in parts), 200),
-                )
-
-    caption = "What repeats this run; keys and masks are random every time"
-    table = PageTable(caption, ("parameter", "value"), [*rows(parameters)], words=True)
-    return Section("Parameters", tables=[table])
+    """Return the last part of a report: what repeats the run, as JSON."""
+    rows = [
+        (name, shown(json.dumps(value, ensure_ascii=False, default=str), 1000))
+        for name, value in parameters.items()
+    ]
+    about = "What repeats this run; keys and masks are random every time."
+    return Section("Parameters", [about], None, ("parameter", "value"), rows, words=True)

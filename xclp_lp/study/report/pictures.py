@@ -3,20 +3,20 @@
 They are drawn for a light page, which turns their colours where the reader prefers dark. All names
 are drawn as they are, never read as mathematics or markup.
 
-In all functions, `names` says what to call the methods. Methods look alike in all pictures that get
-the same names.
+Methods are called by their names for people, in the same order and so with the same looks in all
+pictures of a report.
 """
 
 from __future__ import annotations
 
 import io
-import textwrap
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
+from textwrap import fill
 from typing import Any
 
 import matplotlib.style
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.protocols.setup import SERVER
 from xclp_lp.study.experiments.rounds import Course, Holdings
-from xclp_lp.study.scores import BINS, Bins, Scores
+from xclp_lp.study.scores import BINS, Bins
 from xclp_lp.study.views import RunRecord
 from xclp_lp.wording import count, shown
 
@@ -114,10 +114,6 @@ def _axes(height: float, **options: Any) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot(**options)
 
 
-def _looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    return dict(zip(names, LOOKS(), strict=False))
-
-
 def _shares(axes: Axes, along: str) -> None:
     """Write percentages along "x" or "y", which bars of deviations do not widen."""
     axis = axes.xaxis if along == "x" else axes.yaxis
@@ -127,29 +123,35 @@ def _shares(axes: Axes, along: str) -> None:
 
 
 @_styled()
-def accuracy_by_client(scores: Scores, names: Mapping[str, str], leading: str) -> Picture:
-    """Draw each client's accuracy with every method, by name where there are not too many.
+def shares(
+    name: str,
+    rows: Called,
+    found: Mapping[str, Sequence[float] | NDArray[np.float64]],
+    leading: str,
+    measured: str,
+) -> Picture:
+    """Draw shares of each row side by side, by name where there are not too many rows.
 
-    There must be a row. Clients are sorted by their accuracy with the `leading` method.
+    `found` has by what is marked alike, such as a method, the shares of all rows, which are sorted
+    by the `leading` one; `measured` says what they are shares of.
     """
-    clients = np.flatnonzero(scores.rows_by_client())
-    own = scores.accuracy_by_client(leading)[clients]
-    clients = clients[np.argsort(own, kind="stable")]
-    n, few = len(clients), len(clients) <= NAMED
-    figure, axes = _axes(1.3 + 0.24 * n if few else 4, ylabel="clients", xlabel="right labels")
+    n, few = len(rows[1]), len(rows[1]) <= NAMED
+    own = np.asarray(found[leading])
+    order = np.argsort(own, kind="stable")
+    figure, axes = _axes(1.3 + 0.32 * n if few else 4, ylabel=rows[0], xlabel=measured)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.7, n - 0.3))
-    for i, (method, look) in enumerate(_looks(names).items()):
-        found = scores.accuracy_by_client(method)[clients]
-        look |= {"linestyle": "", "label": names[method], "rasterized": not few}
-        axes.plot(found, np.arange(n), **look, markersize=(7 if few else 4) * 0.8**i)
+    sizes = np.linspace(7, 4, len(found)) * (1 if few else 0.5)
+    for marked, look, marker_size in zip(found, LOOKS(), sizes, strict=False):
+        look |= {"linestyle": "", "markersize": marker_size, "rasterized": not few}
+        axes.plot(np.asarray(found[marked])[order], range(n), label=marked, **look)
     _shares(axes, "x")
     if few:
-        axes.set_yticks(range(n), [shown(scores.clients[j], 18) for j in clients])
+        names = [shown(rows[1][i]) for i in order]
+        axes.set_yticks(range(n), [fill(x, 18, max_lines=2, placeholder="…") for x in names])
     figure.legend(loc="outside upper left", ncols=2)
     return Picture(
-        "accuracy-by-client",
-        f"Share of right labels of {n} clients by {len(names)} methods; with {names[leading]} from "
-        f"{own.min():.0%} to {own.max():.0%}.",
+        name,
+        f"{measured} of {n} {rows[0]}; {leading} from {own.min():.0%} to {own.max():.0%}.",
         figure,
     )
 
@@ -163,25 +165,19 @@ def confidence(bins: Bins) -> Picture:
     figure = Figure(figsize=(WIDTH, 3.8))
     above, below = figure.subplots(2, sharex=True, height_ratios=(2, 1))
     centres, used = (np.arange(BINS) + 0.5) / BINS, bins.rows > 0
-    rows, sure = int(bins.rows.sum()), int(bins.rows[BINS // 2 :].sum())
-    alt = f"Rows by confidence: {sure:,} of {rows:,} have one of at least 0.5"
     if bins.right is not None:
-        above.bar(
-            centres, bins.right / np.maximum(bins.rows, 1), 0.085, alpha=0.75, label="right labels"
-        )
-        if sure:
-            alt += f", and {bins.right[BINS // 2 :].sum() / sure:.0%} of their labels are right"
-    promised = bins.probability[used]
-    above.plot(
-        centres[used], promised, "D", c="C1", mfc="C1", label="mean probability of the label"
-    )
+        right = bins.right / np.maximum(bins.rows, 1)
+        above.bar(centres, right, 0.085, alpha=0.75, label="right labels")
+    likely, words = bins.probability[used], "mean probability of the label"
+    above.plot(centres[used], likely, "D", color="C1", markerfacecolor="C1", label=words)
     above.set_ylim(0, 1.05)
     _shares(above, "y")
     below.bar(centres, bins.rows, 0.085, color="grey")
     below.set(xlim=(0, 1), xlabel="confidence", ylabel="rows")
     below.yaxis.set_major_formatter("{x:,.0f}")
     figure.legend(loc="outside upper left", ncols=2)
-    return Picture("confidence", f"{alt}.", figure)
+    sure = f"{bins.rows[BINS // 2 :].sum():,} of {bins.rows.sum():,}"
+    return Picture("confidence", f"Rows by confidence: {sure} have one of at least 0.5.", figure)
 
 
 @_styled()
@@ -244,8 +240,8 @@ def parties(record: RunRecord) -> Picture:
     for traffic, number in record.cost.bytes_sent.items():
         links[frozenset((traffic.sender, traffic.receiver))] += number
     total = {client: links[frozenset((client, SERVER))] for client in record.rows}
-    most = sorted(total, key=total.__getitem__, reverse=True)[:RING]
-    drawn = [client for client in total if client in most]
+    most = sorted(total.values(), reverse=True)[:RING]
+    drawn = [client for client, own in total.items() if own >= most[-1]][:RING]
     angles = np.pi / 2 - 2 * np.pi * np.arange(len(drawn)) / len(drawn)
     place = dict(zip(drawn, zip(np.cos(angles), np.sin(angles), strict=True), strict=True))
     figure, axes = _axes(3.8, aspect="equal", xlim=(-1.75, 1.75), ylim=(-1.2, 1.2))
@@ -256,7 +252,7 @@ def parties(record: RunRecord) -> Picture:
             x, y = zip(*(place[client] for client in pair), strict=True)
             axes.plot(x, y, "--", color="C1", lw=0.8, alpha=0.5)
     for client, (x, y) in place.items():
-        width = 3.5 * np.log1p(total[client]) / np.log1p(max(total.values()))
+        width = 3.5 * np.log1p(total[client]) / np.log1p(most[0])
         filled = "C0" if client in record.contributors else "white"
         axes.plot((0, x), (0, y), "-", color="C0", lw=width)
         axes.plot(x, y, "o", color="C0", markersize=11, markerfacecolor=filled)
@@ -290,7 +286,7 @@ def curves(
     """
     columns = 1 if max(map(len, found)) > 24 else 2
     figure, axes = _axes(3.2 + 0.18 * -(-len(found) // columns), xlabel=along, ylabel=title)
-    ends, looks = [], _looks(names)
+    ends, looks = [], dict(zip(names, LOOKS(), strict=False))
     for line, course in found.items():
         every = max(1, len(course.at) // 8)
         axes.errorbar(
@@ -312,27 +308,6 @@ def curves(
         f"{title} by {along}, mean over the seeds; at the end: {', '.join(ends)}.",
         figure,
     )
-
-
-@_styled()
-def by_method(
-    values: Mapping[str, Sequence[float]], names: Mapping[str, str], measured: str
-) -> Picture:
-    """Draw what each method reached: every seed, and mean and standard deviation where several.
-
-    `values` has by method a share for each seed, and `measured` says what it is a share of.
-    """
-    figure, axes = _axes(1.0 + 0.42 * len(values), xlabel=measured)
-    for place, (method, look) in enumerate(_looks(names).items()):
-        own = values[method]
-        axes.plot(own, [place] * len(own), ".", color=look["color"], alpha=0.5)
-        spread = np.std(own, ddof=1) if len(own) > 1 else None
-        axes.errorbar(np.mean(own), place, xerr=spread, **look)
-    axes.set_yticks(range(len(values)), [textwrap.fill(names[m], 20) for m in names])
-    axes.set_ylim(len(values) - 0.5, -0.5)
-    _shares(axes, "x")
-    means = ", ".join(f"{names[m]} {np.mean(own):.1%}" for m, own in values.items())
-    return Picture("accuracy", f"{measured} by method, mean over the seeds: {means}.", figure)
 
 
 @_styled()

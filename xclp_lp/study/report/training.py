@@ -11,7 +11,7 @@ from xclp_lp.study.experiments.config import METRICS
 from xclp_lp.study.experiments.document import ssl_name
 from xclp_lp.study.experiments.rounds import History, Holdings, courses
 from xclp_lp.study.report import page, pictures
-from xclp_lp.study.report.page import PageTable, Report, Section
+from xclp_lp.study.report.page import Report, Section
 from xclp_lp.wording import count
 
 
@@ -42,9 +42,9 @@ def training_report(
             f"{data['labels']:,} of {count(data['client_rows'], 'row')} labelled; "
             f"{count(len(data['classes']), 'class', 'classes')}; network {experiment['network']}; "
             f"{count(len(experiment['seeds']), 'seed')}.",
-            f"{metric} in % on {count(data['test_rows'], 'test row')}:",
+            f"{metric} on {count(data['test_rows'], 'test row')}:",
         ],
-        facts={str(row[0]): str(row[1]) for row in methods.tables[0].rows},
+        facts={str(row[0]): str(row[1]) for row in methods.rows},
         sections=[
             methods,
             course(
@@ -96,10 +96,14 @@ def _methods(result: Mapping[str, Any], names: Mapping[str, str]) -> Section:
         *("method", *(m.replace("_", " ") for m in metrics), "accuracy at the end"),
         *("validation, best", "pseudo-labels, last", "after rounds, by seed", "seconds per run"),
     )
-    table = PageTable("Test rows, validation rows and pseudo-labels: right in %", head, rows)
-    reached = {m: [r[metrics[0]] for r in own] for m, own in runs.items()}
-    title = page.words_of(metrics[0])
-    return Section(title, [about], [pictures.by_method(reached, names, title)], [table])
+    found = {m: [r[metrics[0]] for r in own] for m, own in runs.items()}
+    reached = {"mean": [float(np.mean(own)) for own in found.values()]} | {
+        f"seed {seed}": [own[i] for own in found.values()]
+        for i, seed in enumerate(experiment["seeds"])
+    }
+    title, called = page.words_of(metrics[0]), ("methods", [*names.values()])
+    drawn = pictures.shares("accuracy", called, reached, "mean", title)
+    return Section(title, [about], drawn, head, rows)
 
 
 def _clients(holdings: Sequence[Holdings]) -> Section:
@@ -110,6 +114,7 @@ def _clients(holdings: Sequence[Holdings]) -> Section:
     return Section(
         "Rows and labels by client",
         [f"Who has what depends on the seed. The picture is of seed {holdings[0].seed}."],
-        [pictures.rows_by_client(holdings[0])],
-        [PageTable("Labels and rows by client and seed", ("client", *head), rows)],
+        pictures.rows_by_client(holdings[0]),
+        ("client", *head),
+        rows,
     )
