@@ -392,7 +392,7 @@ def test_clients_are_left_out_until_all_shares_are_valid(p, data):
 
 
 @EVERY
-def test_every_dropout_costs_only_the_rows_of_the_client_that_leaves(backend):
+def test_every_dropout_costs_only_the_rows_of_its_client(backend):
     every_dropout_costs_only_the_rows_of_its_client(backend)
 
 
@@ -514,7 +514,7 @@ def test_the_same_test_fails_when_batches_of_shade_share_their_masks(monkeypatch
     assert uniform < 1e-6
 
 
-def test_a_client_that_leaves_shade_between_batches_costs_only_its_own_rows(monkeypatch):
+def test_a_dropout_between_batches_of_shade_costs_only_its_own_rows(monkeypatch):
     monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 8)
     every_dropout_costs_only_the_rows_of_its_client(SHADE_IDEAL)
 

@@ -51,7 +51,7 @@ def _ending(case: Disturbed, parties: int | None) -> str:
     """Say how a run ended in which `parties` clients are in the server's result."""
     if parties is None:
         if SERVER in case.outcome.dropouts:
-            return "the server vanished"
+            return "the server dropped out"
         return f"stopped: {type(case.outcome.errors[SERVER]).__name__}"
     everybody = parties == len(case.outcome.operations) - 1
     told = "some told of an error" if case.outcome.errors else "no error"
