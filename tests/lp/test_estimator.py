@@ -124,29 +124,6 @@ def test_set_params_and_bad_values_only_matter_in_fit() -> None:
         xclp.set_params(kk=2)
 
 
-def test_defaults_are_those_of_the_documentation() -> None:
-    assert CrossClientLabelPropagation().get_params() == {
-        "n_bits": 4096,
-        "k": 10,
-        "alpha": 0.99,
-        "gamma": 1.0,
-        "projection": "random",
-        "hamming": "rlwe",
-        "include_self": False,
-        "ties": "all",
-        "classes": None,
-        "fraction_bits": 40,
-        "threshold": None,
-        "class_weight": None,
-        "privacy": None,
-        "reset_labelled": False,
-        "relative_confidence": False,
-        "groups": None,
-        "random_state": None,
-        "client_names": None,
-    }
-
-
 def test_attributes() -> None:
     Xs, ys = example()
     xclp = fit(Xs, ys)
