@@ -253,6 +253,31 @@ class Uint(Kind[int]):
         return int.from_bytes(data, "big")
 
 
+class Encoded(Kind[T]):
+    """A value that encodes itself.
+
+    Args:
+        n_bytes: what its `encode` gives.
+        decode: takes these bytes and the public sizes, and returns the value.
+    """
+
+    def __init__(self, n_bytes: Length, decode: Callable[[bytes, Dims], T]) -> None:
+        super().__init__()
+        self.n_bytes, self.decode = n_bytes, decode
+
+    def size(self, dims: Dims) -> int:
+        """See `Kind.size`."""
+        return length_of(self.n_bytes, dims)
+
+    def write(self, value: Any, dims: Dims) -> list[Buffer]:
+        """See `Kind.write`."""
+        return [value.encode()]
+
+    def read(self, data: memoryview, dims: Dims) -> T:
+        """See `Kind.read`."""
+        return self.decode(bytes(data), dims)
+
+
 class _Array(Kind[NDArray[Any]]):
     """An array, one number after the other in the order of memory (row-major)."""
 

@@ -134,11 +134,6 @@ class RlweParameters:
         """Return log2 q'."""
         return 8 * self.switched_bytes
 
-    @property
-    def coefficient_bytes(self) -> int:
-        """Return the bytes of a number modulo q on the wire."""
-        return self.modulus_bits // 8
-
     def chunks(self, n_bits: int) -> int:
         """Return into how many polynomials a vector of L bits is split."""
         return -(-n_bits // self.degree)

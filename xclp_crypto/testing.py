@@ -20,8 +20,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -114,11 +114,7 @@ def views(make: Factory) -> dict[str, list[tuple[str, Message]]]:
 
 
 def deliveries(make: Factory) -> list[Delivery]:
-    """Return every encoded message of a run without faults, in order.
-
-    Raises:
-        XclpError: the first error of any party.
-    """
+    """Return every encoded message of a run without faults, in order; raises as `views` does."""
     return _original(make).sent
 
 
@@ -285,9 +281,8 @@ class Schedule:
 
     def faults(self) -> Faults:
         """Return the faults, which serve for one run: they count messages."""
-        return Faults(
-            self.dropouts, self.away, _Disturber(self.messages) if self.messages else None
-        )
+        disturber = _Disturber(self.messages) if self.messages else None
+        return Faults(self.dropouts, self.away, disturber)
 
     def __str__(self) -> str:
         parts = [f"{p} drops out after {k} operations" for p, k in self.dropouts.items()]
@@ -394,23 +389,14 @@ def _describe(seed: int, number: int, schedule: Schedule) -> str:
     return f"seed {seed}, schedule {number}: {schedule}"
 
 
-class _Naming:
-    """Adds what was run to any error that leaves the block."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            error.add_note(self._what)
+@contextmanager
+def _naming(what: str) -> Iterator[None]:
+    """Add what was run to any error that leaves the block."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(what)
+        raise
 
 
 def every_schedule(
@@ -440,12 +426,12 @@ def every_schedule(
     """
     for seed in seeds:
         factory = make(seed)
-        with _Naming(f"seed {seed}, without faults"):
+        with _naming(f"seed {seed}, without faults"):
             original = _original(factory)
         for number in range(per_seed):
             rng = SeededRng(seed).child("schedule", number)
             schedule = random_schedule(rng, original.operations, original.sent, kinds)
-            with _Naming(_describe(seed, number, schedule)):
+            with _naming(_describe(seed, number, schedule)):
                 outcome = run(factory, schedule.faults(), max_operations=original.limit)
             yield Disturbed(seed, number, schedule, outcome)
 
@@ -454,9 +440,8 @@ def blamed(error: XclpError) -> frozenset[str]:
     """Return the parties of which the error says that at least one is at fault; may be empty."""
     if not isinstance(error, FaultyPeer):
         return frozenset()
-    return frozenset(error.parties) | (
-        {SERVER} if isinstance(error, FaultyPeerOrServer) else frozenset()
-    )
+    server = {SERVER} if isinstance(error, FaultyPeerOrServer) else set()
+    return frozenset(error.parties) | server
 
 
 def uniformity(counts: ArrayLike) -> float:

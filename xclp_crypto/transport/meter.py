@@ -100,16 +100,11 @@ class Cost:
 
     def sent_by(self, party: str, step: str | None = None) -> int:
         """Return the bytes that `party` sent, in one step or in all."""
-        return self._bytes(lambda t: t.sender == party, step)
+        return self.bytes_by_party(step)[0].get(party, 0)
 
     def received_by(self, party: str, step: str | None = None) -> int:
         """Return the bytes that were sent to `party`, in one step or in all."""
-        return self._bytes(lambda t: t.receiver == party, step)
-
-    def _bytes(self, wanted: Callable[[Traffic], bool], step: str | None) -> int:
-        return sum(
-            n for t, n in self.bytes_sent.items() if wanted(t) and (step is None or t.step == step)
-        )
+        return self.bytes_by_party(step)[1].get(party, 0)
 
     def bytes_by_party(self, step: str | None = None) -> tuple[dict[str, int], dict[str, int]]:
         """Return the bytes that each party sent and received, in one step or in all."""

@@ -52,7 +52,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import FaultyPeer, ParameterError
-from xclp_crypto.fields import Bits, Buffer, Dims, Kind, Packed, length_of
+from xclp_crypto.fields import Bits, Buffer, Dims, Encoded, Kind, Packed, length_of
 from xclp_crypto.params import (
     MIN_CLIENTS,
     PAILLIER_3072,
@@ -60,15 +60,8 @@ from xclp_crypto.params import (
     PaillierParameters,
     residue_width,
 )
-from xclp_crypto.primitives.paillier import PrivateKey, PublicKey, generate
-from xclp_crypto.primitives.paillier.arithmetic import (
-    Mpz,
-    draw_below,
-    from_bytes,
-    product,
-    require_ciphertexts,
-    to_bytes,
-)
+from xclp_crypto.primitives.paillier import PrivateKey, PublicKey, arithmetic, generate
+from xclp_crypto.primitives.paillier.arithmetic import Mpz
 from xclp_crypto.primitives.paillier.keys import check_parameters
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
@@ -95,22 +88,6 @@ the others is more. All parties derive from it who waits for whom, so it is part
 _BY_BITS = {s.modulus_bits: s for s in PAILLIER_PARAMETERS.values()}
 
 
-class _Key(Kind[PublicKey]):
-    """A public key, see `PublicKey.encode`."""
-
-    def size(self, dims: Dims) -> int:
-        """See `Kind.size`."""
-        return PublicKey.size(dims["bits"])
-
-    def write(self, value: PublicKey, dims: Dims) -> list[Buffer]:
-        """See `Kind.write`."""
-        return [value.encode()]
-
-    def read(self, data: memoryview, dims: Dims) -> PublicKey:
-        """See `Kind.read`."""
-        return PublicKey.decode(bytes(data), _BY_BITS[dims["bits"]])
-
-
 class _Integers(Kind[list[Mpz]]):
     """Big-endian integers of as many bits as the public size ``bits`` says."""
 
@@ -131,11 +108,11 @@ class _Integers(Kind[list[Mpz]]):
         n_bytes = self.n_bytes(dims)
         if value and not 0 <= min(value) <= max(value) < 1 << 8 * n_bytes:
             raise ParameterError(f"has an integer that is not one of {n_bytes} bytes")
-        return [to_bytes(value, n_bytes)]
+        return [arithmetic.to_bytes(value, n_bytes)]
 
     def read(self, data: memoryview, dims: Dims) -> list[Mpz]:
         """See `Kind.read`."""
-        return from_bytes(bytes(data), self.n_bytes(dims))
+        return arithmetic.from_bytes(bytes(data), self.n_bytes(dims))
 
 
 class _Ciphertexts(_Integers):
@@ -154,15 +131,19 @@ class _Ciphertexts(_Integers):
     def read(self, data: memoryview, dims: Dims) -> list[Mpz]:
         """See `Kind.read`."""
         values = super().read(data, dims)
-        require_ciphertexts(values, mpz(dims["n"]))
+        arithmetic.require_ciphertexts(values, mpz(dims["n"]))
         return values
+
+
+def _decoded_key(data: bytes, dims: Dims) -> PublicKey:
+    return PublicKey.decode(data, _BY_BITS[dims["bits"]])
 
 
 class PaillierKey(Message):
     """The owner's public key, see `PublicKey.encode`. Size: 6 + 2·bits/8 bytes."""
 
     TAG = 0x0250
-    key: PublicKey = sent(_Key())
+    key: PublicKey = sent(Encoded(PublicKey.size, _decoded_key))
 
 
 class PaillierRows(Message):
@@ -269,7 +250,7 @@ def decrypt_answers(key: PrivateKey, values: list[Mpz], workers: int) -> list[Mp
 
 def random_masks(n: Mpz, count: int, rng: Rng) -> list[Mpz]:
     """Return r for every answer, uniform in Z_n."""
-    return draw_below(n, count, rng)
+    return arithmetic.draw_below(n, count, rng)
 
 
 class Paillier(HammingBackend):
@@ -298,8 +279,8 @@ class Paillier(HammingBackend):
         """Return Π_{x_l=0} c_l · Π_{x_l=1} c_l^-1 for every row x."""
         results = []
         for row in rows:
-            zeros = product(list(compress(values, ~row)), square)
-            ones = product(list(compress(values, row)), square)
+            zeros = arithmetic.product(list(compress(values, ~row)), square)
+            ones = arithmetic.product(list(compress(values, row)), square)
             results.append(zeros * gmpy2.invert(ones, square) % square)
         return results
 

@@ -26,13 +26,8 @@ import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from xclp_crypto.primitives.paillier.arithmetic import (
-    Mpz,
-    product,
-    spread,
-    subset_multiplications,
-    subset_products,
-)
+from xclp_crypto.primitives.paillier import arithmetic
+from xclp_crypto.primitives.paillier.arithmetic import Mpz
 from xclp_crypto.protocols.hamming.paillier import Packing, Paillier
 
 
@@ -53,10 +48,10 @@ class PaillierPacked(Paillier):
 
     def evaluate(self, rows: NDArray[np.bool_], values: list[Mpz], square: Mpz) -> list[Mpz]:
         """Return Π_l c_l · (Π_{x_l=1} c_l)^-2 for every row x."""
-        ones = spread(subset_products, rows, self.workers, values, square)
-        everything = product(values, square)
+        ones = arithmetic.spread(arithmetic.subset_products, rows, self.workers, values, square)
+        everything = arithmetic.product(values, square)
         return [everything * gmpy2.invert(s * s % square, square) % square for s in ones]
 
     def evaluation_work(self, rows: int, n_bits: int) -> int:
         """Return how many multiplications `evaluate` needs."""
-        return subset_multiplications(rows, n_bits) + n_bits
+        return arithmetic.subset_multiplications(rows, n_bits) + n_bits

@@ -36,41 +36,27 @@ from xclp_crypto.algebra.group import (
     multiply_base,
 )
 from xclp_crypto.errors import DecodeError, FaultyPeer
-from xclp_crypto.fields import Buffer, Dims, Kind, Many, Uints
+from xclp_crypto.fields import Encoded, Many, Uints
 from xclp_crypto.protocols.ot.interface import Chosen, Pairs, Requests, check_transfers, pick, sizes
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, sent
 
-
-class _Element(Kind[Point]):
-    """A group element: 32 bytes."""
-
-    def size(self, dims: Dims) -> int:
-        """See `Kind.size`."""
-        return POINT_BYTES
-
-    def write(self, value: Point, dims: Dims) -> list[Buffer]:
-        """See `Kind.write`."""
-        return [value.encode()]
-
-    def read(self, data: memoryview, dims: Dims) -> Point:
-        """See `Kind.read`."""
-        return Point.decode(bytes(data))
+_ELEMENT = Encoded(POINT_BYTES, lambda data, dims: Point.decode(data))
 
 
 class OtSetup(Message):
     """g^r, one for a batch. Size: 32 bytes."""
 
     TAG = 0x0301
-    point: Point = sent(_Element())
+    point: Point = sent(_ELEMENT)
 
 
 class OtChoices(Message):
     """PK_0 of every transfer. Size: 32·m bytes."""
 
     TAG = 0x0302
-    points: tuple[Point, ...] = sent(Many(_Element(), "count"))
+    points: tuple[Point, ...] = sent(Many(_ELEMENT, "count"))
 
 
 class OtOffers(Message):

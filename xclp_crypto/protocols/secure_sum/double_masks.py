@@ -556,19 +556,14 @@ def short_record(
 
 
 def record(
-    session: Session,
-    graph: MaskGraph,
-    masks: ServerMasks,
-    survivors: Collection[str],
-    revealed: Collection[str],
+    session: Session, masks: ServerMasks, survivors: Collection[str], revealed: Collection[str]
 ) -> SumRecord:
     """Return who survived, and in which stage each of the others dropped out."""
-    left = set(survivors)
-    joined = session.numbers
+    left, clients, joined = set(survivors), masks.graph.clients, session.numbers
     stages = (("setup", joined), ("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
     dropouts = {}
-    for client in graph.clients:
+    for client in clients:
         stage = next((name for name, present in stages if client not in present), None)
         if stage is not None:
             dropouts[client] = stage
-    return SumRecord(tuple(c for c in graph.clients if c in left), dropouts)
+    return SumRecord(tuple(c for c in clients if c in left), dropouts)

@@ -161,4 +161,4 @@ async def row_sums_server(
         )
     with io.step("result"):
         await run.hand_out(session, total, order)
-    return double_masks.record(session, run.graph, masks, survivors, revealed)
+    return double_masks.record(session, masks, survivors, revealed)

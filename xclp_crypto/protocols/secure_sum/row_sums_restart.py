@@ -88,24 +88,6 @@ def mask_upload(
     return total
 
 
-def unmask_block(
-    block: Residues,
-    encoded: Residues,
-    masks: Mapping[str, Residues],
-    clients: Sequence[str],
-    me: str,
-    own: NDArray[np.intp],
-    modulus: int,
-) -> Residues:
-    """Return the sum over all participants for the own rows.
-
-    The peers added the negative of this client's masks, so adding them strips the block.
-    """
-    total = mask_upload(encoded, masks, clients, me, own, modulus)
-    ring.add_into(total, block, modulus)
-    return total
-
-
 async def row_sums_client(
     session: Session,
     run: RowSumsRun,
@@ -156,7 +138,9 @@ async def row_sums_client(
     del encoded
     with io.step("result"):
         block, whole = await run.block(session, total.shape[1]), np.arange(len(own))
-        total = await io.compute(unmask_block, block, total, at_own, clients, me, whole, modulus)
+        # The peers added the negative of this client's masks, so adding them strips the block.
+        total = await io.compute(mask_upload, total, at_own, clients, me, whole, modulus)
+        ring.add_into(total, block, modulus)
     return RowSums(run.codec.decode(total), clients)
 
 
