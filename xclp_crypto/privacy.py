@@ -111,11 +111,7 @@ class LabelPrivacy:
         return _calibrate(self.epsilon, self.delta)
 
     def noise_multiplier(self) -> float:
-        """Return z = 1/√(2ρ): the standard deviation of the noise of m clients is z·Δ.
-
-        Raises:
-            ParameterError: dp-accounting is not installed.
-        """
+        """Return z = 1/√(2ρ), see `rho`: the noise of m clients has standard deviation z·Δ."""
         return 1 / math.sqrt(2 * self.rho())
 
     def client_variance(self, sensitivity: float, rows: int) -> float:

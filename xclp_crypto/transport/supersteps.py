@@ -299,13 +299,10 @@ class Relay:
         client.fed, client.missing = dict(got.fed), got.missing
         client.more = got.more or client.gap
         client.ended = client.ended or got.ended
-        while client.queue and self._kept(client.queue[0], got):
+        while client.queue and client.queue[0].number < got.kept.get(client.queue[0].sender, 0):
             client.queue.popleft()
         if got.ended:
             client.queue.clear()
-
-    def _kept(self, item: Item, got: Answer) -> bool:
-        return item.number < got.kept.get(item.sender, 0)
 
     def _take_items(self, got: Answer, client: _Correspondent) -> None:
         client.gap = False
@@ -455,30 +452,18 @@ def sizes_of(header: str, max_message: int) -> list[int]:
 
 
 def receivers_of(header: str) -> list[str]:
-    """Return whom the payloads that a header announces are for.
-
-    Raises:
-        DecodeError: it is not a header of this version.
-    """
+    """Return whom the payloads that a header announces are for; raises as `sizes_of` does."""
     return [receiver for _, receiver, *_ in _checked(header)["items"]]
 
 
 def ask_from(header: str, payloads: Iterable[bytes | bytearray]) -> Ask:
-    """Decode a question.
-
-    Raises:
-        DecodeError: it is none.
-    """
+    """Decode a question; raises `DecodeError`."""
     f = _checked(header)
     return Ask(_items(f, payloads), _counts(f, "taken"), _names(f, "gone"), _flag(f, "end"))
 
 
 def answer_from(header: str, payloads: Iterable[bytes | bytearray | Parts]) -> Answer:
-    """Decode an answer.
-
-    Raises:
-        DecodeError: it is none.
-    """
+    """Decode an answer; raises `DecodeError`."""
     f = _checked(header)
     name, instance, error = (f.get(key) for key in ("name", "instance", "error"))
     if not (isinstance(name, str) and isinstance(instance, str) and isinstance(error, str)):

@@ -265,13 +265,7 @@ class PrivateKey(Secret):
             raise DecodeError(str(error)) from None
 
     def encrypt_residues(self, residues: list[Mpz], rng: Rng, workers: int = 1) -> list[Mpz]:
-        """Encrypt integers in [0, n), several times faster than the public key can.
-
-        Args:
-            residues: what to encrypt.
-            rng: source of the randomness in the ciphertexts.
-            workers: processes to use.
-        """
+        """See `PublicKey.encrypt_residues`; several times faster than with the public key."""
         return self.public._hide(residues, self._randomisers(len(residues), rng, workers))
 
     def _randomisers(self, count: int, rng: Rng, workers: int) -> list[Mpz]:

@@ -309,16 +309,8 @@ async def assemble(
 ) -> Distances:
     """Put the matrix together, without the clients whose uploads do not fit together.
 
-    Args:
-        session: the server's session.
-        n_bits: L.
-        at_least: fewest clients to go on with.
-        uploads: by client.
-        block: takes client j and client k > j, returns their (n_j, n_k) distances modulo 2^w.
-
-    Raises:
-        TooFewParties: fewer than `at_least` are left.
-        FaultyPeer: a distance is above L.
+    `block` takes client j and client k > j, and returns their (n_j, n_k) distances modulo 2^w. The
+    other arguments, and errors, are those of `receive_shares`.
     """
     io, sizes = session.io, session.sizes
     keep = _mutually_complete(uploads, tuple(sizes))

@@ -44,6 +44,7 @@ base transfer hides s unconditionally, but has no simulation proof; with it the 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,22 +121,15 @@ class OtCorrections(Message):
     width: int
 
 
+@dataclass(repr=False, eq=False, slots=True)
 class BaseTransfers(Secret):
     """The 128 base transfers with each peer and direction, from which extensions are made."""
 
-    __slots__ = ("_burnt", "_chosen", "_name", "_pairs", "_used")
-
-    def __init__(
-        self,
-        name: str,
-        chosen: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.uint8]]],
-        pairs: Mapping[str, NDArray[np.uint8]],
-    ) -> None:
-        self._name = name
-        self._chosen = dict(chosen)
-        self._pairs = dict(pairs)
-        self._used: set[bytes] = set()
-        self._burnt: set[str] = set()
+    _name: str
+    _chosen: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.uint8]]]
+    _pairs: Mapping[str, NDArray[np.uint8]]
+    _used: set[bytes] = field(default_factory=set)
+    _burnt: set[str] = field(default_factory=set)
 
 
 async def base_transfers(
@@ -220,34 +214,17 @@ class Extension(Secret):
     async def ask(
         self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]]
     ) -> dict[str, HashPoints]:
-        """Send the columns of the next batch, without waiting; the first half of `extend`.
+        """Send the columns of the next batch, without waiting; return the pads of the choices.
 
-        Args:
-            io: this party.
-            receiving: by sender, the choices (m,) bool.
-
-        Returns:
-            By sender, the pads of the choices.
-
-        Raises:
-            ParameterError: choices of another type, or the receiver has to be checked.
+        The first half of `extend`, see there, where the receiver need not be checked.
         """
         self._require_unchecked()
         return {peer: asked.pads for peer, asked in (await self._ask(io, receiving)).items()}
 
     async def answer(self, io: RoleIO, sending: Mapping[str, int]) -> dict[str, SenderPads]:
-        """Receive the columns of the next batch; the second half of `extend`.
+        """Receive the columns of the next batch; return both pads of every transfer.
 
-        Args:
-            io: this party.
-            sending: by receiver, the number of transfers.
-
-        Returns:
-            By receiver, both pads.
-
-        Raises:
-            ParameterError: the receiver has to be checked.
-            FaultyPeer: columns of another size.
+        The second half of `extend`, see there, where the receiver need not be checked.
         """
         self._require_unchecked()
         return {peer: pads for peer, (pads, _) in (await self._answer(io, sending)).items()}
@@ -441,18 +418,7 @@ async def extended_ot(
 ) -> Chosen:
     """Run base transfers and one batch of chosen messages over them. See `ObliviousTransfer`.
 
-    Args:
-        io: this party.
-        sending: by receiver, (m, 2, length) uint8.
-        receiving: by sender, the choices.
-        sid: identifier of this batch.
-        rng: source of this party's randomness.
-        base: the oblivious transfer underneath.
-        check_receiver: see `Extension`.
-
-    Raises:
-        ParameterError: messages or choices have the wrong shape or type.
-        FaultyPeer: see `base` and `Extension.extend`.
+    The base transfers are those of `base`; for `check_receiver` see `Extension`.
     """
     check_transfers(sending, receiving)
     transfers = await base_transfers(io, tuple(sending), tuple(receiving), sid, rng, base)

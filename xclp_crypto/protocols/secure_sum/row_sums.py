@@ -117,17 +117,10 @@ async def secure_row_sums_server(
     clients: Collection[str] | None = None,
     mode: Mode = "recover",
 ) -> SumRecord:
-    """Sum the masked uploads by row, hand out the blocks, and return who contributed.
+    """Sum the masked uploads of c columns by row, hand out the blocks; return who contributed.
 
-    Args:
-        session: the server's session.
-        rows: by client of the graph, its rows; a partition of 0 … n−1.
-        columns: c.
-        codec: the fixed-point code, the same as the clients'.
-        graph: who shares masks with whom, and the threshold.
-        purpose: tells several sums of one session apart.
-        clients: those to wait for, by default all of the graph.
-        mode: how to go on after a dropout.
+    The other arguments are those of `secure_row_sums_client`, and `clients`: those to wait for, by
+    default all of the graph.
 
     Raises:
         ParameterError: the rows are not a partition, or the graph has more clients than the

@@ -154,15 +154,10 @@ async def secure_sum_server(
     *,
     clients: Collection[str] | None = None,
 ) -> SecureSum:
-    """Sum what the clients upload, over those that stay.
+    """Sum what the clients upload, values of this shape, over those that stay.
 
-    Args:
-        session: the server's session.
-        shape: of every client's values.
-        codec: the fixed-point code, the same as the clients'.
-        graph: who shares masks with whom, and the threshold.
-        purpose: tells several sums of one session apart.
-        clients: those to wait for, by default all of the graph.
+    The other arguments are those of `secure_sum_client`, and `clients`: those to wait for, by
+    default all of the graph.
 
     Returns:
         The sum over the clients that stayed, and who they are.
@@ -200,5 +195,5 @@ async def secure_sum_server(
         revealed = await double_masks.close_masks(
             session, masks, survivors, total, modulus, masks.clients
         )
-    record = double_masks.record(session, graph, masks, survivors, revealed)
+    record = double_masks.record(session, masks, survivors, revealed)
     return SecureSum(codec.decode_numbers(total).reshape(shape), record)

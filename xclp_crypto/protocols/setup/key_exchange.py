@@ -238,16 +238,10 @@ async def key_exchange_server(
     at_least: int = MIN_CLIENTS,
     identities: Identities | None = None,
 ) -> Session:
-    """Open a session with those invited clients that answer.
+    """Open a session with those invited clients that answer, `at_least` so many.
 
-    Args:
-        io: the server.
-        invited: names of all clients that may take part.
-        agreement: parameters that all parties must have in common.
-        numbers: how many public numbers each client announces.
-        rng: source of the ephemeral key and the session nonce.
-        at_least: fewest clients to go on with.
-        identities: own key and pinned identities; all parties use the same, or none.
+    The other arguments are those of `key_exchange_client`, but for `numbers`: how many public
+    numbers each client announces.
 
     Returns:
         The session: keys with every client that answered, and their numbers.

@@ -294,16 +294,7 @@ def check(
 ) -> None:
     """Ask a server whether this client, with these parameters, could join it; nothing more.
 
-    Args:
-        agreement: what all parties must have in common.
-        address: host and port of the server.
-        tls: from `tls_context`.
-        limits: how long is waited.
-
-    Raises:
-        NetworkError: the server cannot be reached, or is the wrong one.
-        ParameterError: it has other parameters; names the fields.
-        XclpError: it refuses for another reason.
+    Arguments and errors are those of `join`.
     """
 
     async def ask() -> None:
