@@ -58,11 +58,7 @@ class SystemRng(Rng):
     __slots__ = ()
 
     def bytes(self, n: int) -> _Bytes:
-        """Draw n bytes from `os.urandom`.
-
-        Raises:
-            ParameterError: n is negative.
-        """
+        """Draw n bytes from `os.urandom`; see `Rng.bytes`."""
         if n < 0:
             raise ParameterError(f"the number of bytes must not be negative, got {n}")
         return os.urandom(n)

@@ -63,8 +63,10 @@ class SealedBox(Secret):
             raise ParameterError(
                 f"a message of {len(plaintext)} bytes is too long to seal: at most {MAX_PLAINTEXT}"
             )
+        nonce = self._count.to_bytes(12, "big")
         # Counted before use, so that a call that fails half-way cannot make a nonce repeat.
-        return AESGCM(self._key).encrypt(self._next_nonce(), plaintext, associated)
+        self._count += 1
+        return AESGCM(self._key).encrypt(nonce, plaintext, associated)
 
     def open(self, ciphertext: bytes, associated: bytes = b"") -> bytes:
         """Check and decrypt the next message; after a failure the same message is still expected.
@@ -94,11 +96,6 @@ class SealedBox(Secret):
             ) from None
         self._count += 1
         return plaintext
-
-    def _next_nonce(self) -> bytes:
-        nonce = self._count.to_bytes(12, "big")
-        self._count += 1
-        return nonce
 
     def _check_use(self, use: str) -> None:
         # One counter for both would let a nonce repeat, in the other direction.

@@ -147,10 +147,6 @@ class Simulation(Driver):
                 self._advance(*self._ready.popleft())
         finally:
             self._close()
-        return self._outcome()
-
-    def _outcome(self) -> Outcome:
-        """Return what the run produced."""
         return Outcome(
             results=self._results,
             errors=self._errors,
@@ -214,22 +210,14 @@ class Simulation(Driver):
         for d in arriving or ():
             super()._deliver(d.sender, d.receiver, d.payload, d.depth)
 
-    def _wait_for_more(self) -> bool:
-        """Nobody can move: make someone able to, or return False when nobody is left."""
-        return self._give_up_one_wait()
-
-    def _hopeless(self, party: Running) -> bool:
-        """Return whether `party` waits only for parties that have ended or do not exist."""
-        return all(map(self._gone, party.missing))
-
     def _gone(self, name: str) -> bool:
         return name not in self._parties or self._parties[name].ended
 
-    def _give_up_one_wait(self) -> bool:
-        """At the deadline, end one wait or bring one party back; False when nobody is left."""
+    def _wait_for_more(self) -> bool:
+        """Nobody can move: end one wait or bring one party back; False when nobody is left."""
         waiting = [(p, p.waiting) for p in self._parties.values() if p.waiting is not None]
         limited = [(p, wait) for p, wait in waiting if wait.at_least is not None]
-        urgent = [(p, wait) for p, wait in waiting if self._hopeless(p)]
+        urgent = [(p, wait) for p, wait in waiting if all(map(self._gone, p.missing))]
         # Whoever waits for a party that itself waits for one that is cut off would blame the wrong.
         urgent = urgent or [
             (p, wait)

@@ -170,7 +170,7 @@ class SocketDriver(Simulation):
                 self._put(*self._frames.popleft())
             elif not self._connection.receive():
                 break
-        return bool(self._ready) or self._give_up_one_wait()
+        return bool(self._ready) or super()._wait_for_more()
 
     def _why_missing(self) -> str:
         connection = self._connection

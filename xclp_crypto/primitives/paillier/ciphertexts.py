@@ -62,7 +62,8 @@ class Ciphertexts:
     def __add__(self, other: Any) -> Ciphertexts:
         """Add ciphertexts, or integers of magnitude below n/2."""
         if isinstance(other, Ciphertexts):
-            self._require_same(other)
+            if self.key != other.key:
+                raise ParameterError("these ciphertexts belong to different keys")
             factor = other._values
         else:
             factor = 1 + lifted(integers(other), self.key, signed=True) * self.key.n
@@ -143,10 +144,6 @@ class Ciphertexts:
     def _result(self, values: Any) -> Ciphertexts:
         reduced = np.asarray(values, dtype=object) % self.key.n_squared
         return Ciphertexts(self.key, np.asarray(reduced, dtype=object))  # 0-d gave a scalar
-
-    def _require_same(self, other: Ciphertexts) -> None:
-        if self.key != other.key:
-            raise ParameterError("these ciphertexts belong to different keys")
 
     def __repr__(self) -> str:
         return f"<Ciphertexts of shape {self.shape} under {self.key!r}>"

@@ -267,12 +267,8 @@ async def receive_shares(
     """
     sizes = session.sizes
     place = column_ranges(sizes)
-    uploads = await session.io.gather(
-        DistanceShares,
-        uploaders or session.clients,
-        at_least,
-        **by_dimension(share_sizes(sizes, residue_width(n_bits))),
-    )
+    clients, dims = uploaders or session.clients, share_sizes(sizes, residue_width(n_bits))
+    uploads = await session.io.gather(DistanceShares, clients, at_least, **by_dimension(dims))
 
     def block(low: str, high: str) -> NDArray[np.uint16]:
         return combine(

@@ -95,9 +95,13 @@ class _Integers(Kind[list[Mpz]]):
         """See `Kind.measure`."""
         return (len(value),)
 
+    def bounds(self, dims: Dims) -> tuple[int, int]:
+        """Return what each is at least, and what it is below."""
+        return 0, 1 << dims["bits"]
+
     def n_bytes(self, dims: Dims) -> int:
-        """Return the bytes of each."""
-        return dims["bits"] // 8
+        """Return the bytes of each, whole ones for the largest."""
+        return ((self.bounds(dims)[1] - 1).bit_length() + 7) // 8
 
     def size(self, dims: Dims) -> int:
         """See `Kind.size`."""
@@ -105,10 +109,10 @@ class _Integers(Kind[list[Mpz]]):
 
     def write(self, value: list[Mpz], dims: Dims) -> list[Buffer]:
         """See `Kind.write`."""
-        n_bytes = self.n_bytes(dims)
-        if value and not 0 <= min(value) <= max(value) < 1 << 8 * n_bytes:
-            raise ParameterError(f"has an integer that is not one of {n_bytes} bytes")
-        return [arithmetic.to_bytes(value, n_bytes)]
+        low, high = self.bounds(dims)
+        if value and not low <= min(value) <= max(value) < high:
+            raise ParameterError("has an integer that is out of range")
+        return [arithmetic.to_bytes(value, self.n_bytes(dims))]
 
     def read(self, data: memoryview, dims: Dims) -> list[Mpz]:
         """See `Kind.read`."""
@@ -116,17 +120,11 @@ class _Integers(Kind[list[Mpz]]):
 
 
 class _Ciphertexts(_Integers):
-    """Reduced units modulo n², of twice as many bits as the public size ``n`` has."""
+    """Reduced units modulo n², n a public size; that what is written are units is not checked."""
 
-    def n_bytes(self, dims: Dims) -> int:
-        """Return the bytes of each."""
-        return dims["n"].bit_length() // 4
-
-    def write(self, value: list[Mpz], dims: Dims) -> list[Buffer]:
-        """See `Kind.write`; units by construction, which is not checked again."""
-        if value and not 0 < min(value) <= max(value) < dims["n"] ** 2:
-            raise ParameterError("has a ciphertext that is not in the range of this key")
-        return super().write(value, dims)
+    def bounds(self, dims: Dims) -> tuple[int, int]:
+        """See `_Integers.bounds`."""
+        return 1, int(dims["n"]) ** 2
 
     def read(self, data: memoryview, dims: Dims) -> list[Mpz]:
         """See `Kind.read`."""
@@ -388,7 +386,10 @@ class Paillier(HammingBackend):
         if key is not None:
             for _ in range(min(window, groups)):
                 await self._open(io, key, sizes, opened)
-        residues = {peer: _by_row(by_group) for peer, by_group in (opened | masks).items()}
+        residues = {  # row by row of the evaluator
+            peer: [value for row in zip(*groups, strict=True) for value in row]
+            for peer, groups in (opened | masks).items()
+        }
 
         absent = [mpz(0)]
         places = self._places(io.name, sizes, pairs)
@@ -459,12 +460,8 @@ class Paillier(HammingBackend):
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
         sizes = session.sizes
-        uploads = await session.io.gather(
-            PaillierShares,
-            session.clients,
-            at_least,
-            **by_dimension(self.share_sizes(sizes, n_bits)),
-        )
+        clients, dims = session.clients, by_dimension(self.share_sizes(sizes, n_bits))
+        uploads = await session.io.gather(PaillierShares, clients, at_least, **dims)
         pairs = self.pairs(sizes, n_bits)
 
         def block(low: str, high: str) -> NDArray[np.uint16]:
@@ -496,11 +493,6 @@ class Paillier(HammingBackend):
             }
             for client, rows in sizes.items()
         }
-
-
-def _by_row(groups: list[list[Mpz]]) -> list[Mpz]:
-    """Return the residues row by row of the evaluator."""
-    return [value for row in zip(*groups, strict=True) for value in row]
 
 
 def combine(

@@ -124,14 +124,6 @@ def pairs(sizes: Mapping[str, int], n_bits: int) -> list[tuple[str, str, list[Bl
     return [(s, r, blocks(sizes[r], sizes[s], n_bits, len(sizes))) for s, r in both]
 
 
-def _blocks_of(
-    me: str, sizes: Mapping[str, int], n_bits: int
-) -> tuple[dict[str, list[Block]], dict[str, list[Block]]]:
-    """Return the blocks that `me` sends and those that it receives, by peer."""
-    cut = pairs(sizes, n_bits)
-    return {r: b for s, r, b in cut if s == me}, {s: b for s, r, b in cut if r == me}
-
-
 def _choices(
     bits: NDArray[np.uint8], into: Mapping[str, list[Block]], step: int
 ) -> dict[str, NDArray[np.bool_]]:
@@ -230,7 +222,8 @@ class ShadeExt(HammingBackend):
         io, me, sizes = session.io, session.io.name, session.sizes
         rows, n_bits = bits.shape
         width = residue_width(n_bits)
-        out, into = _blocks_of(me, sizes, n_bits)
+        cut = pairs(sizes, n_bits)
+        out, into = {r: b for s, r, b in cut if s == me}, {s: b for s, r, b in cut if r == me}
         shares = {p: np.zeros((rows, n), LANE) for p, n in sizes.items() if p != me}
 
         sid = session.once("shade-ext")

@@ -70,7 +70,7 @@ from xclp_crypto.protocols.ot.interface import (
 from xclp_crypto.protocols.ot.link import SenderPads
 from xclp_crypto.protocols.ot.naor_pinkas import OtOffers, naor_pinkas
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import RoleIO
+from xclp_crypto.role import Dim, RoleIO
 from xclp_crypto.secret import Secret
 from xclp_crypto.wire import Message, sent
 
@@ -326,14 +326,9 @@ class Extension(Secret):
         for peer, pads in sent.items():
             bases[peer], corrections = await io.compute(link.correlate, pads, sending[peer], width)
             await io.send(peer, OtCorrections(corrections, width))
-        got = await io.gather(
-            OtCorrections,
-            tuple(received),
-            0,
-            count={peer: len(request.bits) for peer, request in receiving.items()},
-            lanes={peer: request.length for peer, request in receiving.items()},
-            width=width,
-        )
+        asked = sizes(receiving)
+        dims: dict[str, Dim] = {"count": asked["count"], "lanes": asked["length"], "width": width}
+        got = await io.gather(OtCorrections, tuple(received), 0, **dims)
         return bases, {
             peer: await io.compute(
                 link.correct, received[peer], message.residues, receiving[peer], width

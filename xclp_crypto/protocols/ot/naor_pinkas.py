@@ -171,14 +171,9 @@ async def naor_pinkas(
             raise FaultyPeer(peer, "OtChoices: PK_0 is the constant C of this batch") from None
         await io.send(peer, OtOffers(offers))
     got = await io.gather(OtOffers, tuple(setups), 0, **sizes(receiving))
-    return {
-        peer: await io.compute(
-            open_chosen,
-            message.offers,
-            receiving[peer].bits,
-            own[peer],
-            setups[peer].point,
-            _constants(sid, peer, io.name)[1],
-        )
-        for peer, message in got.items()
-    }
+    chosen = {}
+    for peer, message in got.items():
+        _, tag = _constants(sid, peer, io.name)
+        bits, setup = receiving[peer].bits, setups[peer].point
+        chosen[peer] = await io.compute(open_chosen, message.offers, bits, own[peer], setup, tag)
+    return chosen

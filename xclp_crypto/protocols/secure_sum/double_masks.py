@@ -314,12 +314,7 @@ def _pair_secrets(own: KeyPair, keys: Mapping[str, bytes]) -> dict[str, bytes]:
 async def receive_survivors(
     session: Session, graph: MaskGraph, clients: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the clients that uploaded, as the server says.
-
-    Args:
-        session: the session.
-        graph: who shares with whom, and the threshold.
-        clients: those that may have uploaded, as far as this client knows.
+    """Return who uploaded, as the server says, of `clients` that may have, as this one knows.
 
     Raises:
         FaultyPeer: the server names too few, or one that did not take part.
@@ -389,14 +384,9 @@ class ServerMasks:
 async def open_masks(
     session: Session, graph: MaskGraph, tag: bytes, terms: Agreement, clients: Collection[str]
 ) -> ServerMasks:
-    """Learn which clients hold each other's shares, and tell them who takes part.
+    """Learn which of `clients` hold each other's shares, and tell them who takes part.
 
-    Args:
-        session: the server's session.
-        graph: who shares with whom.
-        tag: domain tag of this sum.
-        terms: what all parties of this sum must have in common.
-        clients: those to wait for.
+    The other arguments are those of `agree_on_masks`.
 
     Raises:
         FaultyPeer: a client has other terms, which are named.

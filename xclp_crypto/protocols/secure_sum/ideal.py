@@ -93,14 +93,8 @@ async def ideal_row_sums_client(
     made = values() if callable(values) else values
     encoded = np.ascontiguousarray(codec.encode(made, client=io.name))
     await io.send(SERVER, IdealSumUpload(encoded, modulus))
-    block = await io.recv(
-        IdealBlock,
-        SERVER,
-        clients=len(rows),
-        rows=len(rows[io.name]),
-        columns=encoded.shape[1],
-        modulus=modulus,
-    )
+    own = {"rows": len(rows[io.name]), "columns": encoded.shape[1], "modulus": modulus}
+    block = await io.recv(IdealBlock, SERVER, clients=len(rows), **own)
     contributors = tuple(c for c, here in zip(rows, block.contributors, strict=True) if here)
     return RowSums(codec.decode(block.values), contributors)
 
@@ -140,13 +134,6 @@ async def _gather(
     def add_upload(client: str, message: IdealSumUpload) -> None:
         ring.add_into(total, message.values, modulus)
 
-    survivors = await session.io.gather_each(
-        IdealSumUpload,
-        asked,
-        add_upload,
-        graph.threshold,
-        rows=rows,
-        columns=columns,
-        modulus=modulus,
-    )
-    return total, survivors
+    dims = {"rows": rows, "columns": columns, "modulus": modulus}
+    gather = session.io.gather_each
+    return total, await gather(IdealSumUpload, asked, add_upload, graph.threshold, **dims)

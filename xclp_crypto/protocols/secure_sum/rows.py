@@ -18,6 +18,7 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.role import Dim
 from xclp_crypto.wire import Message, sent
 
 Rows = Mapping[str, NDArray[np.intp]]
@@ -89,15 +90,9 @@ class RowSumsRun:
         def add_upload(client: str, message: RowSumsUpload) -> None:
             add_rows(total, others[client], message.values, modulus)
 
-        got = await session.io.gather_each(
-            RowSumsUpload,
-            clients,
-            add_upload,
-            self.graph.threshold,
-            rows={c: len(indices) for c, indices in others.items()},
-            columns=columns,
-            modulus=modulus,
-        )
+        threshold, rows = self.graph.threshold, {c: len(own) for c, own in others.items()}
+        dims: dict[str, Dim] = {"rows": rows, "columns": columns, "modulus": modulus}
+        got = await session.io.gather_each(RowSumsUpload, clients, add_upload, threshold, **dims)
         return total, got
 
     async def hand_out(self, session: Session, total: Residues, owners: Sequence[str]) -> None:

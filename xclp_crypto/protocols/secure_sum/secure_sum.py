@@ -182,15 +182,8 @@ async def secure_sum_server(
         ring.add_into(total, message.values, modulus)
 
     with io.step("upload"):
-        survivors = await io.gather_each(
-            SumUpload,
-            masks.clients,
-            add_upload,
-            graph.threshold,
-            rows=count,
-            columns=1,
-            modulus=modulus,
-        )
+        least, dims = graph.threshold, {"rows": count, "columns": 1, "modulus": modulus}
+        survivors = await io.gather_each(SumUpload, masks.clients, add_upload, least, **dims)
     with io.step("reveal"):
         revealed = await double_masks.close_masks(
             session, masks, survivors, total, modulus, masks.clients

@@ -57,10 +57,6 @@ class IdealSecret(Message):
     value: bytes = sent(Raw(SEED_BYTES))
 
 
-def _pair_secret(master: bytes, one: str, other: str) -> bytes:
-    return derive_key(master, domain_tag("ideal pair", *sorted((one, other))))
-
-
 def _session(io: RoleIO, keys: IdealKeys, invited: Sequence[str], signed: bool) -> Session:
     secrets = dict(zip((*invited, SERVER), keys.secrets, strict=True))
     announced = {
@@ -114,7 +110,8 @@ async def ideal_key_exchange_server(
     present = np.array([c in hellos for c in invited])
 
     def keys_of(party: str) -> IdealKeys:
-        secrets = tuple(_pair_secret(master, party, other) for other in (*invited, SERVER))
+        pairs = (sorted((party, other)) for other in (*invited, SERVER))
+        secrets = tuple(derive_key(master, domain_tag("ideal pair", *pair)) for pair in pairs)
         return IdealKeys(session_id, present, values, secrets)
 
     for client in invited:

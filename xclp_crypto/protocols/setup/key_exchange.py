@@ -259,15 +259,9 @@ async def key_exchange_server(
         agreement = identities.bind(agreement, io.name, invited)
     signature_bytes = 0 if identities is None else SIGNATURE_BYTES
     own = await io.compute(KeyPair.generate, rng)
+    dims = {"agreement": agreement.size, "numbers": numbers, "signature": signature_bytes}
     try:
-        hellos = await io.gather(
-            Hello,
-            invited,
-            at_least,
-            agreement=agreement.size,
-            numbers=numbers,
-            signature=signature_bytes,
-        )
+        hellos = await io.gather(Hello, invited, at_least, **dims)
     except FaultyPeer as error:
         how = "without identities" if identities is None else "with identities"
         raise FaultyPeer(

@@ -247,18 +247,11 @@ class Party(ABC):
 
     async def _let_leave(self) -> None:
         """Hold a role that sends much, while that moves; never forever."""
-        left = self.mail.waiting
-        while left > HIGH_WATER:
+        left, still = self.mail.waiting, 0
+        while left > HIGH_WATER and still <= 20:
             await asyncio.sleep(0.05)
             before, left = left, self.mail.waiting
-            if left == before:
-                for _ in range(20):
-                    await asyncio.sleep(0.05)
-                    left = self.mail.waiting
-                    if left != before:
-                        break
-                else:
-                    return
+            still = still + 1 if left == before else 0
 
     async def write_to(self, connection: Connection, peers: Sequence[str]) -> None:
         """Send what is for these peers, a piece for each in turn, for as long as it works."""

@@ -91,7 +91,9 @@ class ServerParty(Party):
         except errors.XclpError as error:
             _logger.warning("refused", extra={"client": name, "reason": str(error)})
             with suppress(*BROKEN):
-                await connection.send(frames.Refused(self._why(error)))
+                other = isinstance(error, _OtherAgreement)
+                here = bytes([frames.OTHER_AGREEMENT]) + self.agreement.encode()
+                await connection.send(frames.Refused(here if other else frames.told(error)))
         except asyncio.CancelledError:
             # The program is being stopped. A cancelled handler makes asyncio print a traceback.
             _logger.info("disconnected", extra={"client": name, "reason": "stopped"})
@@ -103,11 +105,6 @@ class ServerParty(Party):
                 self.mail.outboxes[name].open = False
             self.wake.set()
             await connection.finish()
-
-    def _why(self, error: errors.XclpError) -> bytes:
-        if isinstance(error, _OtherAgreement):
-            return bytes([frames.OTHER_AGREEMENT]) + self.agreement.encode()
-        return frames.told(error)
 
     async def _serve(self, connection: Connection, name: str) -> None:
         # The server speaks first, so that a client knows early whether its certificate is taken.
