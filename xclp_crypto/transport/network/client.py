@@ -11,16 +11,9 @@ from typing import Any
 
 from xclp_crypto import errors
 from xclp_crypto.params import Agreement
-from xclp_crypto.transport.network import frames
+from xclp_crypto.transport.network import frames, party
 from xclp_crypto.transport.network.limits import Clock, Limits
-from xclp_crypto.transport.network.party import (
-    BROKEN,
-    FINISH_SECONDS,
-    Connection,
-    Party,
-    cancel,
-    first_of,
-)
+from xclp_crypto.transport.network.party import Connection, Party
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import connection_error
 
@@ -74,7 +67,7 @@ class ClientParty(Party):
                     last = max(last, connection.heard)
                     await connection.finish()
                 pause = self.limits.beat / 16
-            except (errors.Unreachable, _ClosedAtOnce, *BROKEN) as error:
+            except (errors.Unreachable, _ClosedAtOnce, *party.BROKEN) as error:
                 reason = str(error) or type(error).__name__
                 left = self.limits.grace - (self.clock() - last)
                 extra = {"party": self.me, "reason": reason, "seconds_left": max(0, round(left))}
@@ -112,18 +105,18 @@ class ClientParty(Party):
         try:
             for peer in self.peers:
                 await connection.send(self.mail.resume(peer))
-            await first_of(
+            await party.first_of(
                 [
                     asyncio.create_task(self._read_from(connection)),
                     asyncio.create_task(self.write_to(connection, self.peers)),
                     asyncio.create_task(self.beat(connection)),
                 ]
             )
-        except BROKEN:
+        except party.BROKEN:
             # Writing may find the connection closed before what the server said last is read.
             connection.close()
-            with suppress(*BROKEN):
-                async with asyncio.timeout(FINISH_SECONDS):
+            with suppress(*party.BROKEN):
+                async with asyncio.timeout(party.FINISH_SECONDS):
                     await self._read_from(connection)
             if not self.over:
                 raise
@@ -168,7 +161,7 @@ class ClientParty(Party):
             await self.acknowledge_rest()
             await self.woken()
         if self.connection is not None:
-            with suppress(*BROKEN):
+            with suppress(*party.BROKEN):
                 await self.connection.send(frames.Bye(self.failure is None))
 
 
@@ -184,7 +177,7 @@ async def greet(
     """
     try:
         ready = await connection.read()
-    except BROKEN:
+    except party.BROKEN:
         # With TLS 1.3 the handshake is over for the client before the server has looked at its
         # certificate, and asyncio closes the connection without sending OpenSSL's alert.
         raise _ClosedAtOnce(
@@ -227,7 +220,7 @@ async def _connect(
             reader, writer = await asyncio.open_connection(
                 host, port, ssl=tls, server_hostname=host
             )
-    except BROKEN as error:
+    except party.BROKEN as error:
         raise connection_error(error, f"{host}:{port}") from None
     return Connection(reader, writer, codec, limits.grace, clock)
 
@@ -261,26 +254,26 @@ def join(
     within = limits or Limits()
 
     async def run() -> Any:
-        party = ClientParty(role, clients, server, agreement, within)
-        keeping = asyncio.create_task(party.clock.keep())
+        member = ClientParty(role, clients, server, agreement, within)
+        keeping = asyncio.create_task(member.clock.keep())
         staying = asyncio.create_task(
-            party.stay(lambda: _connect(address, tls, within, party.clock, party.codec))
+            member.stay(lambda: _connect(address, tls, within, member.clock, member.codec))
         )
-        staying.add_done_callback(party.left)
+        staying.add_done_callback(member.left)
         try:
-            await party.drive()
+            await member.drive()
             result = role.result()
-            await party.finish()
+            await member.finish()
             if staying.done():
                 staying.result()
             return result
         except errors.XclpError as error:
-            party.failure = party.failure or error
-            await party.finish()
-            raise party.failure from None
+            member.failure = member.failure or error
+            await member.finish()
+            raise member.failure from None
         finally:
-            await cancel([staying, keeping])
-            party.close()
+            await party.cancel([staying, keeping])
+            member.close()
 
     return asyncio.run(run())
 
@@ -302,7 +295,7 @@ def check(
         connection = await _connect(address, tls, within, Clock(within.beat), frames.Codec(()))
         try:
             await greet(connection, agreement, bytes(16), dry=True)
-        except BROKEN as error:
+        except party.BROKEN as error:
             raise connection_error(error, f"{address[0]}:{address[1]}") from None
         finally:
             await connection.finish()

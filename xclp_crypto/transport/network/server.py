@@ -12,16 +12,9 @@ from typing import Any
 
 from xclp_crypto import errors
 from xclp_crypto.params import Agreement
-from xclp_crypto.transport.network import frames
+from xclp_crypto.transport.network import frames, party
 from xclp_crypto.transport.network.limits import Limits
-from xclp_crypto.transport.network.party import (
-    BROKEN,
-    FINISH_SECONDS,
-    Connection,
-    Party,
-    cancel,
-    first_of,
-)
+from xclp_crypto.transport.network.party import Connection, Party
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import listen_error
 
@@ -86,11 +79,11 @@ class ServerParty(Party):
             handler.add_done_callback(self.handlers.discard)
         try:
             await self._serve(connection, name)
-        except BROKEN as error:
+        except party.BROKEN as error:
             _logger.info("disconnected", extra={"client": name, "reason": type(error).__name__})
         except errors.XclpError as error:
             _logger.warning("refused", extra={"client": name, "reason": str(error)})
-            with suppress(*BROKEN):
+            with suppress(*party.BROKEN):
                 other = isinstance(error, _OtherAgreement)
                 here = bytes([frames.OTHER_AGREEMENT]) + self.agreement.encode()
                 await connection.send(frames.Refused(here if other else frames.told(error)))
@@ -135,7 +128,7 @@ class ServerParty(Party):
             self.mail.inboxes[name].clear()
         if client.connection is not None:  # it came back before this end noticed that it was away
             client.connection.close()
-            await cancel(client.tasks)  # or they would take pieces out of its outbox
+            await party.cancel(client.tasks)  # or they would take pieces out of its outbox
         client.connection, client.instance, client.came = connection, hello.instance, True
         client.dropped_out = client.busy = False
         client.moved = self.clock()
@@ -153,7 +146,7 @@ class ServerParty(Party):
             asyncio.create_task(self.write_to(connection, [name])),
             asyncio.create_task(self.beat(connection)),
         ]
-        await first_of(tasks)
+        await party.first_of(tasks)
 
     async def _read_from(self, connection: Connection, name: str) -> None:
         """Handle the frames of a client until it says goodbye."""
@@ -212,7 +205,7 @@ class ServerParty(Party):
             if client.connection is not None:
                 await client.connection.finish()
         if self.handlers:
-            await asyncio.wait(self.handlers, timeout=FINISH_SECONDS)
+            await asyncio.wait(self.handlers, timeout=party.FINISH_SECONDS)
 
 
 class _OtherAgreement(errors.ProtocolError):
@@ -270,7 +263,7 @@ def serve(
             raise
         finally:  # after anything else the clients wait: the server may be rebuilt from its log
             listener.close()
-            await cancel(watching)
+            await party.cancel(watching)
             server.close()
         return result
 
