@@ -112,11 +112,7 @@ def warn_if_two_left(contributors: Collection[str], clients: Collection[str]) ->
 
 
 def _per_client(what: str, arrays: Any) -> Sequence[Any]:
-    """Refuse what is not a list with one entry per client.
-
-    Raises:
-        DataError: names the type.
-    """
+    """Refuse what is not a list with one entry per client."""
     entries = isinstance(arrays, Sequence) and not isinstance(arrays, str | bytes)
     if not entries and not (isinstance(arrays, np.ndarray) and arrays.ndim):
         raise DataError(

@@ -60,19 +60,8 @@ _FEED = struct.Struct(">HI")  # bytes of the sender's name, depth
 _DIGEST_BYTES = 32
 
 
-_NO_ARRAY = (
-    ArithmeticError,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RecursionError,
-    SyntaxError,
-    TokenError,
-    TypeError,
-    ValueError,
-    BadZipFile,
-)
+_NO_ARRAY: tuple[type[Exception], ...] = (ArithmeticError, EOFError, LookupError, MemoryError)
+_NO_ARRAY += (OSError, RecursionError, SyntaxError, TokenError, TypeError, ValueError, BadZipFile)
 """What NumPy raises for bytes that are not an array; wide, for it promises nothing here."""
 
 

@@ -241,11 +241,6 @@ def encrypt_rows(
     return key.encrypt_residues(pack(rows, base), rng, workers)
 
 
-def decrypt_answers(key: PrivateKey, values: list[Mpz], workers: int) -> list[Mpz]:
-    """Return T for every answer."""
-    return key.decrypt_residues(values, workers)
-
-
 def random_masks(n: Mpz, count: int, rng: Rng) -> list[Mpz]:
     """Return r for every answer, uniform in Z_n."""
     return arithmetic.draw_below(n, count, rng)
@@ -387,8 +382,8 @@ class Paillier(HammingBackend):
             for _ in range(min(window, groups)):
                 await self._open(io, key, sizes, opened)
         residues = {  # row by row of the evaluator
-            peer: [value for row in zip(*groups, strict=True) for value in row]
-            for peer, groups in (opened | masks).items()
+            peer: [value for row in zip(*by_group, strict=True) for value in row]
+            for peer, by_group in (opened | masks).items()
         }
 
         absent = [mpz(0)]
@@ -451,9 +446,8 @@ class Paillier(HammingBackend):
         for evaluator in counts:
             if evaluator in got:
                 values = got[evaluator].values
-                opened[evaluator].append(
-                    await io.compute(decrypt_answers, key, values, self.workers)
-                )
+                opening = io.compute(key.decrypt_residues, values, self.workers)
+                opened[evaluator].append(await opening)
             else:
                 del opened[evaluator]
 

@@ -110,14 +110,10 @@ class Shade(HammingBackend):
         most = max((*sending.values(), *receiving.values()), default=0)
         for index, start in enumerate(range(0, most, size)):
             numbers = np.arange(start, start + size)
-            out = {
-                p: np.divmod(numbers[: n - start], n_bits) for p, n in sending.items() if n > start
-            }
-            into = {
-                p: np.divmod(numbers[: n - start], n_bits)
-                for p, n in receiving.items()
-                if n > start
-            }
+            out, into = (
+                {p: np.divmod(numbers[: n - start], n_bits) for p, n in links.items() if n > start}
+                for links in (sending, receiving)
+            )
             messages = {}
             for peer, (pair, bit) in out.items():
                 masks = rng.residues(modulus, pair.shape).astype(np.uint16)

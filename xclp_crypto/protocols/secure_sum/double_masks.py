@@ -485,11 +485,7 @@ async def close_masks(
 
 
 def _recovered(masks: ServerMasks, client: str, shares: list[Share]) -> bytes:
-    """Return a client's secret from all the shares that were revealed.
-
-    Raises:
-        FaultyPeer: they do not belong together.
-    """
+    """Return a client's secret from all the shares that were revealed; blame if they do not fit."""
     try:
         return recover_secret(shares)
     except DecodeError as error:

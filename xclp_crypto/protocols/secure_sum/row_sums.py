@@ -76,13 +76,11 @@ def secure_row_sums_client(
         noise: (n, c) residues to add to what is uploaded, for differential privacy.
 
     Raises:
-        ParameterError: the rows are not a partition, the graph lacks this client, or it has more
-            clients than the codec is for.
+        ParameterError: the rows are not a partition, or as from `secure_sum_client`.
         DataError, EncodingOverflow: a value cannot be encoded; nothing was sent, or with a function
             nothing that depends on a value.
-        Excluded: the others went on without this client (``restart``).
-        TooFewParties: too few are left; nothing was revealed.
-        FaultyPeer: another party does not follow the protocol.
+        Excluded, TooFewParties, FaultyPeer: as from `secure_sum_client`; in mode ``recover`` nobody
+            is excluded.
     """
     check_mode(mode)
     n = check_rows(rows)
@@ -123,10 +121,8 @@ async def secure_row_sums_server(
     default all of the graph.
 
     Raises:
-        ParameterError: the rows are not a partition, or the graph has more clients than the
-            codec is for.
-        TooFewParties: fewer than the threshold are left; nothing was revealed.
-        FaultyPeer: a client has another graph, codec or rows, or does not follow the protocol.
+        ParameterError: the rows are not a partition, or as from `secure_sum_server`.
+        TooFewParties, FaultyPeer: as from `secure_sum_server`.
     """
     check_mode(mode)
     check_upload(check_rows(rows) * columns, codec.modulus)

@@ -77,17 +77,10 @@ def strip_block(
     modulus: int,
     progress: OnProgress,
 ) -> None:
-    """Take the masks of the survivors off this client's block, in place.
+    """Take the masks of the survivors off this client's block (n_j, c), in place.
 
-    Args:
-        block: (n_j, c) from the server.
-        session: of the owner.
-        survivors: whose uploads the block sums.
-        at_own: this client's pair masks at its own rows, as it would have added them; empty if it
-            did not upload.
-        tag: domain tag of the sum.
-        modulus: of the sum.
-        progress: called after each survivor.
+    `at_own` are this client's pair masks at its own rows, as it would have added them; there are
+    none if it did not upload.
     """
     me = session.io.name
     for done, client in enumerate(survivors, 1):

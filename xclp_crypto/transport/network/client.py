@@ -209,11 +209,7 @@ async def greet(
 async def _connect(
     address: tuple[str, int], tls: ssl.SSLContext, limits: Limits, clock: Clock, codec: frames.Codec
 ) -> Connection:
-    """Connect to the server.
-
-    Raises:
-        NetworkError: says why not.
-    """
+    """Connect to the server; raises the `NetworkError` that says why not."""
     host, port = address
     try:
         async with asyncio.timeout(limits.grace):
