@@ -462,9 +462,7 @@ def uniformity(counts: ArrayLike) -> float:
 def same_distribution(counts: ArrayLike, others: ArrayLike) -> float:
     """Return the chi-square p-value of the hypothesis that two samples have one distribution.
 
-    Args:
-        counts: (k,) how often each category occurred in one sample.
-        others: (k,) the same in the other sample.
+    Both are given by how often each category occurred, (k,).
 
     Raises:
         ParameterError: too few observations for the test.

@@ -122,10 +122,7 @@ class Simulation(Driver):
         self._max_operations = max_operations
 
     def run(self, roles: Mapping[str, Role]) -> Outcome:
-        """Run the parties to their ends; errors of parties are collected, not raised.
-
-        Args:
-            roles: party name to role, the server last.
+        """Run the parties, by name and the server last; their errors are collected, not raised.
 
         Raises:
             ParameterError: a fault names a party that does not exist.

@@ -129,10 +129,7 @@ class SocketDriver(Simulation):
         self._frames: deque[tuple[str, str, bytes, int]] = deque()
 
     def run(self, roles: Mapping[str, Role]) -> Outcome:
-        """Run the parties of this process to their ends.
-
-        Args:
-            roles: the parties that run here, a subset of all, the server last.
+        """Run the parties of this process, some of all and the server last, to their ends.
 
         Raises:
             ParameterError: a role is none of the parties, or all of them run here.

@@ -102,12 +102,7 @@ def reason_of(error: Exception) -> str:
 
 
 def connection_error(error: Exception, where: str) -> NetworkError:
-    """Turn what asyncio raises for a connection into the error that says what to do.
-
-    Args:
-        error: an `OSError` or a timeout.
-        where: the other end, as ``host:port``.
-    """
+    """Turn an error of asyncio with the other end, ``host:port``, into one that says what to do."""
     host = where.rpartition(":")[0]
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in _HOST_MISMATCH:

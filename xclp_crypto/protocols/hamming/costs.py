@@ -214,8 +214,7 @@ def _(backend: shade.Shade, sizes: Sizes, n_bits: int) -> Estimate:
 def shade_rounds(batches: NDArray[np.int64]) -> int:
     """Return the longest chain of messages, by following the steps of `Shade.client`.
 
-    Args:
-        batches: (clients, clients), from sender to receiver.
+    Batches are counted from sender to receiver, (clients, clients).
     """
     depth, done = np.zeros(len(batches), dtype=np.int64), 0
     for stop in np.unique(batches[batches > 0]).tolist():

@@ -83,11 +83,7 @@ def offers(bits: NDArray[np.uint8], masks: NDArray[np.uint16], n_bits: int) -> N
 
 
 class Shade(HammingBackend):
-    """SHADE with one transfer per pair and bit. See the module.
-
-    Args:
-        transfer: the oblivious transfer to use.
-    """
+    """SHADE with one transfer per pair and bit, as `transfer` does it. See the module."""
 
     name = "shade"
     trust = "2pc"

@@ -205,11 +205,7 @@ def take_block(
 
 
 class ShadeExt(HammingBackend):
-    """SHADE with one correlated transfer per bit of the receiver. See the module.
-
-    Args:
-        base: the oblivious transfer for the 128 base transfers of each pair.
-    """
+    """SHADE with one correlated transfer per bit of the receiver, over `base`. See the module."""
 
     name = "shade-ext"
     trust = "2pc"

@@ -163,11 +163,7 @@ class MaskGraph:
         return {c: i for i, c in enumerate(self.clients, start=1)}
 
     def neighbours(self, tag: bytes) -> Mapping[str, tuple[str, ...]]:
-        """Return each client's neighbours in the agreed order.
-
-        Args:
-            tag: domain tag of this sum, which fixes the order on the circle.
-        """
+        """Return each client's neighbours in the agreed order; the sum's tag fixes the circle."""
         return _neighbours(self.clients, self.degree, tag)
 
 

@@ -167,11 +167,7 @@ class SealedIO(RoleIO):
 
     @contextlib.contextmanager
     def _relayed(self, opened: Sequence[FaultyPeer] = ()) -> Iterator[None]:
-        """Blame the relay too for what is wrong outside of the seal, between two clients.
-
-        Args:
-            opened: the errors about what was sealed, which stay as they are.
-        """
+        """Blame the relay too for what is wrong between two clients, but not in what was opened."""
         try:
             yield
         except FaultyPeer as error:

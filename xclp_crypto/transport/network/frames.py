@@ -287,10 +287,7 @@ _FIELDS: Final = {frame: tuple(f.name for f in fields(frame)) for frame in _FRAM
 
 
 def head_of(head: bytes) -> tuple[int, int]:
-    """Return the length of the body and the kind of a frame.
-
-    Args:
-        head: its first `HEAD` bytes.
+    """Return the length of the body and the kind of a frame, from its first `HEAD` bytes.
 
     Raises:
         VersionMismatch: there is no such kind, or no frame is so long.
@@ -304,11 +301,7 @@ def head_of(head: bytes) -> tuple[int, int]:
 
 
 class Codec:
-    """Writes and reads the frames of one session.
-
-    Args:
-        parties: in the order that all agree on.
-    """
+    """Writes and reads the frames of one session, its parties in the order that all agree on."""
 
     def __init__(self, parties: Sequence[str]) -> None:
         self._parties = tuple(parties)
