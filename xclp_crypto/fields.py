@@ -231,28 +231,6 @@ class Raw(Kind[bytes]):
         return bytes(data)
 
 
-class Uint(Kind[int]):
-    """One unsigned big-endian integer of `n_bytes` bytes."""
-
-    def __init__(self, n_bytes: int) -> None:
-        super().__init__()
-        self.n_bytes = n_bytes
-
-    def size(self, dims: Dims) -> int:
-        """See `Kind.size`."""
-        return self.n_bytes
-
-    def write(self, value: int, dims: Dims) -> list[Buffer]:
-        """See `Kind.write`."""
-        if not isinstance(value, int) or not 0 <= value < 1 << 8 * self.n_bytes:
-            raise ParameterError(f"is not an integer of {self.n_bytes} bytes")
-        return [value.to_bytes(self.n_bytes, "big")]
-
-    def read(self, data: memoryview, dims: Dims) -> int:
-        """See `Kind.read`."""
-        return int.from_bytes(data, "big")
-
-
 class Encoded(Kind[T]):
     """A value that encodes itself.
 

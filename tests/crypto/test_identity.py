@@ -646,9 +646,9 @@ def eavesdropped(pins):
         if not delivery.message.startswith("Sealed") or SERVER in pair:
             return delivery.payload
         sealed = wire.decode(Sealed, delivery.payload, body=32)
-        tag = sealed.inner_tag.to_bytes(2, "big")
+        tag = sealed.inner_tag
         read[pair] = links[pair][1].open(sealed.box, tag)
-        return wire.encode(Sealed(sealed.inner_tag, links[pair[::-1]][0].seal(read[pair], tag)))
+        return wire.encode(Sealed(tag, links[pair[::-1]][0].seal(read[pair], tag)))
 
     async def client(session, rng):
         await session.io.send(session.peers, SeedShare(SECRETS[session.io.name]))

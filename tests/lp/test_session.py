@@ -692,7 +692,8 @@ VIEW_PARAMS = replace(SMALL, n_bits=16, k=2)
 
 
 def kind_of(message: wire.Message) -> str:
-    return wire.tag_name(message.inner_tag if isinstance(message, Sealed) else message.TAG)
+    inner = isinstance(message, Sealed)
+    return wire.tag_name(int.from_bytes(message.inner_tag, "big") if inner else message.TAG)
 
 
 def received(data: Data, party: str, seed: int) -> list[tuple[str, str, bytes]]:

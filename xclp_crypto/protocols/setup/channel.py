@@ -24,7 +24,7 @@ from xclp_crypto.errors import (
     Stalled,
     TooFewParties,
 )
-from xclp_crypto.fields import Raw, Uint
+from xclp_crypto.fields import Raw
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox, channel_pair
 from xclp_crypto.role import Dim, RoleIO, dims_for, name_of
 from xclp_crypto.wire import TAG_BYTES, M, Message, sent
@@ -48,7 +48,7 @@ class Sealed(Message):
     """
 
     TAG = 0x0001
-    inner_tag: int = sent(Uint(TAG_BYTES))
+    inner_tag: bytes = sent(Raw(TAG_BYTES))
     box: bytes = sent(Raw(lambda body: body + OVERHEAD))
 
 
@@ -77,12 +77,12 @@ class SealedIO(RoleIO):
     async def send(self, to: str | Collection[str], message: Message) -> None:
         """Encode `message` once and seal it for each recipient."""
         # What may be large is in memory twice at most: each form goes when the next is there.
-        tag = type(message).TAG
+        tag = type(message).TAG.to_bytes(TAG_BYTES, "big")
         body = wire.body(message)
         del message
         peers = (to,) if isinstance(to, str) else tuple(to)
         for number, peer in enumerate(peers, 1):
-            sealed = Sealed(tag, self._box(peer)[0].seal(body, tag.to_bytes(TAG_BYTES, "big")))
+            sealed = Sealed(tag, self._box(peer)[0].seal(body, tag))
             if number == len(peers):
                 del body
             await self._io.send(peer, sealed)
@@ -177,10 +177,12 @@ class SealedIO(RoleIO):
 
     def _open(self, kind: type[M], frm: str, sealed: Sealed, dims: Mapping[str, Any]) -> M:
         blame = FaultyPeer if SERVER in (frm, self.name) else FaultyPeerOrServer
-        if sealed.inner_tag != kind.TAG:
-            raise blame(frm, f"sent {wire.tag_name(sealed.inner_tag)}, not {kind.__name__}")
+        tag = kind.TAG.to_bytes(TAG_BYTES, "big")
+        if sealed.inner_tag != tag:
+            found = wire.tag_name(int.from_bytes(sealed.inner_tag, "big"))
+            raise blame(frm, f"sent {found}, not {kind.__name__}")
         try:
-            body = self._box(frm)[1].open(sealed.box, kind.TAG.to_bytes(TAG_BYTES, "big"))
+            body = self._box(frm)[1].open(sealed.box, tag)
         except DecodeError as error:
             raise blame(frm, f"{kind.__name__} does not open: {error}") from None
         del sealed  # as large as the body
