@@ -501,11 +501,7 @@ def _run_sum(
 
 
 def _dropped(drop: Drop, clients: Sequence[str], possible: Sequence[str]) -> dict[str, str]:
-    """Return the stage in which each dropped client drops out.
-
-    Raises:
-        ParameterError: no such client or stage, or two stages for one client.
-    """
+    """Return the stage in which each dropped client drops out; refuse what is no such stage."""
     if isinstance(drop, str | bytes) or not isinstance(drop, Iterable):
         raise ParameterError(f"drop must be a set of clients or a mapping to stages, got {drop!r}")
     stages = drop.items() if isinstance(drop, Mapping) else [(c, "upload") for c in drop]

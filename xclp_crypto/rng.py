@@ -108,11 +108,7 @@ class SeededRng(Rng):
         return expand(self._key, domain_tag("rng/residues", next(self._draws)), modulus, shape)
 
     def child(self, *context: Context) -> SeededRng:
-        """Make the generator of this context, once.
-
-        Raises:
-            ReuseError: it has been made already.
-        """
+        """Make the generator of this context, once; see `Rng.child`."""
         tag = domain_tag("rng/child", *context)
         if tag in self._children:
             # A second one would repeat the first one's masks and keys.

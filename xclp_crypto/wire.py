@@ -63,11 +63,7 @@ class Message:
 
     @classmethod
     def size(cls, **dims: int) -> int:
-        """Return the length of the body in bytes.
-
-        Raises:
-            ParameterError: a public size is missing.
-        """
+        """Return the length of the body in bytes; raises `ParameterError` if a size is missing."""
         return sum(_sizes(cls, dims))
 
     def check(self) -> str | None:

@@ -254,11 +254,7 @@ class DurableRole(Driver):
         self._take(sender, payload, depth)
 
     def give_up(self) -> None:
-        """End the wait of the role without what is missing.
-
-        Raises:
-            ParameterError: the role does not wait.
-        """
+        """End the role's wait without what is missing; raises `ParameterError` if there is none."""
         self._require_rest()
         if self._party.waiting is None:
             raise ParameterError(f"{self.name} does not wait for anything")

@@ -37,11 +37,7 @@ Halves: TypeAlias = tuple[tuple[Mpz, Mpz, Mpz], tuple[Mpz, Mpz, Mpz]]
 
 
 def check_parameters(parameters: PaillierParameters) -> PaillierParameters:
-    """Return a parameter set unchanged.
-
-    Raises:
-        ParameterError: anything else, such as a number of bits.
-    """
+    """Return a parameter set; raises `ParameterError` for anything else, such as a number."""
     if not isinstance(parameters, PaillierParameters):
         raise ParameterError(
             f"a key size is one of the sets {', '.join(PAILLIER_PARAMETERS)} of "

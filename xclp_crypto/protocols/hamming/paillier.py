@@ -498,16 +498,7 @@ def combine(
     owner: str,
     evaluator: str,
 ) -> NDArray[np.uint16]:
-    """Return the (n_k, n_j) distances in T − R mod n.
-
-    Args:
-        opened: T, row by row of the evaluator.
-        masks: R, likewise.
-        modulus: n.
-        packing: of the owner's rows.
-        n_bits: L.
-        owner: whom to blame.
-        evaluator: whom to blame.
+    """Return the (n_k, n_j) distances in T − R mod n, both row by row of the evaluator.
 
     Raises:
         FaultyPeer: a residue is not below n, or a digit is not a distance.

@@ -123,10 +123,7 @@ def require_sizes(sizes: Mapping[str, int], n_bits: int) -> RlweParameters:
     """Return the parameters; refuse sizes for which a bound is missed.
 
     Counted are all answers that one owner gets, and all that one evaluator gives: owners that
-    collude against an evaluator see these together.
-
-    Raises:
-        ParameterError: see `RlweParameters.require`.
+    collude against an evaluator see these together. See `RlweParameters.require`.
     """
     parameters = rlwe.parameters_for(n_bits)
     for client, rows in sizes.items():

@@ -96,11 +96,7 @@ class Block:
 def blocks(rows: int, lanes: int, n_bits: int, clients: int) -> list[Block]:
     """Cut the transfers of one pair into blocks: whole rows if they fit, or else parts of a row.
 
-    Args:
-        rows: of the receiver.
-        lanes: rows of the sender.
-        n_bits: L.
-        clients: number of clients of the session.
+    There are `rows` of the receiver and `lanes` of the sender, in a session of so many clients.
     """
     limit = min(MESSAGE_BYTES, CLIENT_BYTES // max(1, clients - 1))
     fit = 8 * limit // max(1, lanes * residue_width(n_bits))

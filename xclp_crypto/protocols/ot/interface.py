@@ -78,10 +78,9 @@ def pick(pairs: NDArray[np.uint8], bits: NDArray[np.bool_]) -> NDArray[np.uint8]
 
 
 def check_transfers(sending: Pairs, receiving: Requests) -> None:
-    """Refuse messages that are not (m, 2, length ≥ 1) uint8; for choices see `check_choices`.
+    """Refuse messages, by a `ParameterError`, that are not (m, 2, length ≥ 1) uint8.
 
-    Raises:
-        ParameterError: says what they are.
+    For choices see `check_choices`.
     """
     for messages in sending.values():
         if messages.ndim != 3 or messages.shape[1] != 2 or messages.shape[2] < 1:
@@ -96,11 +95,7 @@ def check_transfers(sending: Pairs, receiving: Requests) -> None:
 
 
 def check_choices(request: Choices) -> None:
-    """Refuse choices that are not (m,) bool, or a length below 1.
-
-    Raises:
-        ParameterError: says what they are.
-    """
+    """Refuse choices, by a `ParameterError`, that are not (m,) bool, or a length below 1."""
     if request.bits.ndim != 1 or request.bits.dtype != np.bool_:
         raise ParameterError(
             f"choices must be a vector of booleans, got {request.bits.dtype} {request.bits.shape}"
@@ -110,11 +105,7 @@ def check_choices(request: Choices) -> None:
 
 
 def check_offsets(offsets: NDArray[np.uint16], width: int) -> None:
-    """Refuse offsets of correlated transfers that are not (m, n ≥ 1) uint16, or a wrong width.
-
-    Raises:
-        ParameterError: says what they are.
-    """
+    """Refuse offsets, by a `ParameterError`, that are not (m, n ≥ 1) uint16, or a wrong width."""
     if offsets.ndim != 2 or offsets.shape[1] < 1 or offsets.dtype != np.uint16:
         raise ParameterError(
             f"offsets must be uint16 of shape (transfers, residues), got {offsets.dtype} "

@@ -36,11 +36,7 @@ PURPOSE: Final = "row sums"
 
 
 def check_mode(mode: str) -> None:
-    """Refuse a mode that does not exist.
-
-    Raises:
-        ParameterError: names the modes.
-    """
+    """Refuse a mode that does not exist by a `ParameterError` that names those that do."""
     if mode not in MODES:
         raise ParameterError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
 

@@ -77,11 +77,7 @@ class RowSumsRun:
     ) -> tuple[Residues, tuple[str, ...]]:
         """As the server: return the sum of the uploads by row, and the clients that sent one.
 
-        Args:
-            session: the server's.
-            clients: those to wait for.
-            owners: the clients whose rows the uploads have, each all but its own.
-            columns: c.
+        Of each of `clients`, the upload has the rows of all `owners` but itself.
         """
         modulus = self.codec.modulus
         others = {c: rows_of_others(self.rows, owners, c) for c in clients}

@@ -77,11 +77,7 @@ def check_upload(count: int, modulus: int) -> None:
 
 
 def check_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape as a tuple of plain integers.
-
-    Raises:
-        ParameterError: it is none.
-    """
+    """Return the shape as a tuple of plain integers; raises `ParameterError` if it is none."""
     try:
         sizes = tuple(operator.index(n) for n in shape)
     except TypeError:

@@ -239,11 +239,7 @@ class Session:
 
     @property
     def common_secret(self) -> bytes:
-        """Return what `seed_agreement_client` has set.
-
-        Raises:
-            ParameterError: nothing has.
-        """
+        """Return what `seed_agreement_client` has set; raises `ParameterError` if nothing has."""
         if self._common_secret is None:
             raise ParameterError(
                 f"{self.io.name} has no secret in common with the other clients of this session; "

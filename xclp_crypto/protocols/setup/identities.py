@@ -42,11 +42,7 @@ class Identities(Secret):
         object.__setattr__(self, "pinned", MappingProxyType(dict(self.pinned)))
 
     def of(self, party: str) -> Identity:
-        """Return the identity that is pinned for `party`.
-
-        Raises:
-            ParameterError: there is none.
-        """
+        """Return the identity that is pinned for `party`; raises `ParameterError` if none is."""
         if party not in self.pinned:
             raise ParameterError(
                 f"no identity is pinned for {party!r}; pin those of all invited clients and of "

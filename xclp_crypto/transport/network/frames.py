@@ -65,11 +65,7 @@ class Frame:
     REST: ClassVar[bool] = False
 
     def require_sense(self) -> None:
-        """Refuse contents that no program of this version sends.
-
-        Raises:
-            VersionMismatch: says what.
-        """
+        """Refuse, by a `VersionMismatch`, contents that no program of this version sends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,11 +70,7 @@ class Outbox:
                 self._offset = 0
 
     def resume(self, count: int) -> None:
-        """Send again from message `count` on.
-
-        Raises:
-            ReplayError: see `acknowledge`.
-        """
+        """Send again from message `count` on; raises as `acknowledge` does."""
         self.acknowledge(count)
         self._at = self._offset = self._in_flight = 0
         self.open = True
