@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -389,14 +388,18 @@ def _describe(seed: int, number: int, schedule: Schedule) -> str:
     return f"seed {seed}, schedule {number}: {schedule}"
 
 
-@contextmanager
-def _naming(what: str) -> Iterator[None]:
-    """Add what was run to any error that leaves the block."""
-    try:
-        yield
-    except BaseException as error:
-        error.add_note(what)
-        raise
+class _Naming:
+    """Adds what was run to any error that leaves the block."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
+        if error is not None:
+            error.add_note(self._what)
 
 
 def every_schedule(
@@ -426,12 +429,12 @@ def every_schedule(
     """
     for seed in seeds:
         factory = make(seed)
-        with _naming(f"seed {seed}, without faults"):
+        with _Naming(f"seed {seed}, without faults"):
             original = _original(factory)
         for number in range(per_seed):
             rng = SeededRng(seed).child("schedule", number)
             schedule = random_schedule(rng, original.operations, original.sent, kinds)
-            with _naming(_describe(seed, number, schedule)):
+            with _Naming(_describe(seed, number, schedule)):
                 outcome = run(factory, schedule.faults(), max_operations=original.limit)
             yield Disturbed(seed, number, schedule, outcome)
 
