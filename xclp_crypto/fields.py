@@ -260,7 +260,6 @@ class _Array(Kind[NDArray[Any]]):
     """An array, one number after the other in the order of memory (row-major)."""
 
     def measure(self, value: NDArray[Any]) -> tuple[int, ...]:
-        """See `Kind.measure`."""
         if not isinstance(value, np.ndarray):
             raise ParameterError(f"is {type(value).__name__}, not an array")
         return value.shape

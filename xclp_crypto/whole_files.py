@@ -38,17 +38,12 @@ def whole_files(folder: Path) -> Iterator[Path]:
         new.mkdir()
         yield new
         files = sorted(new.iterdir())
-        for file in files:
-            _sync(file)
+        for file in files:  # what they hold survives a failure of the machine
+            with file.open("rb+") as opened:
+                os.fsync(opened)
         folder.mkdir(parents=True, exist_ok=True)
         old.mkdir()
         _move(files, folder, old)
-
-
-def _sync(file: Path) -> None:
-    """Make what a file holds survive a failure of the machine."""
-    with file.open("rb+") as opened:
-        os.fsync(opened)
 
 
 def _move(files: list[Path], folder: Path, old: Path) -> None:

@@ -92,7 +92,6 @@ class _Integers(Kind[list[Mpz]]):
     """Big-endian integers of as many bits as the public size ``bits`` says."""
 
     def measure(self, value: list[Mpz]) -> tuple[int, ...]:
-        """See `Kind.measure`."""
         return (len(value),)
 
     def bounds(self, dims: Dims) -> tuple[int, int]:
@@ -104,18 +103,15 @@ class _Integers(Kind[list[Mpz]]):
         return ((self.bounds(dims)[1] - 1).bit_length() + 7) // 8
 
     def size(self, dims: Dims) -> int:
-        """See `Kind.size`."""
         return length_of(self.lengths[0], dims) * self.n_bytes(dims)
 
     def write(self, value: list[Mpz], dims: Dims) -> list[Buffer]:
-        """See `Kind.write`."""
         low, high = self.bounds(dims)
         if value and not low <= min(value) <= max(value) < high:
             raise ParameterError("has an integer that is out of range")
         return [arithmetic.to_bytes(value, self.n_bytes(dims))]
 
     def read(self, data: memoryview, dims: Dims) -> list[Mpz]:
-        """See `Kind.read`."""
         return arithmetic.from_bytes(bytes(data), self.n_bytes(dims))
 
 
@@ -123,11 +119,9 @@ class _Ciphertexts(_Integers):
     """Reduced units modulo n², n a public size; that what is written are units is not checked."""
 
     def bounds(self, dims: Dims) -> tuple[int, int]:
-        """See `_Integers.bounds`."""
         return 1, int(dims["n"]) ** 2
 
     def read(self, data: memoryview, dims: Dims) -> list[Mpz]:
-        """See `Kind.read`."""
         values = super().read(data, dims)
         arithmetic.require_ciphertexts(values, mpz(dims["n"]))
         return values

@@ -100,13 +100,11 @@ class _Planes(Packed):
     """Residues modulo 2^width in the order of `bits.pack_planes`, reduced while they are packed."""
 
     def write(self, value: NDArray[np.uint16], dims: Dims) -> list[Buffer]:
-        """See `Kind.write`."""
         if value.dtype != LANE:
             raise ParameterError(f"has dtype {value.dtype}, not {LANE}")
         return [pack_planes(value, length_of(self.width, dims))]
 
     def read(self, data: memoryview, dims: Dims) -> NDArray[np.uint16]:
-        """See `Kind.read`."""
         return unpack_planes(data, self.shape(dims)[0], length_of(self.width, dims))
 
 

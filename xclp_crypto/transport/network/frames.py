@@ -147,23 +147,32 @@ class Refused(Frame):
 
 
 @dataclass(frozen=True, slots=True)
-class _Count(Frame):
-    LAYOUT = struct.Struct(">HHQ")
+class _Between(Frame):
+    """A frame of the sender of messages for their receiver, or one that goes back."""
+
     PARTIES = 2
+    BACK: ClassVar[bool] = False
 
     sender: str
     receiver: str
-    count: int
 
     @property
     def author(self) -> str:
         """Return whose frame this is."""
-        return self.receiver
+        return self.receiver if self.BACK else self.sender
 
     @property
     def addressee(self) -> str:
         """Return whom it is for."""
-        return self.sender
+        return self.sender if self.BACK else self.receiver
+
+
+@dataclass(frozen=True, slots=True)
+class _Count(_Between):
+    LAYOUT = struct.Struct(">HHQ")
+    BACK = True
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +190,7 @@ class Ack(_Count):
 
 
 @dataclass(frozen=True, slots=True)
-class Data(Frame):
+class Data(_Between):
     """A piece of a message.
 
     Attributes:
@@ -194,26 +203,13 @@ class Data(Frame):
 
     KIND = 7
     LAYOUT = struct.Struct(">HHQIQQ")
-    PARTIES = 2
     REST = True
 
-    sender: str
-    receiver: str
     number: int
     depth: int
     size: int
     offset: int
     piece: bytes | memoryview
-
-    @property
-    def author(self) -> str:
-        """Return whose frame this is."""
-        return self.sender
-
-    @property
-    def addressee(self) -> str:
-        """Return whom it is for."""
-        return self.receiver
 
 
 @dataclass(frozen=True, slots=True)
