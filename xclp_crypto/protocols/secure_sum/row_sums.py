@@ -88,7 +88,7 @@ def secure_row_sums_client(
 
     run = RowSumsRun(rows, codec, graph, sum_tag(session, purpose, graph), terms)
     if mode == "restart":
-        return row_sums_restart.row_sums_client(session, run, encode, rng, noise)
+        return row_sums_restart.row_sums_client(session, run, encode, noise)
     return row_sums_recover.row_sums_client(session, run, encode, rng, noise)
 
 

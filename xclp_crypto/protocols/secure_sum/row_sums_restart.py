@@ -42,7 +42,6 @@ from xclp_crypto.protocols.secure_sum.double_masks import SumRecord, short_recor
 from xclp_crypto.protocols.secure_sum.rows import RowSums, RowSumsRun, RowSumsUpload, rows_of_others
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.rng import Rng
 from xclp_crypto.wire import Message, sent
 
 
@@ -89,11 +88,7 @@ def mask_upload(
 
 
 async def row_sums_client(
-    session: Session,
-    run: RowSumsRun,
-    encode: Callable[[], Residues],
-    rng: Rng,
-    noise: Residues | None,
+    session: Session, run: RowSumsRun, encode: Callable[[], Residues], noise: Residues | None
 ) -> RowSums:
     """See `xclp_crypto.protocols.secure_sum.row_sums.secure_row_sums_client`."""
     rows, modulus = run.rows, run.codec.modulus
