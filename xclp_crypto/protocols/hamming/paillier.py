@@ -440,8 +440,8 @@ class Paillier(HammingBackend):
         for evaluator in counts:
             if evaluator in got:
                 values = got[evaluator].values
-                opening = io.compute(key.decrypt_residues, values, self.workers)
-                opened[evaluator].append(await opening)
+                residues = await io.compute(key.decrypt_residues, values, self.workers)
+                opened[evaluator].append(residues)
             else:
                 del opened[evaluator]
 
