@@ -134,6 +134,6 @@ async def _gather(
     def add_upload(client: str, message: IdealSumUpload) -> None:
         ring.add_into(total, message.values, modulus)
 
-    dims = {"rows": rows, "columns": columns, "modulus": modulus}
-    gather = session.io.gather_each
-    return total, await gather(IdealSumUpload, asked, add_upload, graph.threshold, **dims)
+    least, dims = graph.threshold, {"rows": rows, "columns": columns, "modulus": modulus}
+    survivors = await session.io.gather_each(IdealSumUpload, asked, add_upload, least, **dims)
+    return total, survivors
