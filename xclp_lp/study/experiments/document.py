@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,33 +58,7 @@ def read_result(file: Path) -> dict[str, Any]:
     return content
 
 
-@dataclass(frozen=True)
-class Grid:
-    """The table of a result.
-
-    Attributes:
-        methods: its columns.
-        rows: setting, and mean and standard deviation of the metric by method.
-    """
-
-    methods: tuple[str, ...]
-    rows: tuple[tuple[dict[str, Any], dict[str, tuple[float, float]]], ...]
-
-
-def grid(result: Mapping[str, Any]) -> Grid:
-    """Return settings in rows and methods in columns."""
-    metric = result["experiment"]["metric"]
-    rows: dict[str, tuple[dict[str, Any], dict[str, tuple[float, float]]]] = {}
-    for entry in result["table"]:
-        key = json.dumps({k: v for k, v in entry["setting"].items() if k != "n"})
-        value = entry[metric]
-        _, cells = rows.setdefault(key, (entry["setting"], {}))
-        cells[entry["method"]] = (value["mean"], value["std"])
-    methods = tuple(dict.fromkeys(entry["method"] for entry in result["table"]))
-    return Grid(methods, tuple(rows.values()))
-
-
-def cell(result: Mapping[str, Any], mean: float, std: float) -> str:
+def _cell(result: Mapping[str, Any], mean: float, std: float) -> str:
     """Write a mean in percent, with its standard deviation where a result has several seeds."""
     several = len(result["experiment"]["seeds"]) > 1
     return f"{100 * mean:.1f} ± {100 * std:.1f}" if several else f"{100 * mean:.1f}"
@@ -95,17 +68,23 @@ def markdown(result: Mapping[str, Any]) -> str:
     """Return the table of a result: settings in rows, methods in columns, in percent."""
     if result["experiment"]["form"] == SSL_FORM:
         return _ssl_markdown(result)
-    table = grid(result)
-    names = list(table.rows[0][0]) if table.rows else []
-    head = [*names, *(METHOD_NAMES.get(m, m) for m in table.methods)]
+    metric, table = result["experiment"]["metric"], result["table"]
+    methods = dict.fromkeys(entry["method"] for entry in table)
+    rows: dict[str, tuple[dict[str, Any], dict[str, dict[str, float]]]] = {}
+    for entry in table:
+        key = json.dumps({k: v for k, v in entry["setting"].items() if k != "n"})
+        _, cells = rows.setdefault(key, (entry["setting"], {}))
+        cells[entry["method"]] = entry[metric]
+    names = table[0]["setting"] if table else ()
+    head = [*names, *(METHOD_NAMES.get(m, m) for m in methods)]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for setting, cells in table.rows:
-        shown = {m: cell(result, *value) for m, value in cells.items()}
+    for setting, cells in rows.values():
+        shown = {m: _cell(result, own["mean"], own["std"]) for m, own in cells.items()}
         fair = [m for m in cells if m not in ("pooled", "label-spreading")]
         if fair:  # the best that pools nothing, as in the paper
-            best = max(fair, key=lambda m: cells[m][0])
+            best = max(fair, key=lambda m: cells[m]["mean"])
             shown[best] = f"**{shown[best]}**"
-        row = [*(str(v) for v in setting.values()), *(shown.get(m, "–") for m in table.methods)]
+        row = [*(str(v) for v in setting.values()), *(shown.get(m, "–") for m in methods)]
         lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines)
 
@@ -119,7 +98,7 @@ def _ssl_markdown(result: Mapping[str, Any]) -> str:
     for entry in result["table"]:
         method, value = entry["method"], entry[metric]
         runs = [r for r in result["runs"] if r["method"] == method]
-        shown = cell(result, value["mean"], value["std"])
+        shown = _cell(result, value["mean"], value["std"])
         if value["mean"] == max(fair, default=None):
             shown = f"**{shown}**"
         right = [r["pseudo_accuracy"] for r in runs if r["pseudo_accuracy"] is not None]

@@ -143,8 +143,8 @@ def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> 
     facts = {}
     if "left out" not in last[0].setting:
         text.append(f"{sections[0].title} in the last row of the table, {where}:")
-        last_row = map(str, sections[0].rows[-1])
-        facts = dict(list(zip(sections[0].head, last_row, strict=True))[1:])
+        last_row = map(str, sections[0].rows[-1][1:])
+        facts = dict(zip(sections[0].head[1:], last_row, strict=True))
     return Report(f"{form.title}: {experiment['dataset']}", text, sections, facts)
 
 
