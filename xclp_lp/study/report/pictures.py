@@ -218,6 +218,8 @@ def costs(steps: Sequence[str], sent: NDArray[Any], seconds: NDArray[Any]) -> Pi
         axes.errorbar(middle, places, xerr=bars, fmt="o", label="clients: median and range")
         axes.plot(server, places, "s", label="server")
         axes.set(xscale="log", title=title)
+        low, high = np.log10(axes.get_xlim())  # at least two powers of ten, which have the ticks
+        axes.set_xlim(10 ** np.floor(low), 10 ** np.ceil(high))
         axes.xaxis.set_major_locator(LogLocator(numticks=6))
         axes.xaxis.set_major_formatter(EngFormatter(unit))
         axes.minorticks_off()
