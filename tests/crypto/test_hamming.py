@@ -402,8 +402,11 @@ def test_two_clients_that_drop_out_leave_too_few(backend):
     assert isinstance(outcome.errors[SERVER], TooFewParties)
 
 
-@EVERY
+@pytest.mark.parametrize(
+    "backend", [b for b in QUICK.values() if "paillier" not in b.name], ids=ident
+)
 def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(backend):
+    """For both forms of Paillier, `test_hamming_paillier` does this with and without waiting."""
     every_corruption_is_blamed_on_an_end_of_its_link(backend)
 
 
