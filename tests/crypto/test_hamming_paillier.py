@@ -296,11 +296,14 @@ def test_every_dropout_costs_only_its_rows_with_several_groups(monkeypatch, wind
 
 
 @pytest.mark.parametrize(
-    ("backend", "bits"),
-    [(LITERAL, random_bits([1, 2, 1], 4)), (PACKED, BITS), (PACKED, random_bits([50, 1], 5))],
+    ("backend", "bits", "window"),
+    [
+        (LITERAL, random_bits([1, 2, 1], 4), 1),
+        (PACKED, BITS, 100),
+        (PACKED, random_bits([50, 1], 5), 1),
+    ],
     ids=["literal", "packed", "several groups"],
 )
-@pytest.mark.parametrize("window", [1, 100])
 def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(
     monkeypatch, backend, bits, window
 ):
