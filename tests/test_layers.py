@@ -59,7 +59,18 @@ ALLOWED_IO = {
 
 
 LP_LAYERS = [
-    *("wording", "validation", "labels", "graph", "lsh", "solvers", "messages", "influence"),
+    *(
+        "wording",
+        "validation",
+        "dataframes",
+        "labels",
+        "graph",
+        "lsh",
+        "scaling",
+        "diagnostics",
+        "solvers",
+    ),
+    *("messages", "influence", "dropouts", "predictions"),
     *("propagation", "parameters", "noise", "session", "memory", "forecast", "plan", "summary"),
     *("estimator", ""),  # xclp_lp itself, which shows the estimator
     "files",

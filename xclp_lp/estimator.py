@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from textwrap import TextWrapper
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,10 +20,14 @@ from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
+from xclp_lp.dataframes import is_frame, labels_by_index, like_labels
+from xclp_lp.dropouts import checked_drop
 from xclp_lp.graph import Ties
+from xclp_lp.labels import ClassWeight
 from xclp_lp.lsh import Projection, projection_seed
-from xclp_lp.parameters import Arguments, ClassWeight
-from xclp_lp.plan import Plan, check_features, checked_drop, checked_groups, require_usable
+from xclp_lp.parameters import Arguments
+from xclp_lp.plan import Plan, check_features, checked_groups, require_usable
+from xclp_lp.scaling import Scale
 from xclp_lp.session import ClientData
 from xclp_lp.validation import meaning
 from xclp_lp.wording import count
@@ -43,16 +48,19 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
     Attributes:
         classes_: (C,) class labels.
         transduction_: list over clients of (n_j,) labels for *all* rows; −1 (integers) or None
-            where no label reaches a row.
+            where no label reaches a row. For a client with a data frame it is a series with its
+            index and the dtype of its labels.
         confidence_: list of (n_j,) float64 in [0, 1]: 1 minus the normalised entropy.
         label_distributions_: list of (n_j, C) float64, rows sum to 1.
         contributors_: names of the clients whose labels are counted.
         dropouts_: clients that dropped out, when, and what that means for whom; see
-            `xclp_lp.session.Dropout`. Without `drop` there are none.
+            `xclp_lp.dropouts.Dropout`. Without `drop` there are none.
         cost_: measured bytes, rounds and seconds; of groups, their sums, and the most rounds.
         groups_: clients by group, empty without `groups`.
         client_names_: names used.
         n_features_in_: d.
+        feature_names_in_: (d,) names of the columns, if the first client has a data frame with
+            names.
 
     Example:
         >>> import numpy as np
@@ -69,9 +77,10 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self,
         n_bits: int = 4096,
         k: int = 10,
-        alpha: float = 0.99,
+        alpha: float | Literal["auto"] = "auto",
         *,
-        gamma: float = 1.0,
+        gamma: float | Literal["auto"] = "auto",
+        scale: Scale | Literal["auto"] = "auto",
         projection: Projection = "random",
         hamming: str | HammingBackend = "rlwe",
         include_self: bool = False,
@@ -79,8 +88,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         classes: Sequence[Any] | None = None,
         fraction_bits: int = FRACTION_BITS,
         threshold: int | None = None,
-        class_weight: ClassWeight = None,
+        class_weight: ClassWeight | Literal["auto"] = "auto",
         privacy: LabelPrivacy | RandomizedResponse | None = None,
+        preset: Literal["default", "paper"] = "default",
         reset_labelled: bool = False,
         relative_confidence: bool = False,
         groups: int | Sequence[str] | None = None,
@@ -91,6 +101,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.k = k
         self.alpha = alpha
         self.gamma = gamma
+        self.scale = scale
         self.projection = projection
         self.hamming = hamming
         self.include_self = include_self
@@ -100,6 +111,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.threshold = threshold
         self.class_weight = class_weight
         self.privacy = privacy
+        self.preset = preset
         self.reset_labelled = reset_labelled
         self.relative_confidence = relative_confidence
         self.groups = groups
@@ -135,10 +147,15 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         _require_lists(Xs=Xs, ys=ys)
         checked_drop(drop, client_names(len(Xs), self.client_names))
         plan = self.plan(Xs, ys, row_names)
+        for caution in plan.cautions(getattr(Xs[0], "columns", None)):
+            warnings.warn(caution, UserWarning, stacklevel=2)
         result = plan.run(progress=progress, drop=drop, rng=rng)
         predictions = [result.predictions[name] for name in plan.data]
         self.classes_ = np.array(plan.params.classes)
-        self.transduction_ = [result.labels(name) for name in plan.data]
+        self.transduction_ = [
+            like_labels(result.labels(name), x, y)
+            for name, x, y in zip(plan.data, Xs, ys, strict=True)
+        ]
         self.confidence_ = [p.confidence for p in predictions]
         self.label_distributions_ = [p.distribution for p in predictions]
         self.contributors_ = result.participation.contributors
@@ -147,6 +164,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.groups_ = dict(plan.groups) if plan.grouped else {}
         self.client_names_ = tuple(plan.data)
         self.n_features_in_ = plan.features
+        first: Any = Xs[0]
+        if is_frame(first) and all(isinstance(c, str) for c in first.columns):
+            self.feature_names_in_ = np.array(first.columns, dtype=object)
         return self
 
     def plan(
@@ -158,9 +178,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Check all data and parameters, and compute nothing.
 
         Args:
-            Xs: one (n_j, d) array per client; n_j may be 0.
-            ys: one (n_j,) array of labels per client; −1, None, NaN or a mask marks rows without.
-                None instead of an array stands for a client without labels.
+            Xs: one (n_j, d) array or data frame per client; n_j may be 0. Columns of data frames
+                are matched by name.
+            ys: one (n_j,) array of labels per client, or a series, which is matched by index with
+                a data frame, and may have no entry for some of its rows; −1, None, NaN or a mask
+                marks rows without. None instead of an array stands for a client without labels.
             row_names: one sequence of n_j names per client, or None: what errors and warnings call
                 its rows; by default their indices.
 
@@ -182,8 +204,10 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             )
         vectors = check_features(Xs, names)
         marked = [
-            labels.marked_values(np.full(len(x), None) if y is None else y, name)
-            for x, y, name in zip(vectors, ys, names, strict=True)
+            labels.marked_values(
+                np.full(len(x), None) if y is None else labels_by_index(given, y, name), name
+            )
+            for x, given, y, name in zip(vectors, Xs, ys, names, strict=True)
         ]
         for name, x, (values, _) in zip(names, vectors, marked, strict=True):
             if len(values) != len(x):

@@ -21,11 +21,13 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
 from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
+from xclp_lp.dropouts import STEPS
 from xclp_lp.influence import block_columns
 from xclp_lp.memory import hamming_estimate, hamming_memory, memory
 from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
 from xclp_lp.parameters import Parameters, Shape
-from xclp_lp.session import STEPS, rows_of_sums
+from xclp_lp.scaling import moments_rows, moments_width
+from xclp_lp.session import rows_of_sums
 
 Links = dict[tuple[str, str], int]
 
@@ -105,6 +107,11 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
         if params.noise is not None:
             down += sealed_size(Sensitivity.size())
         steps["propagation"][SERVER, client] = down
+    if params.shared_scale:
+        clients, columns = tuple(rows), moments_width(shape.features)
+        sums = row_sums_bytes(moments_rows(clients), columns, params.moments_graph(clients))
+        for link, number in sums.items():
+            steps["hashing"][link] += number
     steps["hamming"] |= hamming_estimate(params, shape).bytes_per_link
     graph = params.mask_graph(tuple(rows))
     steps["row sums"] |= row_sums_bytes(rows_of_sums(params, rows), len(params.classes), graph)
@@ -114,7 +121,8 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
 def rounds(params: Parameters, shape: Shape) -> dict[str, int]:
     """Return the messages that wait for each other, by step; the whole run has two fewer."""
     hamming = hamming_estimate(params, shape).rounds
-    return {step: ROUNDS.get(step, hamming) for step in STEPS}
+    waits = {step: ROUNDS.get(step, hamming) for step in STEPS}
+    return waits | {"hashing": waits["hashing"] + ROUNDS["row sums"] * params.shared_scale}
 
 
 def computing_seconds(operations: Mapping[str, int]) -> float:

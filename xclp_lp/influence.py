@@ -13,7 +13,7 @@ the zeros of its columns would not tell. Blocks have the same number of columns 
 looks like, so how many there are is public; their lengths are seen by whoever watches the link.
 
 *Accuracy.* Entries are ≥ 0 and rounded to 24 bits, so a client's scores, and all sums of them, are
-off by at most a fraction of 2^-24 (and 2^-150 for each label). See `xclp_lp.propagation.predict`.
+off by at most a fraction of 2^-24 (and 2^-150 for each label). See `xclp_lp.predictions.predict`.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,9 @@ from scipy import sparse
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.wording import listing, rows_called
+
+ClassWeight: TypeAlias = Literal["sqrt", "balanced", "none"]
+"""Whether a label weighs 1/√N, 1/N or 1 with N labels of its class over all clients."""
 
 UNLABELLED = -1
 """Class index of a row without a label."""
@@ -239,29 +242,29 @@ def one_hot(class_ids: NDArray[np.int64], n_classes: int) -> NDArray[np.float64]
     return y
 
 
-def balanced_weights(counts: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the weight N/(C·N_c) of each class, as scikit-learn's ``balanced``; 0 where N_c = 0.
+def class_weights(counts: NDArray[np.int64], kind: ClassWeight) -> NDArray[np.float64]:
+    """Return what a label of each class weighs; 0 where there is none.
 
     Args:
-        counts: (C,) labels of each class over all clients.
+        counts: (C,) N_c, labels of each class over all clients, N in all.
+        kind: ``balanced`` for N/(C·N_c), as scikit-learn has it, ``sqrt`` for the square root of
+            that, ``none`` for 1.
     """
     weights = np.zeros(len(counts))
     np.divide(counts.sum() / len(counts), counts, out=weights, where=counts > 0)
-    return weights
+    return weights ** {"balanced": 1.0, "sqrt": 0.5, "none": 0.0}[kind] * (counts > 0)
 
 
 def weighted_one_hot(
-    class_ids: Sequence[NDArray[np.int64]], n_classes: int, *, balanced: bool
+    class_ids: Sequence[NDArray[np.int64]], n_classes: int, weight: ClassWeight
 ) -> list[NDArray[np.float64]]:
-    """Return the matrices Y of several clients, if asked with the weights of all their labels.
+    """Return the matrices Y of several clients, with the weights of all their labels.
 
     Args:
         class_ids: per client, (n_j,) class indices; −1 for rows without a label.
         n_classes: C.
-        balanced: whether each label weighs what `balanced_weights` says.
+        weight: see `class_weights`.
     """
     matrices = [one_hot(own, n_classes) for own in class_ids]
-    if not balanced:
-        return matrices
     totals = np.rint(sum(y.sum(axis=0) for y in matrices)).astype(np.int64)
-    return [y * balanced_weights(totals) for y in matrices]
+    return [y * class_weights(totals, weight) for y in matrices]

@@ -15,6 +15,7 @@ from xclp_crypto.protocols.hamming import Estimate, HammingBackend, estimate, ge
 from xclp_lp.influence import block_columns
 from xclp_lp.lsh import require_features
 from xclp_lp.parameters import Parameters, Shape
+from xclp_lp.scaling import require_company
 from xclp_lp.solvers import DENSE_BYTES
 from xclp_lp.wording import count
 
@@ -134,6 +135,7 @@ def require_room(params: Parameters, shape: Shape) -> None:
         raise ParameterError(
             f"threshold needs {count(params.threshold or 0, 'client')} or more, got {clients}"
         )
+    require_company(params.scale, clients)
     params.require_resolution(clients)
     params.require_rows(shape.n)
     require_features(shape.features, params.projection)

@@ -8,7 +8,7 @@ federation each party has what it learns itself: a client its `Prediction`, the 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -32,14 +32,17 @@ from xclp_crypto.secret import Secret
 from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
-from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
+from xclp_lp.dataframes import with_same_columns
+from xclp_lp.diagnostics import feature_cautions
+from xclp_lp.dropouts import checked_drop
 from xclp_lp.forecast import Forecast, forecast
-from xclp_lp.lsh import checked_vectors, zero_rows
+from xclp_lp.lsh import checked_vectors
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Parameters, Settings, Shape
-from xclp_lp.propagation import Prediction
-from xclp_lp.session import STEPS, ClientData, Participation, client_role, server_role
+from xclp_lp.predictions import Prediction
+from xclp_lp.scaling import in_graph
+from xclp_lp.session import ClientData, Participation, client_role, server_role
 from xclp_lp.wording import count, rows_called
 
 
@@ -65,16 +68,18 @@ class Plan(Secret):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return how many rows of each client take part: those that are not all zero."""
-        return {c: int((~zero_rows(own.vectors)).sum()) for c, own in self.data.items()}
+        """Return how many rows of each client take part, see `in_graph`."""
+        return {c: int(rows.sum()) for c, rows in self._rows()}
 
     @property
     def labelled(self) -> dict[str, int]:
         """Return how many of these rows are labelled."""
-        return {
-            c: int((own.class_ids[~zero_rows(own.vectors)] != labels.UNLABELLED).sum())
-            for c, own in self.data.items()
-        }
+        labelled = {c: own.class_ids != labels.UNLABELLED for c, own in self.data.items()}
+        return {c: int((rows & labelled[c]).sum()) for c, rows in self._rows()}
+
+    def _rows(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        for client, own in self.data.items():
+            yield client, in_graph(own.vectors, self.params.scale)
 
     @property
     def features(self) -> int:
@@ -88,6 +93,15 @@ class Plan(Secret):
             Shape({c: sizes[c] for c in own}, {c: labelled[c] for c in own}, self.features)
             for own in self.groups.values()
         ]
+
+    def cautions(self, columns: Sequence[str] | None = None) -> list[str]:
+        """Return what looks wrong with the features, see `feature_cautions`.
+
+        Args:
+            columns: their names, if they have some.
+        """
+        vectors = {client: own.vectors for client, own in self.data.items()}
+        return list(feature_cautions(vectors, self.params.scale, columns))
 
     def forecast(self) -> Forecast:
         """Predict what the run will cost."""
@@ -105,7 +119,7 @@ class Plan(Secret):
         Args:
             progress: called before each computation.
             drop: clients that drop out: a mapping from names to the step before which they do, one
-                of `xclp_lp.session.STEPS`. It shows what a run is worth without them; they get no
+                of `xclp_lp.dropouts.STEPS`. It shows what a run is worth without them; they get no
                 labels.
             rng: source of keys and masks; the operating system's unless a test passes
                 `SeededRng`.
@@ -195,6 +209,7 @@ class Plan(Secret):
                 {c: n for part in parts for c, n in part.sizes.items()},
                 tuple(c for c in self.data if c in counted),
                 tuple(dropout for part in parts for dropout in part.dropouts),
+                tuple(c for part in parts for c in part.scaled_over),
             ),
             Cost.total(outcome.cost for outcome in outcomes),
         )
@@ -292,34 +307,6 @@ def checked_groups(
     return found
 
 
-def checked_drop(drop: Mapping[str, str] | None, clients: Iterable[str]) -> dict[str, str]:
-    """Return `drop` as a dictionary, empty for None; refuse unknown clients and steps.
-
-    Raises:
-        ParameterError: names the client or the step.
-    """
-    if drop is None:
-        return {}
-    names = tuple(clients)
-    if not isinstance(drop, Mapping):
-        raise ParameterError(
-            "drop must be a mapping from clients to steps, such as "
-            f"{{{names[-1]!r}: 'row sums'}}, got {drop!r}"
-        )
-    for name, step in drop.items():
-        if name not in names:
-            raise ParameterError(
-                f"cannot drop {name!r}: the clients are {', '.join(names)}"
-                f"{did_you_mean(str(name), names)}"
-            )
-        if step not in STEPS:
-            raise ParameterError(
-                f"{name!r} can drop out before {', '.join(STEPS)}, not {step!r}"
-                f"{did_you_mean(str(step), STEPS)}"
-            )
-    return dict(drop)
-
-
 def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the clients' vectors as matrices with the same number of columns.
 
@@ -329,13 +316,12 @@ def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArra
         DataError: not a finite real matrix, or another number of features; names the client.
     """
     matrices: list[NDArray[Any] | None] = []
-    for x, name in zip(Xs, names, strict=True):
+    for x, name in zip(with_same_columns(Xs, names), names, strict=True):
         try:
             array = _as_matrix(x)
             matrices.append(None if array.size == 0 and array.ndim < 2 else checked_vectors(array))
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from None
-    _require_same_columns(Xs, names)
     known = [(name, m) for name, m in zip(names, matrices, strict=True) if m is not None]
     if not known:
         raise DataError("no client has any rows")
@@ -347,25 +333,6 @@ def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArra
                 f"{first.shape[1]}; all must have the same"
             )
     return [np.zeros((0, first.shape[1])) if m is None else m for m in matrices]
-
-
-def _require_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> None:
-    """Refuse data frames whose columns differ in name or order; arrays have no names.
-
-    Raises:
-        DataError: names the client.
-    """
-    frames = [
-        (name, list(x.columns))
-        for name, x in zip(names, Xs, strict=True)
-        if hasattr(x, "columns") and not getattr(x, "empty", False)
-    ]
-    for name, columns in frames[1:]:
-        if columns != frames[0][1]:
-            raise DataError(
-                f"client {name!r} has the columns {columns}, {frames[0][0]!r} has {frames[0][1]}; "
-                "give all data frames the same columns in the same order"
-            )
 
 
 def _as_matrix(x: ArrayLike) -> NDArray[Any]:
@@ -408,12 +375,13 @@ def require_usable(plan: Plan, row_names: Sequence[Sequence[str] | None] | None)
         DataError: no label can spread; names the group.
     """
     for j, (name, own) in enumerate(plan.data.items()):
-        zero = np.flatnonzero(zero_rows(own.vectors)).tolist()
+        zero = np.flatnonzero(~in_graph(own.vectors, plan.params.scale)).tolist()
         if zero:
             called = rows_called(zero, None if row_names is None else row_names[j])
-            what = "is all zero, so it has no direction; it is left out and gets"
+            scaled = ", once scaled," * (plan.params.scale == "client")
+            what = f"is{scaled} all zero, so it has no direction; it is left out and gets"
             if len(zero) > 1:
-                what = "are all zero, so they have no direction; they are left out and get"
+                what = f"are{scaled} all zero, so they have no direction; they are left out and get"
             warnings.warn(
                 f"client {name!r}: {called} {what} no label",
                 UserWarning,

@@ -8,55 +8,17 @@ label.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Required, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.protocols.hamming import distances_between
-from xclp_crypto.secret import Secret
 from xclp_lp.graph import Ties, checked_bits, neighbour_graph_from_bits
-from xclp_lp.labels import UNLABELLED
+from xclp_lp.predictions import Prediction, predict
 from xclp_lp.solvers import Propagator, Solver
-
-RESOLUTION = 2.0**-30
-"""Scores and differences of scores up to this count as zero."""
-RELATIVE_RESOLUTION = 2.0**-20
-"""Differences of scores up to this fraction of the larger one count as zero.
-
-A private run rounds columns of S to float32, a fraction of 2^-24, and sums them in fixed point, an
-error of p·2^-41. Both are far below the resolutions, so scores that are equal in a pooled run are
-tied in a private one as well, and so are zeros. Labels can differ only where a score, or a
-difference of two, lies within these errors of a resolution itself.
-"""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Prediction(Secret):
-    """Labels for n points out of C classes: all that a client learns for itself in a session.
-
-    Attributes:
-        class_ids: shape (n,), int64: class index in 0..C-1, or -1 where no label reaches the point.
-        confidence: shape (n,), float64, in [0, 1]: 1 − entropy/log C; 0 without a label.
-        distribution: shape (n, C), float64: rows sum to 1; uniform without a label.
-    """
-
-    class_ids: NDArray[np.int64]
-    confidence: NDArray[np.float64]
-    distribution: NDArray[np.float64]
-
-    @classmethod
-    def none(cls, rows: int, n_classes: int) -> Prediction:
-        """Return what stands for rows that no label reached."""
-        return cls(
-            np.full(rows, UNLABELLED, dtype=np.int64),
-            np.zeros(rows),
-            np.full((rows, n_classes), 1 / n_classes),
-        )
 
 
 def influence(
@@ -124,73 +86,6 @@ def propagate(
     if not (np.isfinite(rhs) & (rhs >= 0)).all():
         raise DataError("Y has an entry that is negative or not finite")
     return Propagator(graph, alpha, rhs.shape[1], solver=solver).scores(rhs)
-
-
-def predict(Z: ArrayLike) -> Prediction:
-    """Turn scores into labels, confidences and class distributions.
-
-    Scores up to RESOLUTION count as zero. Classes within RESOLUTION of a row's maximum, or within
-    a fraction RELATIVE_RESOLUTION of it, are tied, and the lowest of them wins.
-
-    Args:
-        Z: shape (n, C) with C ≥ 1, finite and ≥ 0 (up to -RESOLUTION: noise of an encoding).
-
-    Returns:
-        The prediction for each row.
-
-    Raises:
-        ParameterError: Z is not a matrix with at least one column.
-        DataError: a score is negative or not finite (names row and class).
-
-    Source: Algorithm 1, lines "ŷ" and "ω".
-    """
-    scores = np.array(Z, dtype=np.float64)
-    if scores.ndim != 2 or scores.shape[1] < 1:
-        raise ParameterError(f"Z has shape {scores.shape}; (n, C) with C >= 1 is needed")
-    bad = ~(np.isfinite(scores) & (scores >= -RESOLUTION))
-    if bad.any():
-        row, column = (int(i) for i in np.argwhere(bad)[0])
-        raise DataError(
-            f"score {scores[row, column]} in row {row}, class {column}; scores are finite and >= 0"
-        )
-    n_classes = scores.shape[1]
-    scores[scores <= RESOLUTION] = 0.0
-    best = scores.max(axis=1, keepdims=True)
-    reached = best[:, 0] > 0
-    tied = scores >= best - np.maximum(RESOLUTION, RELATIVE_RESOLUTION * best)
-    class_ids = np.where(reached, np.argmax(tied, axis=1), UNLABELLED).astype(np.int64)
-
-    # Dividing by the maximum first keeps sums of huge scores finite.
-    distribution = np.divide(scores, best, out=np.ones_like(scores), where=best > 0)
-    distribution /= distribution.sum(axis=1, keepdims=True)
-    confidence = np.ones(len(scores))
-    if n_classes > 1:
-        confidence -= entr(distribution).sum(axis=1) / np.log(n_classes)
-    confidence = np.where(reached, confidence.clip(0.0, 1.0), 0.0)
-    return Prediction(class_ids, confidence, distribution)
-
-
-def reset_labelled(prediction: Prediction, class_ids: NDArray[np.int64]) -> Prediction:
-    """Give labelled rows their own labels back, with confidence 1, as the paper's code does.
-
-    Args:
-        prediction: of all rows of a client.
-        class_ids: shape (n,), class indices; −1 leaves a row as it is.
-    """
-    labelled = class_ids != UNLABELLED
-    own = np.eye(prediction.distribution.shape[1])[class_ids]
-    return Prediction(
-        np.where(labelled, class_ids, prediction.class_ids),
-        np.where(labelled, 1.0, prediction.confidence),
-        np.where(labelled[:, None], own, prediction.distribution),
-    )
-
-
-def relative_confidence(prediction: Prediction) -> Prediction:
-    """Divide confidences by the largest of the client's own, as the paper's code does over all."""
-    largest = prediction.confidence.max(initial=0.0)
-    confidence = prediction.confidence / largest if largest > 0 else prediction.confidence
-    return Prediction(prediction.class_ids, confidence, prediction.distribution)
 
 
 def hamming_distances(bits: ArrayLike) -> NDArray[np.uint16]:

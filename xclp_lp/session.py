@@ -4,6 +4,7 @@
 
     client j                                         server
     setup: keys, sizes, common secret ◀────────────▶
+    scaling: SecureRowSums ◀───────────────────────▶ (of moments; not with every `scale`)
     hashing: B = sign(V·Πᵀ), Π from the secret
              Prepared(digest of Π, labelled rows) ─▶ all digests equal?
     hamming: SecureHamming ◀───────────────────────▶ H
@@ -23,15 +24,18 @@ numbers of rows and of labelled rows by client, d, L, C and the parameters.
 stay in the graph; its labels count if the row sums have its upload, and not otherwise, as if it had
 none. It finds its own result whenever it comes back within the session. See `Dropout`.
 
-With `class_weight` the clients, not the server, learn how many labels each class has in all: every
-client's matrix in the row sums has one more row for each owner, its numbers of labels by class. So
-the totals are over exactly those clients whose labels count.
+With a `class_weight` the clients, not the server, learn how many labels each class has in all:
+every client's matrix in the row sums has one more row for each owner, its numbers of labels by
+class. So the totals are over exactly those clients whose labels count.
 
 With `privacy` each client randomises its labels, or each upload carries noise: see
 `xclp_crypto.privacy`.
 
-Rows that are all zero have no angle to anything. Their client leaves them out, so nobody learns
-that they exist, and they get no label.
+With a shared `scale` the clients learn each feature's mean and variance over all rows, the server
+does not: see `xclp_lp.scaling`. It is part of the step ``hashing``.
+
+Rows that are all zero have no angle to anything. Without shared scaling their client leaves them
+out, so nobody learns that they exist, and they get no label.
 """
 
 from __future__ import annotations
@@ -54,7 +58,12 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.hamming.interface import column_ranges
-from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
+from xclp_crypto.protocols.secure_sum import (
+    MaskGraph,
+    Rows,
+    secure_row_sums_client,
+    secure_row_sums_server,
+)
 from xclp_crypto.protocols.setup import (
     SERVER,
     Identities,
@@ -67,62 +76,25 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import OnProgress, RoleIO, recorded
 from xclp_crypto.secret import Secret
+from xclp_lp.dropouts import Dropout
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.influence import Layout, PartialScores, batches, cut_block, reaches
-from xclp_lp.labels import UNLABELLED, balanced_weights
-from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest, zero_rows
+from xclp_lp.labels import UNLABELLED, class_weights
+from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest
 from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
 from xclp_lp.noise import SensitivityOfAll, noise_of_client
 from xclp_lp.parameters import Parameters, label_codec
-from xclp_lp.propagation import Prediction, predict
+from xclp_lp.predictions import Prediction, predict
+from xclp_lp.scaling import (
+    encoded_moments,
+    in_graph,
+    moments,
+    moments_rows,
+    moments_width,
+    own_moments,
+    require_company,
+)
 from xclp_lp.solvers import Propagator
-
-
-@dataclass(frozen=True)
-class Dropout:
-    """A client that did not stay to the end.
-
-    Attributes:
-        client: its name.
-        step: the step in which that is seen: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
-            ``labels``. That of a dropout in ``propagation``, where clients send nothing, is
-            ``row sums``.
-        contributed: whether its labels are in the sums.
-    """
-
-    client: str
-    step: str
-    contributed: bool
-
-    @property
-    def in_graph(self) -> bool:
-        """Return whether its points are in the graph."""
-        return self.step not in BEFORE_GRAPH
-
-    @property
-    def effect(self) -> str:
-        """Return what that means, for whom (paper, §4.3, Robustness)."""
-        if not self.in_graph:
-            return (
-                "to the others it is as if it had never taken part: its points are not in the "
-                "graph. It gets no labels"
-            )
-        if not self.contributed:
-            return (
-                "its points are in the graph, its labels are not counted, for anybody: as if it "
-                "had none. It gets its own labels if it comes back within the session"
-            )
-        return (
-            "its labels are counted, so nothing changes for the others. It gets its own labels if "
-            "it comes back within the session"
-        )
-
-
-STEPS = ("setup", "hashing", "hamming", "propagation", "row sums", "labels")
-"""Steps of a session, in order."""
-
-BEFORE_GRAPH = STEPS[:3]
-"""Steps before all distances are known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -146,11 +118,13 @@ class Participation:
         sizes: rows by client in the graph.
         contributors: clients whose labels entered the sums.
         dropouts: clients that did not stay to the end, in the order in which they dropped out.
+        scaled_over: clients whose rows are in shared means and variances.
     """
 
     sizes: dict[str, int]
     contributors: tuple[str, ...]
     dropouts: tuple[Dropout, ...]
+    scaled_over: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return for a file whose labels were counted, who dropped out, when, with what effect."""
@@ -163,7 +137,7 @@ class Participation:
 def rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDArray[np.intp]]:
     """Return each client's rows in the row sums: its points, and one for the class totals."""
     rows = {c: np.arange(s.start, s.stop) for c, s in column_ranges(sizes).items()}
-    if params.class_weight is None:
+    if not params.weighted:
         return rows
     n = sum(sizes.values())
     return {c: np.append(own, n + i) for i, (c, own) in enumerate(rows.items())}
@@ -181,16 +155,17 @@ def contribution(
         clients: number of clients in the graph.
     """
     own = scores.scores()
-    if params.class_weight is None:
+    if not params.weighted:
         return own
     totals = np.bincount(class_ids, minlength=len(params.classes)).astype(np.float64)
     return np.concatenate([own, np.tile(totals, (clients, 1))])
 
 
 def own_scores(params: Parameters, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a client's scores from its rows of the sums: balanced by class, noise cut at zero."""
-    if params.class_weight is not None:
-        return sums[:-1] * balanced_weights(np.rint(sums[-1]).astype(np.int64))
+    """Return a client's scores from its rows of the sums: weighed by class, noise cut at zero."""
+    if params.weighted:
+        totals = np.rint(sums[-1]).astype(np.int64)
+        return sums[:-1] * class_weights(totals, params.class_weight)
     return sums if params.noise is None else np.maximum(sums, 0.0)
 
 
@@ -249,8 +224,12 @@ async def client_role(
     """
     params.require_accountant()
     params.require_resolution(len(invited))
-    kept = ~zero_rows(data.vectors)
-    vectors, class_ids = data.vectors[kept], data.class_ids[kept]
+    require_company(params.scale, len(invited))
+    vectors = data.vectors
+    if params.scale == "client":
+        vectors = own_moments(vectors).scaled(vectors)
+    kept = in_graph(data.vectors, params.scale)
+    vectors, class_ids = vectors[kept], data.class_ids[kept]
     labelled, n_classes = class_ids != UNLABELLED, len(params.classes)
     if isinstance(params.privacy, RandomizedResponse):
         class_ids[labelled] = params.privacy.randomize(class_ids[labelled], n_classes, rng)
@@ -262,6 +241,8 @@ async def client_role(
         await seed_agreement_client(session, rng)
     io = session.io
     with io.step("hashing"):
+        if params.shared_scale:
+            vectors = await _scale_together(session, params, vectors, rng)
         seed = projection_seed or derive_key(
             session.common_secret, domain_tag("projection seed", session.id)
         )
@@ -293,6 +274,32 @@ async def client_role(
         prediction = _spread(await io.compute(predict, own_sums), kept, n_classes)
         await io.send(SERVER, Labelled())
         return prediction
+
+
+def _sum_of_moments(session: Session, params: Parameters) -> tuple[Rows, FixedPoint, MaskGraph]:
+    """Return how the moments are summed: each client has one row."""
+    clients = session.clients
+    return moments_rows(clients), FixedPoint(0, parties=len(clients)), params.moments_graph(clients)
+
+
+async def _scale_together(
+    session: Session, params: Parameters, vectors: NDArray[Any], rng: Rng
+) -> NDArray[np.float64]:
+    """Return a client's vectors, scaled over the rows of all clients in the sum.
+
+    Raises:
+        DataError: a feature is too large.
+        TooFewParties: too few are left; nothing was revealed.
+        FaultyPeer: another party does not follow the protocol.
+    """
+    io = session.io
+    rows, codec, graph = _sum_of_moments(session, params)
+    own = np.tile(await io.compute(encoded_moments, vectors), (len(rows), 1))
+    sums = await secure_row_sums_client(
+        session, own.astype(np.float64), rows, codec, graph, rng, "moments"
+    )
+    shared = moments(sums.values[0].astype(np.int64))
+    return await io.compute(shared.scaled, vectors)
 
 
 async def _receive_participants(session: Session, params: Parameters) -> dict[str, int]:
@@ -390,7 +397,10 @@ async def server_role(
     """
     params.require_accountant()
     params.require_resolution(len(invited))
+    require_company(params.scale, len(invited))
     at_least = params.threshold or params.fewest_clients
+    fewest = max(at_least, params.fewest_in_moments)
+    scaled_over: tuple[str, ...] = ()
     dropped: dict[str, str] = {}
 
     def note(step: str, expected: Iterable[str], present: Collection[str]) -> None:
@@ -398,15 +408,22 @@ async def server_role(
 
     with io.step("setup"):
         session = await key_exchange_server(
-            io, invited, params.agreement(), 3, rng, at_least, identities
+            io, invited, params.agreement(), 3, rng, fewest, identities
         )
         note("setup", invited, session.clients)
         sizes = _checked_sizes(session)
         _require_labels([labelled for _, labelled, _ in session.numbers.values()], dropped)
         params.require_rows(sum(sizes.values()))
-        note("setup", session.clients, await seed_agreement_server(session, at_least))
+        note("setup", session.clients, await seed_agreement_server(session, fewest))
     io = session.io
     with io.step("hashing"):
+        if params.shared_scale:
+            rows, codec, graph = _sum_of_moments(session, params)
+            columns = moments_width(session.numbers[session.clients[0]][2])
+            moments_record = await secure_row_sums_server(
+                session, rows, columns, codec, graph, "moments"
+            )
+            scaled_over = moments_record.survivors
         prepared = await io.gather(Prepared, session.clients, at_least, rows=sizes)
         note("hashing", session.clients, prepared)
         _require_same_projection(prepared)
@@ -437,7 +454,7 @@ async def server_role(
     with io.step("labels"):
         note("labels", present, await io.gather(Labelled, tuple(present), 0))
     dropouts = tuple(Dropout(c, s, c in record.survivors) for c, s in dropped.items())
-    return Participation(present, record.survivors, dropouts)
+    return Participation(present, record.survivors, dropouts, scaled_over)
 
 
 async def _send_columns(

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, costs, get_backend
+from xclp_lp.dropouts import Dropout
 from xclp_lp.forecast import FAST, computing_seconds
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.plan import Plan
-from xclp_lp.session import Dropout
 from xclp_lp.wording import count, duration, listing, size
 
 SHORT, LONG = 1.0, 600.0
@@ -64,8 +64,16 @@ def plan_lines(
     line = f"{sum(labelled.values()):,} of {count(rows, 'row')} labelled"
     yield line + f"; clients without labels: {listing(without, 5)}" * bool(without)
     params = plan.params
-    if params.class_weight is not None:
-        yield "labels weigh 1/(labels of their class), totals that the server does not learn"
+    if params.scale == "client":
+        yield "features are scaled by each client for itself"
+    if params.shared_scale:
+        yield (
+            "features are scaled over the rows of all clients, who learn each feature's mean and "
+            "variance; the server does not"
+        )
+    if params.weighted:
+        weight = {"sqrt": "1/√N", "balanced": "1/N"}[params.class_weight]
+        yield f"labels weigh {weight} with N labels of their class, which the server does not learn"
     if isinstance(params.privacy, RandomizedResponse):
         yield (
             f"every client randomises its labels, which are {params.privacy.epsilon:g}-"

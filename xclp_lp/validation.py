@@ -76,6 +76,8 @@ def checked(name: str, value: Any, hint: Any) -> Any:
         ParameterError: it is something else; names field, value and what is allowed.
     """
     plain = value.item() if isinstance(value, np.generic) else value
+    if plain is None and NoneType in get_args(hint):
+        return None
     kind, _ = stripped(hint)
     try:
         if get_origin(kind) not in UNIONS and not is_dataclass(kind):

@@ -9,9 +9,10 @@ import csv
 from pathlib import Path
 
 from xclp_lp.files.federation import load_federation
-from xclp_lp.labels import UNLABELLED, encode, marked_values, one_hot
+from xclp_lp.labels import UNLABELLED, encode, marked_values, weighted_one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.propagation import per_client
+from xclp_lp.scaling import own_moments
 from xclp_lp.session import hash_rows
 
 FOLDER = Path(__file__).parent
@@ -36,9 +37,11 @@ def main() -> None:
     given = federation.arguments
     n_classes = len(given.classes)
     seed = projection_seed(given.random_state)
-    bits = [hash_rows(seed, c.features.astype(float), given.n_bits)[0] for c in federation.clients]
+    scaled = [own_moments(c.features).scaled(c.features) for c in federation.clients]
+    bits = [hash_rows(seed, x, given.n_bits)[0] for x in scaled]
     codes = [encode(*marked_values(c.labels, c.name), given.classes) for c in federation.clients]
-    labels = per_client(bits, [one_hot(c, n_classes) for c in codes], k=given.k, alpha=0.99)
+    weighted = [weighted_one_hot([c], n_classes, given.class_weight)[0] for c in codes]
+    labels = per_client(bits, weighted, alpha=given.alpha, **given.neighbours)
     right = 0
     for client, own, found in zip(federation.clients, codes, labels, strict=True):
         for row_id, code, label in zip(client.ids, own, found.class_ids, strict=True):

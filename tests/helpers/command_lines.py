@@ -17,6 +17,7 @@ Xclp: TypeAlias = Callable[..., tuple[int, str, str]]
 
 TOML = """
 [parameters]
+preset = "paper"
 n_bits = 64
 k = 2
 alpha = 0.9

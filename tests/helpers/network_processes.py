@@ -29,7 +29,7 @@ from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli import main as cli
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.lsh import projection_seed
-from xclp_lp.parameters import Parameters
+from xclp_lp.parameters import Settings
 from xclp_lp.session import ClientData
 
 SERVER = "server"
@@ -124,7 +124,12 @@ class Federation:
     ) -> None:
         self.folder = folder
         self.clients = [f"hospital-{i}" for i in range(clients)]
-        self.parameters = {"n_bits": 64, "k": 2, "hamming": "masked"} | parameters
+        self.parameters = {
+            "preset": "paper",
+            "n_bits": 64,
+            "k": 2,
+            "hamming": "masked",
+        } | parameters
         self.certificates = certificates or folder / "certs"
         self.identities = identities
         self.processes: dict[str, Any] = {}
@@ -189,7 +194,7 @@ class Federation:
             name: ClientData(x, np.array([CLASSES.index(y) if y else -1 for y in ys]))
             for name, x, ys in zip(self.clients, self.Xs, self.ys, strict=True)
         }
-        params = Parameters(classes=tuple(CLASSES), **self.parameters)
+        params = Settings(**self.parameters).parameters(CLASSES)
         seed = projection_seed(0)
         assert seed is not None
         found = sessions.expected(data, params, present, contributors, seed)

@@ -10,9 +10,9 @@ import pytest
 
 from xclp_crypto.transport.meter import Cost, Traffic, Work
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.dropouts import STEPS
 from xclp_lp.parameters import Parameters
 from xclp_lp.plan import Result
-from xclp_lp.session import STEPS
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.demo import Comparison, compare, plan_demo
 from xclp_lp.study.experiments import run as run_module
@@ -61,6 +61,7 @@ def comparison(
     names: tuple[str, ...] = HOSTILE, drop: dict[str, str] | None = None, **settings: Any
 ) -> Comparison:
     defaults: dict[str, Any] = {
+        "preset": "paper",
         "labelled": 0.2, "seed": 0, "n_bits": 64, "k": 3, "alpha": 0.9, "hamming": "masked",
     }  # fmt: skip
     data = federation(names)
@@ -78,7 +79,13 @@ def ran(**settings: Any) -> tuple[Result, list[Any]]:
     """What came of a fifth of the labels, and all labels."""
     data = federation()
     shown = [[y if i % 5 == 0 else None for i, y in enumerate(own.tolist())] for own in data.labels]
-    options = {"n_bits": 64, "k": 3, "hamming": "masked", "random_state": 987654321}
+    options = {
+        "preset": "paper",
+        "n_bits": 64,
+        "k": 3,
+        "hamming": "masked",
+        "random_state": 987654321,
+    }
     xclp = CrossClientLabelPropagation(
         **options | settings, classes=data.classes, client_names=data.names
     )

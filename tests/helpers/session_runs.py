@@ -20,15 +20,26 @@ from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import Factory, run
 from xclp_crypto.transport.driver import Role
 from xclp_crypto.transport.simulate import Outcome
-from xclp_lp.labels import UNLABELLED, balanced_weights, one_hot
+from xclp_lp.labels import UNLABELLED, class_weights, one_hot
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.parameters import Parameters
-from xclp_lp.propagation import Prediction, pooled
+from xclp_lp.predictions import Prediction
+from xclp_lp.propagation import pooled
+from xclp_lp.scaling import Scale, scaled_by_one
 from xclp_lp.session import ClientData, client_role, server_role
 
 SEED = bytes(range(32))
 Data = dict[str, ClientData]
-SMALL = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, hamming="masked")
+SMALL = Parameters(
+    classes=(0, 1, 2),
+    n_bits=64,
+    k=2,
+    alpha=0.9,
+    gamma=1.0,
+    hamming="masked",
+    class_weight="none",
+    scale="none",
+)
 
 
 def federation(
@@ -84,8 +95,11 @@ def client(vectors: Any, codes: Any) -> ClientData:
     return ClientData(np.array(vectors, dtype=np.float64), np.array(codes, dtype=np.int64))
 
 
-def in_graph(own: ClientData) -> NDArray[np.bool_]:
-    return own.vectors.any(axis=1)
+def in_graph(own: ClientData, scale: Scale = "none") -> NDArray[np.bool_]:
+    """Rows with a direction; with shared scaling all."""
+    if scale == "shared":
+        return np.ones(len(own.vectors), dtype=np.bool_)
+    return scaled_by_one({"": own.vectors}, scale, ())[""].any(axis=1)
 
 
 def bits_of(own: ClientData, n_bits: int, seed: bytes = SEED) -> NDArray[np.uint8]:
@@ -98,9 +112,16 @@ def expected(
     present: Sequence[str],
     contributors: Sequence[str],
     seed: bytes = SEED,
+    scaled_over: Sequence[str] = (),
 ) -> dict[str, Prediction]:
-    """Plain propagation over the rows of `present` with the labels of `contributors`."""
-    codes = {c: data[c].class_ids[in_graph(data[c])] for c in present}
+    """Plain propagation over the rows of `present` with the labels of `contributors`.
+
+    Shared scaling is over the rows of `scaled_over`, or of all.
+    """
+    vectors = {c: own.vectors for c, own in data.items()}
+    vectors = scaled_by_one(vectors, params.scale, scaled_over or tuple(data))
+    kept_rows = {c: in_graph(data[c], params.scale) for c in present}
+    codes = {c: data[c].class_ids[kept_rows[c]] for c in present}
     n_classes = len(params.classes)
     onehot = {
         c: one_hot(codes[c], n_classes)
@@ -108,18 +129,21 @@ def expected(
         else np.zeros((len(codes[c]), n_classes))
         for c in present
     }
-    if params.class_weight is not None:
-        weights = balanced_weights(sum(y.sum(axis=0) for y in onehot.values()).astype(np.int64))
-        onehot = {c: y * weights for c, y in onehot.items()}
+    totals = sum(y.sum(axis=0) for y in onehot.values()).astype(np.int64)
+    weights = class_weights(totals, params.class_weight)
+    onehot = {c: y * weights for c, y in onehot.items()}
     together = pooled(
-        [bits_of(data[c], params.n_bits, seed) for c in present],
+        [
+            hash_bits(vectors[c][kept], projection(seed, params.n_bits, vectors[c].shape[1]))
+            for c, kept in kept_rows.items()
+        ],
         list(onehot.values()),
         alpha=params.alpha,
         **params.neighbours | {"k": min(params.k, sum(map(len, codes.values())) - 1)},
     )
     result = {}
     for c, prediction in zip(present, together, strict=True):
-        kept = in_graph(data[c])
+        kept = kept_rows[c]
         result[c] = Prediction.none(len(kept), n_classes)
         result[c].class_ids[kept] = prediction.class_ids
         result[c].confidence[kept] = prediction.confidence
@@ -197,7 +221,8 @@ def random_case(seed: int) -> tuple[Data, Parameters]:
         alpha=float(rng.choice([0.5, 0.9])),
         hamming=str(rng.choice(["plain", "masked", "rlwe"], p=[0.45, 0.45, 0.1])),
         threshold=int(rng.integers(2, p)) if rng.random() < 0.5 else None,
-        class_weight="balanced" if rng.random() < 0.5 else None,
+        class_weight=str(rng.choice(["sqrt", "balanced", "none"])),
+        scale=str(rng.choice(["none", "client"])),
     )
     return data, params
 

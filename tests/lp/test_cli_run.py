@@ -40,7 +40,7 @@ def test_running_a_federation(federation: Path) -> None:
     assert "3 clients, 15 rows" in done.stdout
     assert "4 files written to ../results" in done.stdout
     Xs, ys = arrays()
-    reference = CrossClientLabelPropagation(64, 2, 0.9, random_state=0).fit(Xs, ys)
+    reference = CrossClientLabelPropagation(64, 2, 0.9, preset="paper", random_state=0).fit(Xs, ys)
     for j, name in enumerate(("north", "south", "east")):
         with (federation.parent / "results" / f"{name}.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
@@ -424,14 +424,16 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     code, out, _ = xclp("plan", *sizes)
     assert code == 0
     assert "masked (chosen)" in out
-    assert "in 16 rounds" in " ".join(out.split())
-    code, _, err = xclp("plan", "--clients", "2", "--rows", "2", "-k", "9")
+    assert "in 24 rounds" in " ".join(out.split())
+    code, _, err = xclp("plan", "--clients", "2", "--rows", "2", "-k", "9", "--scale", "none")
     assert (code, one_line(err)[:19]) == (2, "k must be smaller t")
     code, _, err = xclp("plan", "--rows", "10000000", "--clients", "3", "--hamming", "masked")
     assert code == 2
     assert "30,000,000 rows with 4,096 bits by masked need 1,800,122.9 GB" in one_line(err)
-    code, _, err = xclp("plan", "--rows", "1000000000", "--clients", "2")  # at once
+    code, _, err = xclp("plan", "--rows", "1000000000", "--clients", "3")  # at once
     assert (code, "fewer rows" in one_line(err)) == (2, True)
+    code, _, err = xclp("plan", "--clients", "2", "--rows", "20")
+    assert (code, "choose scale = 'client'" in one_line(err)) == (2, True)
     code, _, err = xclp("plan", "--rows", "50", "--labelled", "0")
     assert (code, one_line(err)) == (
         2,

@@ -24,7 +24,9 @@ def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert "Secure and plain labels are identical." in out
     assert (
         "\n10 clients, 1,797 rows, 64 features\n10 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9\n"
-        "90 of 1,797 rows labelled\ndistances by masked: "
+        "90 of 1,797 rows labelled\nfeatures are scaled over the rows of all clients, who learn "
+        "each feature's mean and variance; the server does not\nlabels weigh 1/√N with N labels of "
+        "their class, which the server does not learn\ndistances by masked: "
     ) in out
     result = json.loads((tmp_path / "out.json").read_text())
     assert set(result) == {
@@ -42,18 +44,20 @@ def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path
     assert result["parameters"] == {
         "dataset": "digits",
         "labelled": 0.05,
-        "k": 3,
-        "alpha": 0.99,
+        "k": 10,
+        "preset": "default",
+        "alpha": 0.9,
+        "scale": "shared",
         "n_bits": 512,
         "hamming": "masked",
-        "gamma": 1.0,
+        "gamma": 3.0,
         "projection": "random",
         "include_self": False,
         "ties": "all",
         "fraction_bits": 40,
         "reset_labelled": False,
         "relative_confidence": False,
-        "class_weight": None,
+        "class_weight": "sqrt",
         "imbalance": 1.0,
         "threshold": None,
         "epsilon": None,
@@ -138,7 +142,7 @@ def test_clients_of_the_demonstration_drop_out(xclp: Xclp, tmp_path: Path) -> No
     )
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert "labels weigh 1/(labels of their class), totals that the server does not learn" in lines
+    assert "labels weigh 1/N with N labels of their class, which the server does not learn" in lines
     assert (
         "client-02 dropped out before the end of the step 'hamming': to the others it is as if it "
         "had never taken part: its points are not in the graph. It gets no labels."

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.lsh import hash_bits, projection
-from xclp_lp.propagation import Prediction, per_client, pooled
+from xclp_lp.predictions import Prediction
+from xclp_lp.propagation import per_client, pooled
 from xclp_lp.study import data
 from xclp_lp.study.data import Federation, label_mask, load, watch
 from xclp_lp.study.data.windows import (

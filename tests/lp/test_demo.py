@@ -14,15 +14,16 @@ from xclp_crypto.protocols.hamming.paillier import Paillier
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.dropouts import STEPS
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.plan import Plan
-from xclp_lp.session import STEPS
 from xclp_lp.study import demo
 from xclp_lp.study.data import Federation, label_mask, load
 from xclp_lp.study.demo import METHODS, Comparison, compare, plan_demo, summary
 from xclp_lp.study.scores import Accuracy
 
 SETTINGS: dict[str, Any] = {
+    "preset": "paper",
     "labelled": 0.2,
     "seed": 0,
     "n_bits": 128,
@@ -62,6 +63,8 @@ def compared(data: Federation, *, drop: Any = None, **settings: Any) -> Comparis
         {"gamma": 3.0, "ties": "lowest-index", "include_self": True},
         {"projection": "tight-frame", "class_weight": "balanced", "fraction_bits": 36},
         {"reset_labelled": True, "relative_confidence": True, "threshold": 3},
+        {"preset": "default"},
+        {"scale": "client", "class_weight": "sqrt"},
     ],
 )
 def test_labels_are_identical_whatever_is_chosen(settings: dict[str, Any]) -> None:
@@ -115,7 +118,7 @@ def test_the_numbers_are_those_of_the_estimator() -> None:
     result = compared(data, **SETTINGS)
     shown = label_mask(data.labels, 0.2, 0)
     xclp = CrossClientLabelPropagation(
-        128, 3, 0.9, random_state=0, classes=data.classes, client_names=data.names
+        128, 3, 0.9, preset="paper", random_state=0, classes=data.classes, client_names=data.names
     ).fit(data.features, [np.where(m, y, None) for m, y in zip(shown, data.labels, strict=True)])
     right = np.concatenate(
         [(p == y)[~m] for p, y, m in zip(xclp.transduction_, data.labels, shown, strict=True)]
@@ -174,7 +177,7 @@ def test_a_wrong_secure_label_is_found(
 
 
 @pytest.mark.filterwarnings("ignore:only a and c are in the sums")
-@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("class_weight", ["none", "balanced"])
 @pytest.mark.parametrize("step", STEPS)
 def test_labels_are_identical_when_a_client_drops_out(step: str, class_weight: Any) -> None:
     """The plain run has the points and labels that the secure one had, whatever the step."""
@@ -210,7 +213,7 @@ def test_a_comparison_with_the_wrong_points_or_labels_would_be_noticed() -> None
     labels = []
     for drop in ({}, {"b": "hamming"}, {"b": "row sums"}):
         xclp = CrossClientLabelPropagation(
-            128, 3, 0.9, hamming="plain", random_state=0, client_names=data.names
+            128, 3, 0.9, preset="paper", hamming="plain", random_state=0, client_names=data.names
         )
         shown = label_mask(data.labels, 0.2, 0)
         xclp.fit(

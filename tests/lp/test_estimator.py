@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
-from session_runs import blobs, expected
+from session_runs import SMALL, blobs, expected
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
@@ -33,14 +33,20 @@ from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
 from xclp_lp import CrossClientLabelPropagation, estimator
+from xclp_lp.dropouts import STEPS
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.memory import require_memory
 from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import pooled
-from xclp_lp.session import STEPS
 
-SETTINGS: dict[str, Any] = {"n_bits": 64, "k": 2, "alpha": 0.9, "random_state": 0}
+SETTINGS: dict[str, Any] = {
+    "preset": "paper",
+    "n_bits": 64,
+    "k": 2,
+    "alpha": 0.9,
+    "random_state": 0,
+}
 
 
 def example(seed: int = 0) -> tuple[list[NDArray[np.float64]], list[NDArray[np.int64]]]:
@@ -87,6 +93,7 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "k": 2,
         "alpha": 0.5,
         "gamma": 2,
+        "scale": "client",
         "projection": "tight-frame",
         "hamming": "plain",
         "include_self": True,
@@ -96,6 +103,7 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "threshold": np.int64(2),
         "class_weight": "balanced",
         "privacy": None,
+        "preset": "paper",
         "reset_labelled": True,
         "relative_confidence": True,
         "groups": None,
@@ -240,14 +248,14 @@ def drop(data: Any = DROPPED, steps: Any = None, **settings: Any) -> CrossClient
     )
 
 
-@pytest.mark.parametrize("class_weight", [None, "balanced"])
+@pytest.mark.parametrize("class_weight", ["none", "sqrt", "balanced"])
 @pytest.mark.parametrize("step", STEPS)
 def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: Any) -> None:
     xclp = drop(steps={"b": step}, class_weight=class_weight)
     (dropout,) = xclp.dropouts_
     assert dropout.client == "b"
     assert xclp.contributors_ == (("a", "b", "c", "d") if dropout.contributed else ("a", "c", "d"))
-    params = Parameters(classes=(0, 1, 2), n_bits=64, k=2, alpha=0.9, class_weight=class_weight)
+    params = replace(SMALL, hamming="rlwe", class_weight=class_weight)
     present = tuple(c for c in DROPPED if c != "b" or dropout.in_graph)
     seed = estimator.projection_seed(0)
     assert seed is not None
@@ -396,7 +404,7 @@ def test_digits_get_the_labels_of_pooled_propagation(hamming: str) -> None:
     truth = [digits[r] for r in np.split(rows, [90, 150])]
     ys = [np.where(np.arange(len(t)) < 12, t, -1) for t in truth]
     xclp = CrossClientLabelPropagation(
-        512, 3, 0.95, hamming=hamming, random_state=4, classes=range(10)
+        512, 3, 0.95, preset="paper", hamming=hamming, random_state=4, classes=range(10)
     ).fit(Xs, ys)
     pi = projection(estimator.projection_seed(4) or b"", 512, 64)
     together = pooled([hash_bits(x, pi) for x in Xs], [one_hot(y, 10) for y in ys], k=3, alpha=0.95)
@@ -481,7 +489,7 @@ def test_integers_and_booleans_are_numbers() -> None:
 
 def test_two_clients_are_warned() -> None:
     Xs, ys = example()
-    xclp = CrossClientLabelPropagation(n_bits=64, k=2, hamming="plain")
+    xclp = CrossClientLabelPropagation(n_bits=64, k=2, scale="client", hamming="plain")
     with pytest.warns(PrivacyWarning, match="with two clients, each learns the other's") as told:
         xclp.fit(Xs[:2], ys[:2])
     assert told[0].filename == __file__  # the line that called fit
@@ -734,12 +742,13 @@ def test_hashes_and_distances_must_fit_whatever_the_back_end_needs(
         require_memory({"a": 20_000, "b": 0}, 1, Modest())
 
 
-def test_data_frames_must_have_the_same_columns_in_the_same_order() -> None:
+def test_columns_of_data_frames_are_matched_by_name() -> None:
     Xs, _ = example()
     frames = [pd.DataFrame(x, columns=list("abcd")) for x in Xs]
-    same_labels(frames, Xs)
     frames[2] = frames[2][frames[2].columns[::-1]]
-    refused(DataError, "client 'client-2' has the columns .* in the same order", frames)
+    same_labels(frames, Xs)
+    frames[2] = frames[2].rename(columns={"a": "e"})
+    refused(DataError, "client 'client-2' has other columns .* missing 'a' and extra 'e'", frames)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_crypto.params import FRACTION_BITS
-from xclp_crypto.rng import SeededRng
 from xclp_lp.graph import cosine_graph, neighbour_graph_from_bits
 from xclp_lp.lsh import projection_seed
 from xclp_lp.parameters import Arguments
@@ -22,7 +20,7 @@ from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments import run as run_module
 from xclp_lp.study.experiments.config import Experiment, read_described
 from xclp_lp.study.experiments.document import markdown, read_result, section, sections, with_tables
-from xclp_lp.study.experiments.features import agreed, agreed_moments, by_client
+from xclp_lp.study.experiments.features import agreed, by_client
 from xclp_lp.study.experiments.fedavg import linear_embedding, train
 from xclp_lp.study.experiments.forms import FORMS, Masks, Trial, TrialSource, rows_to_score
 from xclp_lp.study.experiments.methods import (
@@ -153,16 +151,6 @@ def test_a_share_of_test_rows_is_needed_without_marked_ones() -> None:
 
 
 # Extractors
-
-
-def test_agreed_moments_are_those_of_the_pooled_rows() -> None:
-    rng = np.random.default_rng(3)
-    features = [rng.standard_normal((n, 5)) * [1, 10, 0.01, 1, 0] + 50 for n in (20, 0, 7, 30)]
-    mean, variance = agreed_moments(features, SeededRng(b"moments"))
-    everything = np.concatenate(features)
-    bound = len(features) * 2.0 ** -(FRACTION_BITS + 1) / len(everything) + 1e-12
-    np.testing.assert_allclose(mean, everything.mean(axis=0), rtol=0, atol=bound)
-    np.testing.assert_allclose(variance, everything.var(axis=0), rtol=1e-9, atol=2 * bound)
 
 
 def test_agreed_standardisation_gives_the_labels_of_a_plain_one() -> None:

@@ -257,6 +257,7 @@ def test_parameters_and_names_reach_the_estimator(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("k = 2\n", "k = 2\n" + text))
     given = {"n_bits": 64, "k": 2, "alpha": 0.9, "random_state": 0, "gamma": 2.0}
     given |= {"classes": [5, 3], "client_names": list(NAMES)}
+    given |= {"class_weight": "sqrt", "scale": "shared"}  # those of the preset
     expected = CrossClientLabelPropagation(**given).get_params()
     assert load_federation(path).estimator().get_params() == expected
 
@@ -554,7 +555,7 @@ def removed(file: str) -> Callable[[Path], None]:
         ("n_bits = 64", "nbits = 64", r"unknown field 'nbits'; .*; did you mean 'n_bits'\?$"),
         ("k = 2", "kk = 2", r"\[parameters\]: unknown field 'kk'; the"),
         ("k = 2", 'k = 2\nclass_weight = "even"',
-         r"^/.*/federation.toml, \[parameters\]: class_weight must be None or .*, got 'even'$"),
+         r"^/.*/federation.toml, \[parameters\]: class_weight must be .*, got 'even'$"),
         ("k = 2", "k = 2\nthreshold = 1",
          r"^/.*/federation.toml, \[parameters\]: threshold must be at least 2, got 1$"),
         ("[parameters]", 'client_names = "x"\n[parameters]',

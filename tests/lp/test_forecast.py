@@ -17,11 +17,11 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.meter import Cost
 from xclp_lp import influence as columns
+from xclp_lp.dropouts import STEPS
 from xclp_lp.forecast import OVERLAPPING, SECONDS, forecast, message_bytes, rounds, seconds
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.memory import memory
 from xclp_lp.parameters import Parameters, Shape
-from xclp_lp.session import STEPS
 
 POINTS = Path(__file__).parents[2] / "bench" / "cost_points.json"
 
@@ -51,6 +51,8 @@ def connected(sizes: dict[str, int], **changes: Any) -> tuple[Data, Parameters, 
         ({"hamming": "masked"}, {"a": 5, "b": 4, "c": 3, "d": 1}),
         ({"hamming": "masked", "class_weight": "balanced"}, {"a": 5, "b": 4}),
         ({"hamming": "rlwe", "threshold": 3}, {"a": 3, "b": 4, "c": 2}),
+        ({"hamming": "plain", "scale": "shared", "class_weight": "sqrt"}, {"a": 5, "b": 0, "c": 2}),
+        ({"hamming": "masked", "scale": "shared-by-two"}, {"a": 3, "b": 4}),
         ({"hamming": "shade", "n_bits": 16}, {"a": 2, "b": 1, "c": 1}),
         ({"hamming": "shade-ext"}, {"a": 2, "b": 1, "c": 1}),
         (

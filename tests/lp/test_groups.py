@@ -16,7 +16,14 @@ from xclp_lp.files.federation import load_federation
 from xclp_lp.plan import checked_groups
 from xclp_lp.summary import plan_lines
 
-SETTINGS = {"n_bits": 64, "k": 2, "alpha": 0.9, "hamming": "masked", "random_state": 0}
+SETTINGS = {
+    "preset": "paper",
+    "n_bits": 64,
+    "k": 2,
+    "alpha": 0.9,
+    "hamming": "masked",
+    "random_state": 0,
+}
 NAMES = tuple("abcdefg")
 
 
@@ -138,7 +145,8 @@ def test_what_a_group_lacks_is_said_with_its_name() -> None:
 
 def write(folder: Path, fields: str = "", groups: str = "") -> Path:
     Xs, ys = example(4)
-    text = f"[parameters]\nn_bits = 64\nk = 2\nhamming = 'plain'\nrandom_state = 1\n{groups}\n"
+    text = "[parameters]\npreset = 'paper'\nn_bits = 64\nk = 2\nhamming = 'plain'\n"
+    text += f"random_state = 1\n{groups}\n"
     for i, name in enumerate("abcd"):
         np.save(folder / f"{name}.npy", Xs[i])
         np.save(folder / f"{name}_y.npy", ys[i])

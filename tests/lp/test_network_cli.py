@@ -30,7 +30,7 @@ from xclp_crypto.transport.network.party import Clock
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.files.network import load_client_file, load_server_file, parse_address
-from xclp_lp.propagation import Prediction
+from xclp_lp.predictions import Prediction
 from xclp_lp.session import server_role
 
 

@@ -19,7 +19,7 @@ from network_processes import (
 from network_runs import Relay
 
 from xclp_crypto.transport.tls import make_authority
-from xclp_lp.session import BEFORE_GRAPH
+from xclp_lp.dropouts import BEFORE_GRAPH
 
 
 class Tap(Relay):

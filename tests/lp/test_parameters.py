@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.privacy import RandomizedResponse
+from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.cli.demo import demo
 from xclp_lp.cli.options import with_settings
@@ -28,6 +28,7 @@ OTHER = {
     "k": 2,
     "alpha": 0.5,
     "gamma": 2.0,
+    "scale": "client",
     "projection": "tight-frame",
     "hamming": "masked",
     "include_self": True,
@@ -36,6 +37,7 @@ OTHER = {
     "threshold": 3,
     "class_weight": "balanced",
     "privacy": RandomizedResponse(3.0),
+    "preset": "paper",
     "reset_labelled": True,
     "relative_confidence": True,
 }
@@ -46,6 +48,7 @@ WRONG = {
     "k": "3",
     "alpha": 1.0,
     "gamma": -1,
+    "scale": "rank",
     "projection": "tight",
     "hamming": "rlw",
     "include_self": 1,
@@ -54,6 +57,7 @@ WRONG = {
     "threshold": 1,
     "class_weight": "even",
     "privacy": {"epsilon": 0},
+    "preset": "papers",
     "reset_labelled": "yes",
     "relative_confidence": 0,
 }
@@ -158,8 +162,24 @@ def test_the_list_is_complete():
 def test_the_estimator_takes_the_arguments_that_are_declared():
     signature = inspect.signature(CrossClientLabelPropagation).parameters
     assert set(signature) == {*keys_of(Arguments), "client_names"}
-    for name, default in Arguments().keywords().items():
-        assert signature[name].default == default, name
+    for field in fields(Arguments):
+        assert signature[field.name].default == field.default, field.name
+
+
+def test_presets_fill_what_is_not_given():
+    def chosen(**given):
+        found = Settings(**given)
+        return found.alpha, found.gamma, found.class_weight, found.scale
+
+    noise = LabelPrivacy(1.0, 1e-6, noise_contributors=2)
+    assert chosen() == (0.9, 3.0, "sqrt", "shared")
+    assert chosen(preset="paper") == (0.99, 1.0, "none", "none")
+    assert chosen(privacy=noise) == (0.8, 3.0, "none", "shared")
+    assert chosen(preset="paper", privacy=noise) == (0.99, 1.0, "none", "none")
+    assert chosen(preset="paper", alpha=0.5, gamma="auto") == (0.5, 1.0, "none", "none")
+    assert Settings(preset="paper").parameters("ab") == Parameters(
+        classes=("a", "b"), alpha=0.99, gamma=1.0, class_weight="none", scale="none"
+    )
 
 
 @pytest.mark.parametrize("command", [demo, plan])

@@ -15,16 +15,8 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp import solvers
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.lsh import hash_bits, projection
-from xclp_lp.propagation import (
-    RELATIVE_RESOLUTION,
-    RESOLUTION,
-    hamming_distances,
-    influence,
-    per_client,
-    pooled,
-    predict,
-    propagate,
-)
+from xclp_lp.predictions import RELATIVE_RESOLUTION, RESOLUTION, predict
+from xclp_lp.propagation import hamming_distances, influence, per_client, pooled, propagate
 from xclp_lp.solvers import Propagator
 
 ALPHA = 0.9

@@ -8,9 +8,10 @@ import pytest
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.wording import did_you_mean
+from xclp_lp.dropouts import Dropout
 from xclp_lp.parameters import Parameters
 from xclp_lp.plan import Plan
-from xclp_lp.session import ClientData, Dropout
+from xclp_lp.session import ClientData
 from xclp_lp.summary import (
     dropout_lines,
     estimate_line,
@@ -26,7 +27,11 @@ def plan(labelled: dict[str, int], classes: tuple[str | int, ...], rows: int = 4
         c: ClientData(np.ones((rows, 3)), np.where(np.arange(rows) < n, 0, -1))
         for c, n in labelled.items()
     }
-    return Plan(Parameters(classes=classes, k=2, hamming="masked"), data, {"all": tuple(data)})
+    return Plan(
+        Parameters(classes=classes, k=2, hamming="masked", class_weight="none", scale="none"),
+        data,
+        {"all": tuple(data)},
+    )
 
 
 def test_words() -> None:
@@ -161,7 +166,7 @@ def test_other_names_are_told_apart() -> None:
 
 def test_one_is_not_many() -> None:
     tiny = Plan(
-        Parameters(classes=(0,), k=1, hamming="masked"),
+        Parameters(classes=(0,), k=1, hamming="masked", scale="none"),
         {"a": ClientData(np.ones((1, 1)), np.zeros(1, dtype=np.int64))},
         {"all": ("a",)},
     )
@@ -177,8 +182,10 @@ def test_what_changes_the_result_is_announced() -> None:
     assert not any("private" in line or "weigh" in line for line in plan_lines(shown))
     balanced = replace(shown, params=replace(shown.params, class_weight="balanced", threshold=3))
     lines = list(plan_lines(balanced))
-    assert "labels weigh 1/(labels of their class), totals that the server does not learn" in lines
+    assert "labels weigh 1/N with N labels of their class, which the server does not learn" in lines
     assert "goes on without clients that drop out, down to 3" in lines
+    scaled = replace(shown, params=replace(shown.params, scale="client"))
+    assert "features are scaled by each client for itself" in list(plan_lines(scaled))
     private = replace(shown, params=replace(shown.params, privacy=LabelPrivacy(2, 1e-6, 3)))
     assert (
         "labels are (2, 1e-06)-differentially private while the noise of 3 clients is unknown to "

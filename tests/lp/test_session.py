@@ -76,7 +76,8 @@ from xclp_lp.graph import neighbour_graph_from_bits
 from xclp_lp.labels import UNLABELLED, one_hot
 from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach
 from xclp_lp.parameters import Parameters
-from xclp_lp.propagation import RELATIVE_RESOLUTION, RESOLUTION, pooled
+from xclp_lp.predictions import RELATIVE_RESOLUTION, RESOLUTION
+from xclp_lp.propagation import pooled
 from xclp_lp.session import ClientData, Participation, client_role
 
 
@@ -172,6 +173,8 @@ def federations(
         hamming=draw(st.sampled_from(backends)),
         include_self=draw(st.booleans()),
         ties=draw(st.sampled_from(ties)),
+        class_weight="none",
+        scale="none",
     )
     return data, params
 
@@ -345,8 +348,8 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
         links[sender, receiver] = links.get((sender, receiver), 0) + size
 
     for c, rows in sizes.items():
-        # 14 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
-        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=112, numbers=3, signature=0))
+        # 15 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
+        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=120, numbers=3, signature=0))
         count(SERVER, c, wire.TAG_BYTES + Directory.size(invited=p, numbers=3, signature=0))
         for peer in sizes:
             if peer != c:
@@ -475,6 +478,7 @@ def test_an_altered_or_lost_message_gives_the_right_labels_or_a_typed_error(
         ("fraction_bits", 39),
         ("threshold", 2),
         ("class_weight", "balanced"),
+        ("scale", "client"),
         ("privacy", LabelPrivacy(1.0, 1e-6, 1)),
     ],
 )
@@ -513,6 +517,8 @@ def test_numpy_numbers_agree_with_pythons() -> None:
         include_self=np.bool_(False),
         fraction_bits=np.int64(40),
         hamming="masked",
+        class_weight=np.str_("none"),
+        scale=np.str_("none"),
     )
     assert odd == SMALL
     assert not run(federation(data, {"a": odd, "b": SMALL, SERVER: SMALL})).errors
@@ -648,8 +654,8 @@ def test_a_score_that_does_not_fit_is_refused_before_it_is_sent() -> None:
         ("threshold", 1, "threshold must be at least 2, got 1"),
         ("threshold", 2.5, "threshold must be an integer, got 2.5"),
         ("threshold", True, "threshold must be an integer, got True"),
-        ("class_weight", "yes", "class_weight must be None or 'balanced', got 'yes'"),
-        ("class_weight", True, "class_weight must be None or 'balanced', got True"),
+        ("class_weight", "yes", "class_weight must be 'sqrt' or 'balanced' or 'none', got 'yes'"),
+        ("class_weight", True, "class_weight must be 'sqrt' or 'balanced' or 'none', got True"),
         ("privacy", (1.0, 1e-6, 2), r"a RandomizedResponse or a LabelPrivacy, got \(1.0"),
     ],
 )

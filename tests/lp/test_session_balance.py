@@ -16,18 +16,19 @@ from xclp_crypto.protocols.secure_sum.rows import RowSumsUpload
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run, same_distribution, uniformity
 from xclp_crypto.transport.simulate import Faults
-from xclp_lp.labels import balanced_weights
-from xclp_lp.session import STEPS
+from xclp_lp.dropouts import STEPS
+from xclp_lp.labels import ClassWeight, class_weights
 from xclp_lp.study.data import load
 from xclp_lp.study.demo import compare, plan_demo
 
 BALANCED = replace(SMALL, hamming="plain", class_weight="balanced")
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_scores_are_those_of_weighted_labels(seed: int) -> None:
+@pytest.mark.parametrize("weight", ["sqrt", "balanced"])
+@pytest.mark.parametrize("seed", range(6))
+def test_scores_are_those_of_weighted_labels(seed: int, weight: ClassWeight) -> None:
     data, params = random_case(seed)
-    params = replace(params, class_weight="balanced", hamming="plain")
+    params = replace(params, class_weight=weight, hamming="plain")
     outcome = run(federation(data, params)).raise_errors()
     plain = expected(data, params, tuple(data), tuple(data))
     for client in data:
@@ -38,11 +39,14 @@ def test_scores_are_those_of_weighted_labels(seed: int) -> None:
 
 def test_weights_are_those_of_scikit_learn_and_none_without_labels() -> None:
     codes = np.array([0, 0, 0, 2, 2, 5])
-    weights = balanced_weights(np.bincount(codes, minlength=7))
+    counts = np.bincount(codes, minlength=7)
+    weights = class_weights(counts, "balanced")
     theirs = compute_class_weight("balanced", classes=np.unique(codes), y=codes)
     # scikit-learn counts the classes that occur, here all that are agreed on.
     assert weights[[0, 2, 5]] * 7 / 3 == pytest.approx(theirs)
     assert weights[[1, 3, 4, 6]].tolist() == [0] * 4
+    assert class_weights(counts, "sqrt") ** 2 == pytest.approx(weights)
+    assert class_weights(counts, "none").tolist() == [1, 0, 1, 0, 0, 1, 0]
 
 
 def test_a_class_without_labels_is_given_to_nobody() -> None:
@@ -62,7 +66,7 @@ def test_weights_count_exactly_the_labels_of_the_contributors(step: str) -> None
     outcome = run(federation(data, BALANCED), Faults(dropouts={"b": step}))
     graph = outcome.results[SERVER]
     plain = expected(data, BALANCED, tuple(graph.sizes), graph.contributors)
-    wrong = expected(data, replace(BALANCED, class_weight=None), tuple(graph.sizes), ("a", "c"))
+    wrong = expected(data, replace(BALANCED, class_weight="none"), tuple(graph.sizes), ("a", "c"))
     for client in "acd":
         found = outcome.results[client].distribution
         assert found == pytest.approx(plain[client].distribution, abs=1e-7)
@@ -139,7 +143,7 @@ def test_it_is_worth_many_points_on_imbalanced_data(dataset: str) -> None:
     settings = {"labelled": 0.2, "seed": 0, "n_bits": 512, "k": 10, "alpha": 0.99}
     plans = [
         plan_demo(data, **settings, hamming="plain", class_weight=weight)
-        for weight in (None, "balanced")
+        for weight in ("none", "balanced")
     ]
     accuracies = [compare(data, plan).accuracy["xclp"] for plan in plans]
     assert accuracies[1].balanced > accuracies[0].balanced + 0.15

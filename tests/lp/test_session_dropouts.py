@@ -22,10 +22,11 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.driver import Role
 from xclp_crypto.transport.simulate import Delivery, Faults, Outcome
+from xclp_lp.dropouts import STEPS, Dropout
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Parameters
-from xclp_lp.propagation import Prediction
-from xclp_lp.session import STEPS, Dropout, Participation
+from xclp_lp.predictions import Prediction
+from xclp_lp.session import Participation
 
 CLIENTS = ("a", "b", "c", "d")
 DATA = blobs({"a": 4, "b": 5, "c": 3, "d": 4}, labelled=2, seed=1047)
@@ -353,5 +354,5 @@ def test_random_cases_differ() -> None:
     cases = [random_case(seed) for seed in range(40)]
     assert {len(data) for data, _ in cases} == {3, 4, 5, 6, 7, 8}
     assert {params.hamming for _, params in cases} == {"plain", "masked", "rlwe"}
-    assert {params.class_weight for _, params in cases} == {None, "balanced"}
+    assert {params.class_weight for _, params in cases} == {"sqrt", "balanced", "none"}
     assert {params.threshold for _, params in cases} >= {None, 2, 3}

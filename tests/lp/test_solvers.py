@@ -15,7 +15,8 @@ from xclp_crypto.errors import ParameterError, XclpError
 from xclp_lp import solvers
 from xclp_lp.graph import neighbour_graph_from_bits
 from xclp_lp.lsh import hash_bits, projection
-from xclp_lp.propagation import RESOLUTION, influence, propagate
+from xclp_lp.predictions import RESOLUTION
+from xclp_lp.propagation import influence, propagate
 from xclp_lp.solvers import Propagator, Solver
 
 SOLVERS: tuple[Solver, ...] = ("cholesky", "sparse", "cg")

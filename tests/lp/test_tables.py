@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from pyarrow import parquet
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.files.tables import (
     SUFFIXES,
+    CsvFormat,
     Source,
     Table,
     integers_if_all,
@@ -99,9 +101,6 @@ def test_csv(tmp_path: Path, content: str | bytes, columns: dict[str, list[str]]
         ("a,b\n1,2\n\n3\n", "row 2 of .*x.csv is a blank line before the end; delete"),
         ("a\n\xff\n".encode("latin-1"), "x.csv is not encoded in UTF-8; save it as UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "x.csv is not encoded in UTF-8; save it as UTF-8"),
-        ("a;b\n1,5;2\n", "x.csv is separated by semicolons; save it separated by commas"),
-        ('"a";"b"\n"1";"2"\n', "x.csv is separated by semicolons; save it separated by commas"),
-        (b"\xef\xbb\xbfa\tb\n1\t2\n", "x.csv is separated by tabs; save it separated by commas"),
     ],
 )
 def test_csv_that_cannot_be_read(tmp_path: Path, content: str | bytes, message: str) -> None:
@@ -216,6 +215,22 @@ def test_parquet(tmp_path: Path) -> None:
     assert labels(table, column="t") == ["x", None]
     with pytest.raises(DataError, match="row 2, column 'n' of file is empty"):
         features(table, columns=["a", "n"])
+
+
+@pytest.mark.parametrize("name", ["patient", None])
+def test_a_stored_index_is_not_a_feature_but_can_name_rows(
+    tmp_path: Path, name: str | None
+) -> None:
+    index = pd.Index([17, 4], name=name)
+    frame = pd.DataFrame({"u": [1.0, 2.0], "label": ["a", None]}, index=index)
+    frame.to_parquet(tmp_path / "x.parquet")
+    found = read_file(tmp_path / "x.parquet", "alice")
+    assert features(found, leave_out=["label"]).tolist() == [[1], [2]]
+    assert found.column(name or "__index_level_0__") == [17, 4]
+    frame[["label"]].to_parquet(tmp_path / "y.parquet")
+    assert labels(read_file(tmp_path / "y.parquet", "alice")) == ["a", None]
+    frame.reset_index(drop=True).to_parquet(tmp_path / "z.parquet")  # a range, not stored
+    assert columns(read_file(tmp_path / "z.parquet", "alice")) == ["u", "label"]
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,3 +462,74 @@ def test_text_beside_arrays() -> None:
 
 def test_the_suffixes_of_the_documentation() -> None:
     assert SUFFIXES == (".npy", ".npz", ".csv", ".parquet")
+
+
+# Other separators and decimal commas
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "said"),
+    [
+        (
+            "a;b\n1,5;2\n-3;1,0e2\n",
+            [[1.5, 2], [-3, 100]],
+            "semicolons between cells and decimal commas",
+        ),
+        ('"a";"b"\n"1.5";"2"\n', [[1.5, 2]], "semicolons between cells and decimal points"),
+        ("\ufeffa\tb\n1\t2,25\n", [[1, 2.25]], "tabs between cells and decimal commas"),
+        ("a;b\n1;2\n", [[1, 2]], "semicolons between cells and decimal points"),
+    ],
+)
+def test_separators_and_decimal_commas_are_recognised_and_said(
+    tmp_path: Path, content: str, expected: list[list[float]], said: str
+) -> None:
+    with pytest.warns(UserWarning, match=f"client 'alice': .*x.csv is read with {said}; csv = "):
+        source = read_file(text(tmp_path / "x.csv", content), "alice")
+    assert features(source, columns=["a", "b"]).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "expected"),
+    [
+        (CsvFormat(";", ","), "a;b\n1,5;x\n", 1.5),
+        (CsvFormat(";", "."), "a;b\n1.5;1,5\n", 1.5),
+        (CsvFormat("\t", ","), "a\tb\n1,5\t1.5\n", 1.5),
+        (CsvFormat(), "a,b\n1.5,2\n", 1.5),
+    ],
+)
+def test_how_a_file_is_written_can_be_said(
+    tmp_path: Path, form: CsvFormat, content: str, expected: float
+) -> None:
+    source = read_file(text(tmp_path / "x.csv", content), "alice", form)
+    assert features(source, columns=["a"]).tolist() == [[expected]]
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "message"),
+    [
+        (None, "a;b\n1,5;2\n1;2.5\n", r"has '1,5' in row 1 and '2.5' in row 2; say which marks"),
+        (
+            CsvFormat(";", ","),
+            "a;b\n1.5;2\n",
+            "row 1, column 'a' .* is '1.5', .* with a decimal comma",
+        ),
+        (
+            CsvFormat(";", "."),
+            "a;b\n1,5;2\n",
+            "row 1, column 'a' .* is '1,5', which is not a number;",
+        ),
+        (CsvFormat(";"), "a;b\n1;2;3\n", "has 3 fields; .* contain a semicolon in quotes"),
+    ],
+)
+def test_another_decimal_mark_is_refused(
+    tmp_path: Path, form: CsvFormat | None, content: str, message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        features(read_file(text(tmp_path / "x.csv", content), "alice", form), columns=["a", "b"])
+
+
+def test_one_character_cannot_mean_both() -> None:
+    with pytest.raises(ParameterError, match="delimiter and decimal are both a comma"):
+        CsvFormat(",", ",")
+    with pytest.raises(ParameterError, match=r"delimiter must be .*, got ':'"):
+        CsvFormat(":")

@@ -22,7 +22,8 @@ from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError, Xclp
 from xclp_crypto.params import FRACTION_BITS
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import projection_seed
-from xclp_lp.propagation import per_client, pooled, predict
+from xclp_lp.predictions import predict
+from xclp_lp.propagation import per_client, pooled
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.methods import arguments
 from xclp_lp.study.training import ClientRows, FederatedTrainer, Network, Training, network

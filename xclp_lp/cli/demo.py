@@ -32,7 +32,7 @@ FewRows = Annotated[
 ]
 
 
-@with_settings(k=3)
+@with_settings()
 def demo(
     dataset: Annotated[
         str,

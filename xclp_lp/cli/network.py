@@ -21,7 +21,8 @@ from xclp_crypto.transport import network
 from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
-from xclp_lp.cli.terminal import StepReporter, note, say
+from xclp_lp.cli.terminal import StepReporter, complain, note, say
+from xclp_lp.files.check import check_client
 from xclp_lp.files.network import load_client_file, load_server_file, names_of, parse_address
 from xclp_lp.session import Participation, client_role, server_role
 from xclp_lp.summary import dropout_lines, relabelled_lines
@@ -248,6 +249,25 @@ def serve(
         f"labels of {', '.join(found.contributors)} were counted; "
         f"{size(durable.cost.sent_by(SERVER))} sent"
     )
+
+
+def check(
+    file: Annotated[Path, typer.Argument(help="This client's file, which xclp join would take.")],
+) -> None:
+    """Read a client's file, certificates and data, and list everything that is wrong at once.
+
+    Nothing is sent and nothing is written. Afterwards xclp join --dry-run asks the server.
+    """
+    found = check_client(file)
+    note(*found.facts)
+    for caution in found.cautions:
+        complain(f"caution: {caution}")
+    for problem in found.problems:
+        complain(problem)
+    if found.problems:
+        say(f"{count(len(found.problems), 'problem')} in {file}")
+        raise typer.Exit(2)
+    say(f"nothing wrong in {file}")
 
 
 def join(

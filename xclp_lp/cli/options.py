@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from xclp_crypto.privacy import RandomizedResponse
-from xclp_lp.parameters import Settings
-from xclp_lp.session import STEPS
+from xclp_lp.dropouts import STEPS
+from xclp_lp.parameters import AUTO, Settings
 from xclp_lp.study.data import LOADERS
 from xclp_lp.validation import field_types, stripped
 
@@ -57,6 +57,8 @@ def with_settings(prefix: str = "", **defaults: Any) -> Callable[[Command], Comm
         kind, _ = stripped(field_types(Settings)[field.name])
         kind = kind if kind in (int, float, bool) else str
         default = getattr(usual, field.name)
+        if field.default == AUTO:
+            default = None  # which `Settings` fills
         hint: Any = kind if default is not None else kind | None
         if field.name == "privacy":
             return Parameter("epsilon", Parameter.KEYWORD_ONLY, default=None, annotation=Epsilon)
@@ -73,8 +75,9 @@ def with_settings(prefix: str = "", **defaults: Any) -> Callable[[Command], Comm
         @wraps(command)
         def with_options(**given: Any) -> None:
             chosen = {o.name: given.pop(o.name) for o in options}
-            epsilon = chosen.pop("epsilon")
-            chosen["privacy"] = None if epsilon is None else RandomizedResponse(epsilon)
+            chosen = {name: value for name, value in chosen.items() if value is not None}
+            if "epsilon" in chosen:
+                chosen["privacy"] = RandomizedResponse(chosen.pop("epsilon"))
             command(**given, settings=Settings(**chosen))
 
         own = signature(command, eval_str=True).parameters.values()

@@ -14,12 +14,13 @@ from xclp_crypto.front import client_names
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_lp.cli import terminal
 from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
+from xclp_lp.dropouts import checked_drop
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
 from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
-from xclp_lp.plan import Plan, checked_drop
+from xclp_lp.plan import Plan
 from xclp_lp.study.scores import scores_of
 from xclp_lp.summary import dropout_lines, plan_lines
 from xclp_lp.wording import count, duration, size
@@ -73,6 +74,8 @@ def run(
     checked_drop(dropouts, plan.data)
     truth = loaded.truth(plan, dropouts)
     terminal.note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
+    for caution in plan.cautions(loaded.clients[0].columns):
+        terminal.complain(caution)
     if plan.seed is None:
         terminal.note(NO_RANDOM_STATE)
     try:

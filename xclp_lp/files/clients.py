@@ -14,7 +14,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.files.tables import Source, joined_by_id, looks_like_row_numbers, read_file
+from xclp_lp.files.tables import CsvFormat, Source, joined_by_id, looks_like_row_numbers, read_file
 from xclp_lp.files.toml import shown_key
 from xclp_lp.validation import Text, Validated
 from xclp_lp.wording import count
@@ -36,6 +36,7 @@ class DataSection(Validated):
     labels_array: Text | None = None
     label_column: Text | None = None
     id_column: Text | None = None
+    csv: CsvFormat | None = None
 
     @property
     def has_labels(self) -> bool:
@@ -146,28 +147,22 @@ def load_client(
         ParameterError: a column is asked for of a file without columns.
         DataError: what a file holds does not fit together, or not to the other client.
     """
-    source = read_file(path.parent / section.features, name)
+    source = read_file(path.parent / section.features, name, section.csv)
     columns, ids, truth = None, None, None
     if source.table is None:
         _require_no_columns(section, f"{path}, [{title or f'clients.{name}'}]")
     else:
-        columns, ids, truth = _columns(source, section, like)
+        columns, ids, truth = special_columns(source, section, like)
     features = source.features(array=section.features_array, columns=columns or ())
     if columns is not None and section.feature_columns is None:
         _warn_of_row_numbers(name, columns, features, section.id_column)
     rows = len(np.atleast_1d(features))
     if not rows:
         warnings.warn(f"client {name!r}: {source.path} has no rows", UserWarning, stacklevel=3)
-    of = source if section.labels is None else read_file(path.parent / section.labels, name)
-    labels: list[Any] | NDArray[Any] = [None] * rows
+    of, labels = read_labels(name, section, path, source, ids, features)
     place, column = None, section.label_column
     if section.has_labels:
-        labels = of.labels(array=section.labels_array, column=column, id_column=section.id_column)
         place = f"column {column!r} of {of.path}" if column else f"{of.path}"
-    if section.labels is not None and ids is not None:
-        labels = _joined(labels, of, ids, source, str(section.id_column))
-    if features.ndim == 2 and (isinstance(labels, list) or labels.ndim == 1):
-        labels = _one_for_each_row(labels, of, rows, source)
     return LoadedClient(
         name,
         features,
@@ -182,7 +177,47 @@ def load_client(
     )
 
 
-def _columns(
+def read_labels(
+    name: str,
+    section: DataSection,
+    path: Path,
+    source: Source,
+    ids: list[Any] | None,
+    features: NDArray[Any],
+) -> tuple[Source, list[Any] | NDArray[Any]]:
+    """Read the labels of one client, in the order of its rows.
+
+    Args:
+        name: the client's.
+        section: what the file says of it.
+        path: that file.
+        source: the file of its features.
+        ids: what its rows are called, if a column says so.
+        features: (n_j, d); of other shapes, which are refused later, labels are not joined.
+
+    Returns:
+        Where they are from, and (n_j,) labels, None where there is none.
+
+    Raises:
+        DataError: they are not there, or do not fit the rows.
+    """
+    rows = len(np.atleast_1d(features))
+    of = source
+    if section.labels is not None:
+        of = read_file(path.parent / section.labels, name, section.csv)
+    labels: list[Any] | NDArray[Any] = [None] * rows
+    if section.has_labels:
+        labels = of.labels(
+            array=section.labels_array, column=section.label_column, id_column=section.id_column
+        )
+    if section.labels is not None and ids is not None:
+        labels = _joined(labels, of, ids, source, str(section.id_column))
+    if features.ndim == 2 and (isinstance(labels, list) or labels.ndim == 1):
+        labels = _one_for_each_row(labels, of, rows, source)
+    return of, labels
+
+
+def special_columns(
     source: Source, section: DataSection, like: tuple[str, Sequence[str]] | None
 ) -> tuple[list[str], list[Any] | None, list[Any] | None]:
     """Return which columns are features, and what those of ids and true labels hold, if named."""

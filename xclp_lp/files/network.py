@@ -61,7 +61,7 @@ from xclp_lp.files.tables import integers_if_all
 from xclp_lp.files.toml import read_section, read_toml
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
-from xclp_lp.propagation import Prediction
+from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
 from xclp_lp.validation import Text, Validated
 
@@ -147,7 +147,9 @@ class _ServerContent(_Content):
 
 
 @dataclass(frozen=True)
-class _ClientContent(_Content):
+class ClientContent(_Content):
+    """All that a client's file says."""
+
     client: ClientSection = field(kw_only=True)
 
 
@@ -227,10 +229,7 @@ class ClientFile(NetworkFile):
         Raises:
             ParameterError: says why.
         """
-        names = (f"{self.name}.csv", f"{self.name}-cost.json")
-        named = (self.section.features, self.section.labels or self.section.features)
-        inputs = [self.path.parent / file for file in named]
-        require_place(self.output, names, inputs)
+        require_output(self.name, self.section, self.path, self.output)
 
     def write(
         self, loaded: LoadedClient, data: ClientData, prediction: Prediction, cost: Cost
@@ -243,6 +242,23 @@ class ClientFile(NetworkFile):
         return write_result(
             self.output, loaded, data, prediction, cost, self.params.classes, self.settings
         )
+
+
+def require_output(name: str, section: DataSection, path: Path, output: Path) -> None:
+    """Refuse a folder that cannot take the results of a client.
+
+    Args:
+        name: of the client.
+        section: names its files, which results must not replace.
+        path: to which they are relative.
+        output: the folder.
+
+    Raises:
+        ParameterError: says why.
+    """
+    names = (f"{name}.csv", f"{name}-cost.json")
+    inputs = [path.parent / file for file in (section.features, section.labels) if file]
+    require_place(output, names, inputs)
 
 
 def load_data(
@@ -311,8 +327,8 @@ def load_server_file(path: Path) -> NetworkFile:
     return NetworkFile(**_common(content, path, SERVER, address))
 
 
-def load_client_file(path: Path) -> ClientFile:
-    """Read a client's file, and not its data yet.
+def client_content(path: Path) -> ClientContent:
+    """Read what a client's file says, and none of the files that it names.
 
     Raises:
         ParameterError: as from `load_server_file`; or the client is none of those named.
@@ -320,13 +336,24 @@ def load_client_file(path: Path) -> ClientFile:
     given = read_toml(path)
     if "server" in given:
         raise ParameterError(f"{path} is the server's file; start it with xclp serve")
-    content = read_section(_ClientContent, given, path)
+    content = read_section(ClientContent, given, path)
     own = content.client
     if own.name not in content.clients:
         raise ParameterError(
             f"{path}, [client]: name {own.name!r} is none of the clients "
             f"{', '.join(content.clients)}{did_you_mean(own.name, content.clients)}"
         )
+    return content
+
+
+def load_client_file(path: Path) -> ClientFile:
+    """Read a client's file and certificates, and not its data yet.
+
+    Raises:
+        ParameterError: as from `client_content`, or a certificate cannot be used.
+    """
+    content = client_content(path)
+    own = content.client
     address = parse_address(own.server, f"{path}: server")
     return ClientFile(
         **_common(content, path, own.name, address),
@@ -349,11 +376,13 @@ def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) ->
         "tls": tls_context(*files, server=me == SERVER),
         "limits": content.limits,
         "address": address,
-        "identities": _identities(content.identities, content.identity, path, me, content.clients),
+        "identities": read_identities(
+            content.identities, content.identity, path, me, content.clients
+        ),
     }
 
 
-def _identities(
+def read_identities(
     identities: str | None, identity: str | None, path: Path, me: str, clients: Sequence[str]
 ) -> Identities | None:
     """Read the own identity key and those that are pinned, if the file names both.

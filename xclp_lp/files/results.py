@@ -17,7 +17,7 @@ from xclp_crypto.whole_files import whole_files, why_not_writable
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.parameters import Settings
 from xclp_lp.plan import Result
-from xclp_lp.propagation import Prediction
+from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
 from xclp_lp.summary import neglected_lines, relabelled_lines
 from xclp_lp.wording import listing
@@ -130,7 +130,7 @@ def label_lines(federation: FederationFile, result: Result) -> Iterator[str]:
     given = [plan.data[name].class_ids for name in stayed]
     got = [result.predictions[name].class_ids for name in stayed]
     yield from relabelled_lines(given, got)
-    advice = "" if plan.params.class_weight else '; class_weight = "balanced" may help'
+    advice = "" if plan.params.weighted else '; class_weight = "balanced" may help'
     yield from neglected_lines(plan.params.classes, given, got, advice)
 
 

@@ -8,28 +8,62 @@ from __future__ import annotations
 
 import csv
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.damaged import DAMAGED
+from xclp_lp.validation import Validated
 from xclp_lp.wording import count, listing
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0+)?")
 
 
+SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+_FRACTION = re.compile(r"[+-]?\d+([.,])\d+([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class CsvFormat(Validated):
+    """How a .csv file is written."""
+
+    delimiter: Annotated[
+        Literal[",", ";", "\t"], Meta(description="what is between two cells of a line")
+    ] = ","
+    decimal: Annotated[
+        Literal[".", ","], Meta(description="what is between units and tenths of a number")
+    ] = "."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.delimiter == self.decimal:
+            raise ParameterError(
+                "delimiter and decimal are both a comma; one character cannot mean both"
+            )
+
+
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length, as read from a .csv or .parquet file."""
+    """Named columns of equal length, as read from a .csv or .parquet file.
+
+    Attributes:
+        columns: by name; cells of a .csv file are text.
+        decimal: what numbers in text have between units and tenths.
+        index: columns that pandas stored a data frame's index in; they are not features.
+    """
 
     columns: dict[str, list[Any]]
+    decimal: str = "."
+    index: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), []))
@@ -85,8 +119,9 @@ class Source:
         Raises:
             DataError: there are none, or others than those of `like`.
         """
-        own = [] if self.table is None else self.table.columns
-        names = [c for c in own if c not in leave_out] if columns is None else list(columns)
+        table = Table({}) if self.table is None else self.table
+        own = [c for c in table.columns if c not in (*leave_out, *table.index)]
+        names = own if columns is None else list(columns)
         if not names:
             raise self.error("has no feature columns")
         if columns is not None or like is None:
@@ -139,7 +174,7 @@ class Source:
         if self.table is None:
             return self._array(array, "labels_array")
         if column is None:
-            candidates = [c for c in self.table.columns if c != id_column]
+            candidates = [c for c in self.table.columns if c not in (id_column, *self.table.index)]
             if len(candidates) != 1:
                 raise DataError(
                     f"client {self.client!r}: say which column of {self.path} holds the labels: "
@@ -184,27 +219,44 @@ class Source:
             )
         return arrays[name]
 
+    @property
+    def _with_comma(self) -> str:
+        return " with a decimal comma" * (self.table is not None and self.table.decimal == ",")
+
+    def fault(self, cell: Any) -> str:
+        """Return why a cell cannot be a feature: empty, not a number, not finite; or ""."""
+        if _is_empty(cell):
+            return "empty"
+        try:
+            number = _float(cell, "." if self.table is None else self.table.decimal)
+        except (TypeError, ValueError):
+            return "not a number"
+        return "" if np.isfinite(number) else "not finite"
+
     def _number(self, cell: Any, row: int, column: str) -> float:
         place = f"client {self.client!r}: row {row + 1}, column {column!r} of {self.path}"
         remedy = "drop the row or the column, or fill it in (impute)"
-        if _is_empty(cell):
-            raise DataError(f"{place} is empty; {remedy}")
-        try:
-            if isinstance(cell, str) and "_" in cell:  # Python takes 1_000
-                raise ValueError
-            number = float(cell)
-        except (TypeError, ValueError):
-            raise DataError(
-                f"{place} is {cell!r}, which is not a number; if the column is not a feature, name "
-                "it in id_column or label_column, or list feature_columns"
-            ) from None
-        if not np.isfinite(number):
-            raise DataError(f"{place} is {cell!r}, which is not finite; {remedy}")
-        return number
+        match self.fault(cell):
+            case "empty":
+                raise DataError(f"{place} is empty; {remedy}")
+            case "not a number":
+                raise DataError(
+                    f"{place} is {cell!r}, which is not a number{self._with_comma}; if the column "
+                    "is not a feature, name it in id_column or label_column, or list "
+                    "feature_columns"
+                )
+            case "not finite":
+                raise DataError(f"{place} is {cell!r}, which is not finite; {remedy}")
+        return _float(cell, "." if self.table is None else self.table.decimal)
 
 
-def read_file(path: Path, client: str) -> Source:
+def read_file(path: Path, client: str, form: CsvFormat | None = None) -> Source:
     """Read a file by its suffix: a table, one array, or the named arrays of an .npz file.
+
+    Args:
+        path: the file.
+        client: whose it is, for errors.
+        form: how a .csv file is written; by default that is recognised.
 
     Raises:
         DataError: the file is missing, of another kind, or damaged; names client and file.
@@ -220,7 +272,7 @@ def read_file(path: Path, client: str) -> Source:
             raise DataError(f"client {client!r}: {path} is empty")
         match suffix:
             case ".csv":
-                return Source(_read_csv(path, client), client, path)
+                return Source(_read_csv(path, client, form), client, path)
             case ".parquet":
                 return Source(_read_parquet(path), client, path)
             case _:
@@ -253,18 +305,19 @@ def _read_numpy(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     return arrays
 
 
-def _read_csv(path: Path, client: str) -> Table:
-    """Read a comma-separated file whose first line names the columns; values stay text."""
+def _read_csv(path: Path, client: str, form: CsvFormat | None) -> Table:
+    """Read a file whose first line names the columns; values stay text.
+
+    Where nobody says how it is written, semicolons or tabs separate if they are in the first line
+    and commas are not, and then a comma in a number is a decimal comma; a warning says so.
+    """
     with path.open(newline="", encoding="utf-8-sig") as file:
         first = file.readline()
-        for separator, what in ((";", "semicolons"), ("\t", "tabs")):
-            if separator in first and "," not in first:
-                raise DataError(
-                    f"client {client!r}: {path} is separated by {what}; save it separated by "
-                    "commas, with decimal points"
-                )
+        delimiter = "," if form is None else form.delimiter
+        if form is None and "," not in first:
+            delimiter = next((mark for mark in (";", "\t") if mark in first), ",")
         file.seek(0)
-        reader = csv.reader(file, strict=True)
+        reader = csv.reader(file, strict=True, delimiter=delimiter)
         try:
             header = next(reader, [])
             if not header:
@@ -293,14 +346,56 @@ def _read_csv(path: Path, client: str) -> Table:
                     raise DataError(
                         f"client {client!r}: row {number} of {path} has "
                         f"{count(len(row), 'field')}; the header has {len(header)}; put values "
-                        "that contain a comma in quotes"
+                        f"that contain a {SEPARATORS[delimiter]} in quotes"
                     )
                 rows.append(row)
         except csv.Error as error:
             raise DataError(
                 f"client {client!r}: line {reader.line_num} of {path}: {error}"
             ) from None
-    return Table({name: [row[i] for row in rows] for i, name in enumerate(header)})
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    if form is not None:
+        return Table(columns, form.decimal)
+    if delimiter == ",":
+        return Table(columns)
+    decimal = _recognised_decimal(rows, client, path)
+    warnings.warn(
+        f"client {client!r}: {path} is read with {SEPARATORS[delimiter]}s between cells and "
+        f"decimal {'commas' if decimal == ',' else 'points'}; csv = "
+        f'{{delimiter = "{delimiter}", decimal = "{decimal}"}} says so without this line',
+        UserWarning,
+        stacklevel=5,
+    )
+    return Table(columns, decimal)
+
+
+def _recognised_decimal(rows: Sequence[Sequence[str]], client: str, path: Path) -> str:
+    """Return whether numbers have decimal commas or points; refuse both in one file."""
+    places: dict[str, tuple[int, str]] = {}
+    for number, row in enumerate(rows, start=1):
+        for cell in row:
+            if match := _FRACTION.fullmatch(cell.strip()):
+                places.setdefault(match[1], (number, cell.strip()))
+    if len(places) == 2:
+        where = " and ".join(f"{cell!r} in row {row}" for row, cell in places.values())
+        raise DataError(
+            f"client {client!r}: {path} has {where}; say which marks decimals, as in "
+            'csv = {delimiter = ";", decimal = ","}'
+        )
+    return next(iter(places), ".")
+
+
+def _float(cell: Any, decimal: str) -> float:
+    """Return a number; raises `ValueError` for text that has another decimal mark."""
+    if not isinstance(cell, str):
+        return float(cell)
+    if "_" in cell:  # Python takes 1_000
+        raise ValueError
+    if decimal == ",":
+        if "." in cell:
+            raise ValueError
+        cell = cell.replace(",", ".")
+    return float(cell)
 
 
 def _read_parquet(path: Path) -> Table:
@@ -311,7 +406,9 @@ def _read_parquet(path: Path) -> Table:
             f"{path} needs pyarrow; install it with: pip install 'xclp[parquet]'"
         ) from None
     try:
-        return Table(parquet.read_table(path).to_pydict())
+        table = parquet.read_table(path)
+        stored = (table.schema.pandas_metadata or {}).get("index_columns", [])
+        return Table(table.to_pydict(), index=tuple(c for c in stored if isinstance(c, str)))
     except ArrowException as error:
         raise OSError(str(error)) from None
 

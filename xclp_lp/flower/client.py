@@ -37,7 +37,7 @@ from xclp_lp.flower.records import pack, unpack_ask
 from xclp_lp.flower.settings import NODE, NodeSettings, RunSettings
 from xclp_lp.lsh import checked_vectors
 from xclp_lp.parameters import Parameters
-from xclp_lp.propagation import Prediction
+from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role
 
 CONTEXT: Final = "xclp"

@@ -13,11 +13,13 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
+from xclp_lp.dropouts import checked_drop
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.labels import UNLABELLED, weighted_one_hot
 from xclp_lp.parameters import Settings
-from xclp_lp.plan import Plan, checked_drop
+from xclp_lp.plan import Plan
 from xclp_lp.propagation import per_client, pooled
+from xclp_lp.scaling import Scale, scaled_by_one
 from xclp_lp.session import Participation, hash_rows
 from xclp_lp.study.data import Federation, label_mask
 from xclp_lp.study.scores import Accuracy, Scores
@@ -175,15 +177,20 @@ def _references(
         Per client, (n_j,) class indices; no labels of pooled data for a client without points.
     """
     params, n_classes = plan.params, len(plan.params.classes)
-    balanced = params.class_weight is not None
-    bits = {
-        name: hash_rows(plan.seed or b"", own.vectors, params.n_bits, params.projection)[0]
-        for name, own in plan.data.items()
-    }
+
+    def hashed(scale: Scale) -> dict[str, NDArray[np.uint8]]:
+        vectors = {name: own.vectors for name, own in plan.data.items()}
+        return {
+            name: hash_rows(plan.seed or b"", x, params.n_bits, params.projection)[0]
+            for name, x in scaled_by_one(vectors, scale, took_part.scaled_over).items()
+        }
+
+    bits = hashed(params.scale)
+    own_bits = hashed("client") if params.shared_scale else bits
     given = {name: own.class_ids for name, own in plan.data.items()}
     alone = per_client(
-        list(bits.values()),
-        [weighted_one_hot([y], n_classes, balanced=balanced)[0] for y in given.values()],
+        list(own_bits.values()),
+        [weighted_one_hot([y], n_classes, params.class_weight)[0] for y in given.values()],
         alpha=params.alpha,
         **params.neighbours,
     )
@@ -194,7 +201,7 @@ def _references(
     ]
     together = pooled(
         [bits[name] for name in present],
-        weighted_one_hot(counted, n_classes, balanced=balanced),
+        weighted_one_hot(counted, n_classes, params.class_weight),
         alpha=params.alpha,
         **params.neighbours | {"k": min(params.k, sum(len(bits[name]) for name in present) - 1)},
     )

@@ -9,9 +9,9 @@ from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.hamming.interface import Trust
 from xclp_crypto.transport.meter import Cost
+from xclp_lp.dropouts import Dropout
 from xclp_lp.parameters import Parameters
 from xclp_lp.plan import Result
-from xclp_lp.session import Dropout
 
 SERVER_LEARNS = (
     "all pairwise Hamming distances H",
@@ -26,6 +26,7 @@ CLIENT_LEARNS = (
 CLIENT_OF_TWO_LEARNS = "the other's part of its scores"
 CLIENT_DOES_NOT = "the others' vectors, hashes, distances, labels, scores"
 CLIENT_LEARNS_TOTALS = "how many labels each class has over all contributors"
+CLIENT_LEARNS_MOMENTS = "mean and variance of each feature over the rows of all clients"
 RELAY_LEARNS = (
     "who sends how many bytes to whom, from which follows how many rows a client's labels reach"
 )
@@ -143,8 +144,10 @@ def views(record: RunRecord) -> tuple[View, ...]:
     counted = set(record.contributors)
     if any(len(counted & set(own)) <= MIN_CLIENTS for own in record.groups.values()):
         learns = (*learns, f"where only two clients contribute, {CLIENT_OF_TWO_LEARNS}")
-    if record.params.class_weight is not None:
+    if record.params.weighted:
         learns = (*learns, CLIENT_LEARNS_TOTALS)
+    if record.params.shared_scale:
+        learns = (*learns, CLIENT_LEARNS_MOMENTS)
     return (
         server,
         View("each client", learns, (CLIENT_DOES_NOT,)),

@@ -16,7 +16,8 @@ from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import weighted_one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.parameters import Arguments
-from xclp_lp.propagation import Prediction, per_client, predict, propagate
+from xclp_lp.predictions import Prediction, predict
+from xclp_lp.propagation import per_client, propagate
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.fedavg import train
 from xclp_lp.study.experiments.task import Task
@@ -28,14 +29,15 @@ def arguments(seed: int = 0, **given: Any) -> Arguments:
 
     Args:
         seed: of the projection and of training.
-        given: others, by name; by default there are 3 neighbours, and distances in the clear.
+        given: others, by name; by default the preset is the paper's, with 3 neighbours, and
+            distances are in the clear.
 
     Raises:
         ParameterError: one is out of range. A session would refuse it too, but only after other
             methods have run.
     """
-    defaults: dict[str, Any] = {"k": 3, "hamming": "plain", "random_state": seed}
-    return Arguments(**defaults | given)
+    defaults: dict[str, Any] = {"preset": "paper", "k": 3, "hamming": "plain"}
+    return Arguments(random_state=seed, **defaults | given)
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,10 @@ def run_xclp(task: Task, chosen: Arguments) -> Labelling:
 
 def run_per_client(task: Task, chosen: Arguments) -> Labelling:
     """Propagate labels within each client alone, on the same hashes."""
-    seed, balanced = projection_seed(chosen.random_state) or b"", chosen.class_weight is not None
+    seed = projection_seed(chosen.random_state) or b""
     predictions = per_client(
         [hash_rows(seed, x, chosen.n_bits, chosen.projection)[0] for x in task.features],
-        [weighted_one_hot([y], task.n_classes, balanced=balanced)[0] for y in task.class_ids],
+        [weighted_one_hot([y], task.n_classes, chosen.class_weight)[0] for y in task.class_ids],
         alpha=chosen.alpha,
         **chosen.neighbours,
     )
@@ -88,8 +90,7 @@ def run_pooled(task: Task, chosen: Arguments) -> Labelling:
     Exact cosines have no `ties` to speak of; no point is its own neighbour.
     """
     graph = cosine_graph(np.concatenate(task.features), chosen.k, gamma=chosen.gamma)
-    balanced = chosen.class_weight is not None
-    Y = np.concatenate(weighted_one_hot(task.class_ids, task.n_classes, balanced=balanced))
+    Y = np.concatenate(weighted_one_hot(task.class_ids, task.n_classes, chosen.class_weight))
     whole = predict(propagate(graph, Y, chosen.alpha))
     parts = (_by_client(v, task) for v in (whole.class_ids, whole.confidence, whole.distribution))
     return _shown([Prediction(*part) for part in zip(*parts, strict=True)], task, chosen)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.parameters import Arguments
-from xclp_lp.propagation import predict
+from xclp_lp.predictions import predict
 from xclp_lp.study.experiments.methods import METHODS
 from xclp_lp.study.experiments.task import Task
 from xclp_lp.study.training.client import ClientRows, PseudoLabels

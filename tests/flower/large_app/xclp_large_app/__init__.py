@@ -14,7 +14,7 @@ import numpy as np
 
 from xclp_crypto.fields import Raw
 from xclp_crypto.wire import Message, sent
-from xclp_lp.propagation import Prediction
+from xclp_lp.predictions import Prediction
 
 SIZE = int(os.environ["XCLP_LARGE"])
 DIGEST = 32

@@ -1,0 +1,136 @@
+"""``xclp check`` lists everything that is wrong with a client's file and data, at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_lines import Xclp
+
+from xclp_crypto.transport.tls import make_authority
+from xclp_lp.files.check import check_client
+
+CLIENTS = ["north", "south", "east"]
+TABLE = """patient,diagnosis,age,bmi,ward
+p1,flu,50,20.5,7
+p2,,61,24.0,7
+p3,cold,47,22.5,7
+p4,,39,31.0,7
+p5,,28,19.5,7
+p6,,33,27.0,7
+p7,,64,23.5,7
+p8,,55,21.0,7
+p9,,42,26.5,7
+p10,,71,25.0,7
+"""
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("authority") / "certs"
+    make_authority(folder, CLIENTS, ["localhost"])
+    return folder
+
+
+@pytest.fixture
+def north(tmp_path: Path, authority: Path) -> Path:
+    (tmp_path / "north.csv").write_text(TABLE)
+    file = tmp_path / "north.toml"
+    file.write_text(
+        f"""clients = {CLIENTS}
+identities = "{authority}/identities.toml"
+identity = "{authority}/north.identity"
+[parameters]
+classes = ["flu", "cold"]
+[tls]
+authority = "{authority}/authority.pem"
+certificate = "{authority}/north.pem"
+key = "{authority}/north.key"
+[client]
+name = "north"
+server = "localhost:7777"
+features = "north.csv"
+id_column = "patient"
+label_column = "diagnosis"
+"""
+    )
+    return file
+
+
+def change(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+def test_what_was_read_is_said_and_nothing_is_written(xclp: Xclp, north: Path) -> None:
+    before = {path: path.read_bytes() for path in north.parent.iterdir()}
+    code, out, err = xclp("check", north)
+    assert code == 0
+    lines = out.replace("\n", " ")
+    for words in (
+        "certificates can be used; results go to",
+        "10 rows, 3 features: 'age', 'bmi', 'ward'",
+        "2 of 10 rows labelled: 'flu' 1, 'cold' 1",
+        "nothing wrong in",
+    ):
+        assert words in lines
+    assert err == "xclp: caution: constant over all rows, so they tell nothing: 'ward'\n"
+    assert {path: path.read_bytes() for path in north.parent.iterdir()} == before
+
+
+def test_all_problems_are_listed_at_once(xclp: Xclp, north: Path, authority: Path) -> None:
+    change(north.parent / "north.csv", "p2,,61,24.0,7", "p2,flue,,x,inf")
+    change(north.parent / "north.csv", "p4,,39,", "p4,flue,,")
+    change(north, f"{authority}/north.key", "gone.key")
+    (north.parent / "results").write_text("not a folder")
+    code, out, err = xclp("check", north)
+    assert code == 2
+    lines = " ".join(err.split())
+    for words in (
+        "gone.key",
+        "results",
+        "column 'age': 2 cells empty (rows 2, 4)",
+        "column 'bmi': 1 cell not a number (row 2)",
+        "column 'ward': 1 cell not finite (row 2)",
+        "the label 'flue' (rows 2, 4) is none of the classes 'flu', 'cold'",
+    ):
+        assert words in lines
+    assert "6 problems in" in out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('name = "north"', 'name = "nort"', "did you mean 'north'"),
+        ('server = "localhost:7777"', 'server = "localhost"', "server must be HOST:PORT"),
+        ('label_column = "diagnosis"', 'label_column = "diagnose"', "did you mean 'diagnosis'"),
+        ('id_column = "patient"', 'id_column = "ward"', "ids must be unique"),
+        ("[parameters]", 'columns = ["age", "bmi"]\n[parameters]', "extra 'ward'"),
+        ("north.identity", "south.identity", "identit"),
+        ("north.csv", "nort.csv", "there is no file"),
+    ],
+)
+def test_each_mistake_is_a_problem(north: Path, old: str, new: str, words: str) -> None:
+    change(north, old, new)
+    (problem,) = check_client(north).problems
+    assert words in problem
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "words"),
+    [
+        (np.array([[1.0, np.nan]]), np.array(["flu"]), "is nan"),
+        (np.ones((2, 2)), np.array(["flu"]), "2 rows and"),
+        (np.ones(3), np.array(["flu"] * 3), "matrix"),
+        (np.ones((2, 2)), np.array(["flu", "measles"]), "the label 'measles' (row 2)"),
+    ],
+)
+def test_arrays_too(north: Path, features: object, labels: object, words: str) -> None:
+    np.save(north.parent / "x.npy", np.asarray(features))
+    np.save(north.parent / "y.npy", np.asarray(labels))
+    change(north, 'features = "north.csv"', 'features = "x.npy"\nlabels = "y.npy"')
+    change(north, 'id_column = "patient"\nlabel_column = "diagnosis"\n', "")
+    (problem,) = check_client(north).problems
+    assert words in problem

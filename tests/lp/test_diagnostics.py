@@ -1,0 +1,89 @@
+"""What looks wrong with features is said, in words that name the column or the client."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from command_lines import Xclp
+
+from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.diagnostics import feature_cautions
+
+HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
+NAMES = ("city", "coast", "hill", "lake")
+
+
+@pytest.fixture
+def hospitals() -> dict[str, pd.DataFrame]:
+    return {
+        name: pd.read_csv(HOSPITALS / f"{name}.csv").drop(columns=["patient", "diagnosis"])
+        for name in NAMES
+    }
+
+
+def cautions(data: dict[str, pd.DataFrame], scale: Any = "shared") -> list[str]:
+    columns = list(data["city"].columns)
+    return list(feature_cautions({c: x.to_numpy() for c, x in data.items()}, scale, columns))
+
+
+def test_nothing_is_said_of_the_hospitals_as_they_are(hospitals: dict[str, pd.DataFrame]) -> None:
+    assert cautions(hospitals) == cautions(hospitals, "client") == []
+
+
+def test_a_column_that_drowns_the_others(hospitals: dict[str, pd.DataFrame]) -> None:
+    (line,) = cautions(hospitals, "none")
+    assert line.startswith("'platelets' has 100% of the squared length")
+    assert "scale = 'shared'" in line
+    (line,) = cautions({c: x[["age", "bmi"]] + 0 for c, x in hospitals.items()} | {}, "none")
+    assert line.startswith("all rows point nearly the same way")
+
+
+def test_a_constant_column(hospitals: dict[str, pd.DataFrame]) -> None:
+    for scale in ("shared", "client", "none"):
+        found = cautions({c: x.assign(ward=7.3) for c, x in hospitals.items()}, scale)
+        assert found[0] == "constant over all rows, so they tell nothing: 'ward'"
+
+
+def test_a_site_with_other_units_or_that_scaled_its_data(
+    hospitals: dict[str, pd.DataFrame],
+) -> None:
+    fahrenheit = hospitals["hill"].assign(temperature=1.8 * hospitals["hill"]["temperature"] + 32)
+    (line,) = cautions(hospitals | {"hill": fahrenheit})
+    assert line.startswith("client 'hill' measures differently: the mean or spread of 'temp")
+    own = hospitals["coast"]
+    (line,) = cautions(hospitals | {"coast": (own - own.mean()) / own.std()})
+    assert line.startswith("client 'coast' measures differently")
+    assert "whether it scaled them already" in line
+    assert cautions(hospitals | {"hill": fahrenheit}, "client") == []
+
+
+def test_few_rows_say_nothing() -> None:
+    assert list(feature_cautions({"a": np.ones((3, 2)), "b": np.zeros((3, 2))}, "none")) == []
+    data = {"a": np.eye(9), "b": 100 + np.eye(9)}
+    assert not any("differently" in line for line in feature_cautions(data, "shared"))
+
+
+def test_fit_warns_and_run_says_so(
+    hospitals: dict[str, pd.DataFrame], tmp_path: Path, xclp: Xclp
+) -> None:
+    Xs = [x.assign(ward=7.3)[:40] for x in hospitals.values()]
+    ys = [[0, 1, *[-1] * 38]] * 4
+    with pytest.warns(UserWarning, match="tell nothing: 'ward'") as caught:
+        CrossClientLabelPropagation(64, hamming="plain", random_state=0).fit(Xs, ys)
+    assert caught[0].filename == __file__
+    sections = ""
+    for name, x in zip(NAMES, Xs, strict=True):
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            rows = [*x.columns, "label"], *([*row, "ab"[i % 2]] for i, row in enumerate(x.values))
+            csv.writer(file).writerows(rows)
+        sections += f'[clients.{name}]\nfeatures = "{name}.csv"\nlabel_column = "label"\n'
+    (tmp_path / "federation.toml").write_text(
+        f'[parameters]\nn_bits = 64\nhamming = "plain"\nrandom_state = 0\n{sections}'
+    )
+    _, _, said = xclp("run", tmp_path / "federation.toml")
+    assert "xclp: constant over all rows, so they tell nothing: 'ward'" in said

@@ -1,0 +1,187 @@
+"""Features on one scale: what the clients agree on, and what it is worth."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from session_runs import SMALL, blobs, expected, federation
+
+from xclp_crypto.errors import DataError, ParameterError, TooFewParties
+from xclp_crypto.protocols.secure_sum.rows import RowSumsUpload
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.testing import run, same_distribution, uniformity
+from xclp_crypto.transport.simulate import Faults
+from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.scaling import (
+    encoded_moments,
+    in_graph,
+    moments,
+    moments_width,
+    own_moments,
+    require_company,
+    scaled_by_one,
+)
+
+SHARED = replace(SMALL, scale="shared")
+FOUR = blobs({"a": 6, "b": 5, "c": 4, "d": 5}, labelled=2, seed=4)
+PARTS = st.lists(
+    st.integers(0, 6).flatmap(
+        lambda n: arrays(np.float64, (n, 2), elements=st.floats(-1e6, 1e6, width=32))
+    ),
+    min_size=1,
+    max_size=5,
+).filter(lambda parts: sum(map(len, parts)) > 0)
+
+
+def together(parts: list[NDArray[Any]]) -> Any:
+    return moments(np.sum([encoded_moments(x) for x in parts], axis=0))
+
+
+@given(PARTS)
+def test_shared_moments_are_those_of_all_rows(parts: list[NDArray[np.float64]]) -> None:
+    rows = np.concatenate(parts)
+    found = together(parts)
+    assert found.mean == pytest.approx(rows.mean(axis=0), rel=1e-12, abs=1e-12)
+    constant = np.isinf(found.deviation)
+    size = np.abs(rows.mean(axis=0))
+    assert (rows.std(axis=0)[constant] <= np.maximum(1e-11 * size[constant], 1e-15)).all()
+    close = pytest.approx(rows.std(axis=0)[~constant], rel=1e-6, abs=1e-12 * size.max())
+    assert found.deviation[~constant] == close
+
+
+@given(PARTS, st.randoms(use_true_random=False))
+def test_neither_order_nor_empty_clients_change_a_bit(parts: Any, random: Any) -> None:
+    mixed = [*parts, np.zeros((0, 2))]
+    random.shuffle(mixed)
+    one, other = together(parts), together(mixed)
+    assert one.mean.tolist() == other.mean.tolist()
+    assert one.deviation.tolist() == other.deviation.tolist()
+
+
+def test_nothing_cancels_far_from_zero() -> None:
+    x = np.random.default_rng(0).normal(size=(1000, 1))
+    found = together([1e9 + x[:400], 1e9 + x[400:]])
+    assert found.deviation == pytest.approx((1e9 + x).std(), rel=1e-6)
+    tiny = together([1e-9 * x[:400], 1e-9 * x[400:]])
+    assert tiny.deviation == pytest.approx((1e-9 * x).std(), abs=0)
+
+
+def test_constant_columns_become_zero_and_too_large_ones_are_refused() -> None:
+    x = np.array([[0.1, 1.0], [0.1, 2.0], [0.1, 4.0]])
+    for found in (together([x[:1], x[1:]]), own_moments(x)):
+        assert found.scaled(x)[:, 0].tolist() == [0.0] * 3
+        assert found.scaled(x)[:, 1].std() == pytest.approx(1)
+    with pytest.raises(DataError, match=r"column 1 \(counted from 0\) has a value beyond 2\^48"):
+        encoded_moments(np.array([[1.0, 1e20]]))
+    with pytest.raises(DataError, match="no client has any rows"):
+        moments(encoded_moments(np.zeros((0, 2))))
+
+
+def test_digits_are_small_enough_for_sums_of_two_million_clients() -> None:
+    x = np.array([[-(2.0**48), 2.0**48, 0.0]] * 3)
+    assert len(encoded_moments(x)) == moments_width(3)
+    assert np.abs(encoded_moments(x)).max() < 1 << 32
+
+
+def test_rows_that_take_part() -> None:
+    x = np.array([[0.0, 0.0], [1.0, 2.0], [-1.0, -2.0]])
+    assert in_graph(x, "none").tolist() == [False, True, True]
+    assert in_graph(x + 5, "client").tolist() == [False, True, True]
+    assert in_graph(x, "shared").tolist() == [True] * 3
+
+
+# In a session
+
+
+@pytest.mark.parametrize("scale", ["none", "client", "shared"])
+@pytest.mark.parametrize("hamming", ["plain", "masked", "rlwe"])
+def test_labels_are_those_of_the_pooled_data(scale: Any, hamming: str) -> None:
+    params = replace(SMALL, scale=scale, hamming=hamming)
+    outcome = run(federation(FOUR, params)).raise_errors()
+    plain = expected(FOUR, params, tuple(FOUR), tuple(FOUR))
+    for client in FOUR:
+        assert outcome.results[client].class_ids.tolist() == plain[client].class_ids.tolist()
+    assert outcome.results[SERVER].scaled_over == (tuple(FOUR) if scale == "shared" else ())
+
+
+def test_whenever_a_client_drops_out_the_others_have_the_labels_of_those_in_the_sums() -> None:
+    operations = run(federation(FOUR, SHARED)).raise_errors().operations["b"]
+    seen = set()
+    for at in range(operations):
+        outcome = run(federation(FOUR, SHARED), Faults(dropouts={"b": at}))
+        graph = outcome.results[SERVER]
+        seen.add(("b" in graph.scaled_over, "b" in graph.sizes))
+        plain = expected(
+            FOUR,
+            SHARED,
+            tuple(graph.sizes),
+            graph.contributors,
+            scaled_over=graph.scaled_over,
+        )
+        for client in "acd":
+            found = outcome.results[client].class_ids
+            assert found.tolist() == plain[client].class_ids.tolist(), at
+    assert seen == {(False, False), (True, False), (True, True)}
+
+
+def test_two_clients_are_refused_unless_they_ask_for_it() -> None:
+    two = {c: FOUR[c] for c in "ab"}
+    with pytest.raises(ParameterError, match="the other's own; choose scale = 'client', or 'none'"):
+        run(federation(two, SHARED)).raise_errors()
+    run(federation(two, replace(SMALL, scale="shared-by-two"))).raise_errors()
+    require_company("client", 2)
+    outcome = run(federation({c: FOUR[c] for c in "abc"}, SHARED), Faults(dropouts={"b": "setup"}))
+    assert isinstance(outcome.errors[SERVER], TooFewParties)
+
+
+def test_the_server_sees_no_moment() -> None:
+    """Uploads of moments are uniform, the same whatever the features are."""
+
+    def halves_of_bytes(data: Any) -> NDArray[np.intp]:
+        found = []
+        for seed in range(30):
+            outcome = run(federation(data, SHARED, seed=seed), record=True).raise_errors()
+            own = [m for _, m in outcome.views[SERVER] if isinstance(m, RowSumsUpload)][: len(data)]
+            found += [np.frombuffer(m.values.tobytes(), dtype=np.uint8) for m in own]
+        joined = np.concatenate(found)
+        return np.bincount(np.concatenate([joined >> 4, joined & 15]), minlength=16)
+
+    moved = {c: replace(own, vectors=own.vectors + 1e3) for c, own in FOUR.items()}
+    one, two = halves_of_bytes(FOUR), halves_of_bytes(moved)
+    assert uniformity(one) > 1e-3
+    assert uniformity(two) > 1e-3
+    assert same_distribution(one, two) > 1e-3
+
+
+# What it is worth
+
+
+def test_units_and_offsets_change_no_label() -> None:
+    rng = np.random.default_rng(0)
+    Xs = [rng.normal(size=(30, 3)) + 3 * np.eye(3)[np.arange(30) % 3] for _ in range(3)]
+    ys = [np.where(np.arange(30) < 3, np.arange(30) % 3, -1) for _ in range(3)]
+
+    def labels(data: list[NDArray[np.float64]]) -> list[list[Any]]:
+        xclp = CrossClientLabelPropagation(512, hamming="masked", random_state=0).fit(data, ys)
+        return [y.tolist() for y in xclp.transduction_]
+
+    powers = np.array([2.0**10, 2.0**-10, 1.0])
+    assert labels(Xs) == labels([x * powers for x in Xs])
+    truth = np.arange(30) % 3
+    for moved in (Xs, [x * powers + 64.0 for x in Xs]):
+        assert np.mean([np.equal(y, truth).mean() for y in labels(moved)]) > 0.85
+
+
+def test_one_party_scales_over_those_in_the_sum() -> None:
+    data = {"a": np.array([[1.0], [3.0]]), "b": np.array([[100.0]])}
+    assert scaled_by_one(data, "none", ())["b"].tolist() == [[100.0]]
+    assert scaled_by_one(data, "shared", ["a"])["a"].tolist() == [[-1.0], [1.0]]
+    assert scaled_by_one(data, "shared", ["a"])["b"].tolist() == [[98.0]]
+    assert scaled_by_one(data, "client", ["a"])["b"].tolist() == [[0.0]]

@@ -1,0 +1,85 @@
+"""What looks wrong with features, in words that name the column and the client.
+
+Each caution is of a fault that costs labels on data whose labels are known: columns that drown the
+others, or that point all rows the same way, and sites that measure differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_lp.scaling import Scale, own_moments
+from xclp_lp.wording import listing
+
+DOMINANT, OFFSET = 0.9, 0.9
+"""Share of the squared length of all rows that one column has; that their mean has."""
+FAR, TIMES = 5.0, 10.0
+"""Deviations between a mean and the median of the means, and ratio of a deviation to theirs."""
+MOST_CONSTANT = 3
+"""Columns; more are the borders of pictures."""
+FEWEST_ROWS = 10
+"""In all, and of a client that is compared."""
+
+
+def feature_cautions(
+    data: Mapping[str, NDArray[Any]], scale: Scale, columns: Sequence[str] | None = None
+) -> Iterator[str]:
+    """Say what looks wrong, a line each; for whoever has the data of all clients.
+
+    Args:
+        data: by client, (n_j, d).
+        scale: how features will be scaled.
+        columns: their names; by default their numbers, counted from 0.
+    """
+    rows = np.concatenate([x.astype(np.float64) for x in data.values()])
+    if len(rows) < FEWEST_ROWS:
+        return
+    names = [f"column {i}" for i in range(rows.shape[1])] if columns is None else list(columns)
+    constant = np.isinf(own_moments(rows).deviation)
+    if 1 <= constant.sum() <= MOST_CONSTANT:
+        found = listing([names[i] for i in np.flatnonzero(constant).tolist()])
+        yield f"constant over all rows, so they tell nothing: {found}"
+    if scale == "none":
+        yield from _unscaled_cautions(rows, names)
+    if scale != "client":
+        yield from _site_cautions(data, names)
+
+
+def _unscaled_cautions(rows: NDArray[np.float64], names: Sequence[str]) -> Iterator[str]:
+    squares = (rows**2).sum(axis=0)
+    largest = int(squares.argmax())
+    if len(names) > 1 and squares[largest] > DOMINANT * squares.sum():
+        yield (
+            f"{names[largest]!r} has {squares[largest] / squares.sum():.0%} of the squared length "
+            "of all rows, so the angles between them hardly depend on the other columns; "
+            "scale = 'shared' gives all the same weight"
+        )
+    elif len(rows) * (rows.mean(axis=0) ** 2).sum() > OFFSET * squares.sum():
+        yield (
+            "all rows point nearly the same way, since the columns are far from zero; "
+            "scale = 'shared' centres them"
+        )
+
+
+def _site_cautions(data: Mapping[str, NDArray[Any]], names: Sequence[str]) -> Iterator[str]:
+    """Compare each client's means and deviations with the medians of all clients'."""
+    known = {c: own_moments(x) for c, x in data.items() if len(x) >= FEWEST_ROWS}
+    if len(known) < 2:
+        return
+    deviations = np.array([own.deviation for own in known.values()])
+    deviations[np.isinf(deviations)] = 0.0
+    means = np.array([own.mean for own in known.values()])
+    usual = np.median(deviations, axis=0)
+    far = np.abs(means - np.median(means, axis=0)) > FAR * np.maximum(usual, deviations)
+    spread = (deviations > TIMES * usual) | ((deviations < usual / TIMES) & (deviations > 0))
+    for client, odd in zip(known, (far | spread) & (usual > 0), strict=True):
+        if odd.any():
+            called = listing([names[i] for i in np.flatnonzero(odd).tolist()], 5)
+            yield (
+                f"client {client!r} measures differently: the mean or spread of {called} is far "
+                "from the other clients'; check its units, and whether it scaled them already"
+            )

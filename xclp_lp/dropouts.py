@@ -1,0 +1,83 @@
+"""Clients that do not stay to the end: before which step, and what that means for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.wording import did_you_mean
+
+STEPS = ("setup", "hashing", "hamming", "propagation", "row sums", "labels")
+"""Steps of a session, in order."""
+
+BEFORE_GRAPH = STEPS[:3]
+"""Steps before all distances are known."""
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """A client that did not stay to the end.
+
+    Attributes:
+        client: its name.
+        step: the step in which that is seen: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
+            ``labels``. That of a dropout in ``propagation``, where clients send nothing, is
+            ``row sums``.
+        contributed: whether its labels are in the sums.
+    """
+
+    client: str
+    step: str
+    contributed: bool
+
+    @property
+    def in_graph(self) -> bool:
+        """Return whether its points are in the graph."""
+        return self.step not in BEFORE_GRAPH
+
+    @property
+    def effect(self) -> str:
+        """Return what that means, for whom (paper, §4.3, Robustness)."""
+        if not self.in_graph:
+            return (
+                "to the others it is as if it had never taken part: its points are not in the "
+                "graph. It gets no labels"
+            )
+        if not self.contributed:
+            return (
+                "its points are in the graph, its labels are not counted, for anybody: as if it "
+                "had none. It gets its own labels if it comes back within the session"
+            )
+        return (
+            "its labels are counted, so nothing changes for the others. It gets its own labels if "
+            "it comes back within the session"
+        )
+
+
+def checked_drop(drop: Mapping[str, str] | None, clients: Iterable[str]) -> dict[str, str]:
+    """Return `drop` as a dictionary, empty for None; refuse unknown clients and steps.
+
+    Raises:
+        ParameterError: names the client or the step.
+    """
+    if drop is None:
+        return {}
+    names = tuple(clients)
+    if not isinstance(drop, Mapping):
+        raise ParameterError(
+            "drop must be a mapping from clients to steps, such as "
+            f"{{{names[-1]!r}: 'row sums'}}, got {drop!r}"
+        )
+    for name, step in drop.items():
+        if name not in names:
+            raise ParameterError(
+                f"cannot drop {name!r}: the clients are {', '.join(names)}"
+                f"{did_you_mean(str(name), names)}"
+            )
+        if step not in STEPS:
+            raise ParameterError(
+                f"{name!r} can drop out before {', '.join(STEPS)}, not {step!r}"
+                f"{did_you_mean(str(step), STEPS)}"
+            )
+    return dict(drop)
