@@ -23,6 +23,7 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_server,
 )
 from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import deliveries
 from xclp_crypto.transport.simulate import Faults
 
 
@@ -41,6 +42,15 @@ def on(which, change):
 def losing(message, *links):
     """Faults that lose the messages of one type on these links, each a sender and a receiver."""
     return on(lambda d: d.message == message and (d.sender, d.receiver) in links, lambda d: None)
+
+
+def on_the_last_link(make):
+    """Choose, for `every_corruption`, the messages of each type on the last link that has it.
+
+    The other links have had their messages of that type by then, so one can be put in its place.
+    """
+    links = {d.message: (d.sender, d.receiver) for d in deliveries(make)}
+    return lambda d: links[d.message] == (d.sender, d.receiver)
 
 
 def identities(parties, seed=0):
