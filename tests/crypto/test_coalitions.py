@@ -59,6 +59,8 @@ COLLUDING = {
     "b": [[0, 1, 0, 0, 0], [1, 0, 1, 0, 0]],
     "c": [[1, 0, 1, 0, 0], [0, 1, 0, 0, 1]],
 }
+COPIES = 3
+"""How often each client has these rows: a run with many pairs of rows costs less than many runs."""
 FLIP = np.array([1, 1, 0, 0, 0])
 """Honest rows are equal in these two bits and colluding ones are not, so flipping both bits of all
 honest rows changes no distance."""
@@ -70,7 +72,8 @@ COALITIONS = pytest.mark.parametrize("coalition", ["b", "ac"], ids=["one", "all 
 
 def inputs(coalition):
     """Return two inputs, an array by client, that are the same to the coalition."""
-    first = {c: np.array(COLLUDING[c] if c in coalition else HONEST[c]) for c in CLIENTS}
+    rows = {c: COLLUDING[c] if c in coalition else HONEST[c] for c in CLIENTS}
+    first = {c: np.tile(x, (COPIES, 1)) for c, x in rows.items()}
     second = {c: x if c in coalition else x ^ FLIP for c, x in first.items()}
     return first, second
 
@@ -345,7 +348,7 @@ def counts_of(name, bits, coalition, seeds):
     return found
 
 
-RUNS = {"rlwe": 30, "shade": 40, "shade-ext": 20, "paillier": 40, "paillier-packed": 40}
+RUNS = {"rlwe": 4, "shade": 5, "shade-ext": 3, "paillier": 6, "paillier-packed": 14}
 """As many as give five observations of each digit, also where a run has few."""
 
 
