@@ -59,7 +59,7 @@ from xclp_crypto.transport.simulate import Faults
 
 
 @EVERY_FAST
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(bits=federations([1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 128, 255, 256, 1000]))
 def test_distances_are_exact(backend, bits):
     if backend.name.startswith("paillier"):  # takes long
@@ -419,7 +419,7 @@ def test_the_two_inputs_have_one_output():
 
 
 def test_the_servers_view_is_uniform_and_the_same_for_inputs_with_the_same_distances():
-    uniform, same = view_p_values(BACKENDS["masked"], runs=100)
+    uniform, same = view_p_values(BACKENDS["masked"], runs=50)
     assert uniform > 1e-3
     assert same > 1e-3
 
@@ -452,7 +452,7 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_same_test_fails_when_a_mask_of_masked_is_missing_or_reused(monkeypatch, name):
     monkeypatch.setattr(masked_module, *BROKEN[name])
-    uniform, same = only_views_can_show_it(BACKENDS["masked"], runs=60)
+    uniform, same = only_views_can_show_it(BACKENDS["masked"], runs=40)
     assert uniform < 1e-6
     assert same < 1e-6 or name.startswith("one mask")
 
@@ -477,7 +477,7 @@ def test_shade_in_batches_has_the_estimated_bytes_and_rounds(monkeypatch, sizes,
     assert (foretold.rounds > 4) == (transfers < 10**6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(bits=federations([1, 2, 7, 8, 9, 65]), transfers=st.integers(1, 50))
 def test_distances_by_shade_do_not_depend_on_the_batches(bits, transfers):
     with pytest.MonkeyPatch.context() as patch:
@@ -503,7 +503,7 @@ def test_no_batch_of_shade_is_larger_than_agreed(monkeypatch):
 
 def test_the_servers_view_is_uniform_with_several_batches_too(monkeypatch):
     monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 5)
-    uniform, same = view_p_values(SHADE_IDEAL, runs=100)
+    uniform, same = view_p_values(SHADE_IDEAL, runs=50)
     assert min(uniform, same) > 1e-3
 
 
@@ -513,7 +513,7 @@ def test_the_same_test_fails_when_batches_of_shade_share_their_masks(monkeypatch
     monkeypatch.setattr(
         SeededRng, "residues", lambda rng, *args: first.setdefault(rng, residues(rng, *args))
     )
-    uniform, _ = only_views_can_show_it(SHADE_IDEAL, runs=60)
+    uniform, _ = only_views_can_show_it(SHADE_IDEAL, runs=40)
     assert uniform < 1e-6
 
 

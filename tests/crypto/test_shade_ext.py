@@ -43,7 +43,7 @@ def small_messages(monkeypatch, n_bytes):
 # Exact distances
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     bits=federations([1, 2, 3, 7, 8, 9, 15, 16, 17, 63], max_rows=5, max_clients=3),
     n_bytes=st.integers(3, 100),

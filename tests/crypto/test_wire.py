@@ -626,7 +626,7 @@ def test_messages_show_nothing_and_are_not_pickled_or_copied(kind):
 
 
 @KINDS
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 1 << 32), data=st.data())
 def test_random_bytes_are_refused_or_are_the_encoding_of_what_they_decode_to(kind, seed, data):
     dims, message = EXAMPLES[kind](np.random.default_rng(seed))

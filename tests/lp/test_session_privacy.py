@@ -29,7 +29,7 @@ from xclp_lp.parameters import Parameters
 ASKED = LabelPrivacy(epsilon=2.0, delta=1e-5, noise_contributors=2)
 PRIVATE = replace(SMALL, hamming="plain", fraction_bits=30, privacy=ASKED)
 DATA = blobs({"a": 4, "b": 4, "c": 5, "d": 4}, labelled=2, seed=2)
-MANY_ROWS = blobs(dict.fromkeys("abcd", 16), labelled=2, seed=2)
+MANY_ROWS = blobs(dict.fromkeys("abcd", 48), labelled=2, seed=2)
 
 
 def sums_of(
@@ -79,14 +79,14 @@ def variances(
 def test_each_client_has_the_noise_of_all_other_contributors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found, contributors = variances(monkeypatch, 15, Faults())
+    found, contributors = variances(monkeypatch, 5, Faults())
     assert contributors == tuple(DATA)
     assert found == pytest.approx(dict.fromkeys(DATA, 3), rel=0.25)  # 12 sigma of 720 numbers: 0.6
 
 
 def test_so_it_does_when_a_client_comes_back_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own noise is nowhere; all noise of the others is in its rows."""
-    found, contributors = variances(monkeypatch, 15, Faults(away={"b": "upload"}))
+    found, contributors = variances(monkeypatch, 5, Faults(away={"b": "upload"}))
     assert contributors == ("a", "c", "d")
     assert found == pytest.approx({"a": 2, "c": 2, "d": 2, "b": 3}, rel=0.25)
 
@@ -101,7 +101,7 @@ def test_the_same_test_finds_a_client_without_noise(monkeypatch: pytest.MonkeyPa
         return noise * 0 if len(calls) % len(DATA) == 1 else noise  # the first client
 
     monkeypatch.setattr(session, "noise_of_client", lazy)
-    found, _ = variances(monkeypatch, 15, Faults())
+    found, _ = variances(monkeypatch, 5, Faults())
     assert found == pytest.approx({"a": 3, "b": 2, "c": 2, "d": 2}, rel=0.25)
 
 
