@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -61,14 +60,13 @@ def shell(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]
     )
 
 
-def bare_shell(command: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def bare_shell(command: str, cwd: Path) -> subprocess.CompletedProcess[bytes]:
     """Run a line of the shell, with redirections."""
     return subprocess.run(  # noqa: S602  # redirections are what is tested
         command.replace("xclp", f"{sys.executable} -m xclp_lp", 1),
         shell=True,
         executable="/bin/bash",
         cwd=cwd,
-        env=os.environ | environment,
         capture_output=True,
         check=False,
     )

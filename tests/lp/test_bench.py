@@ -305,8 +305,8 @@ def test_bench_sum_says_what_it_will_cost_and_then_what_it_did(xclp: Xclp, tmp_p
 
 def test_bench_sum_takes_sparse_masks(xclp: Xclp, tmp_path: Path) -> None:
     file = tmp_path / "sum.json"
-    for option, neighbours in (("--sparse", 40), ("--complete", 43)):
-        arguments = ["--clients", "44", "--size", "1", "--repeat", "1", option, "--json", file]
+    for option, clients, neighbours in (("--sparse", "44", 40), ("--complete", "5", 4)):
+        arguments = ["--clients", clients, "--size", "1", "--repeat", "1", option, "--json", file]
         assert xclp("bench", "sum", *arguments)[0] == 0
         assert json.loads(file.read_text("utf-8"))["neighbours"] == neighbours
 

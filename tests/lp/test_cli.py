@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -47,23 +49,32 @@ def test_help_of_the_commands(xclp: Xclp, command: str, words: list[str]) -> Non
     assert xclp(command, "-h")[1] == out
 
 
-def test_a_terminal_without_unicode(federation: Path) -> None:
+def test_a_terminal_without_unicode(
+    xclp: Xclp, monkeypatch: pytest.MonkeyPatch, federation: Path
+) -> None:
     for column in (1, 2, 3):
         cell(5, column, "0")(federation)
     federation.write_text(TOML.replace("[clients.north]", '[clients."Zürich"]'), encoding="utf-8")
-    environment = {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
-    done = bare_shell("xclp run federation.toml", federation.parent, **environment)
-    assert done.returncode == 0
-    assert b"features of 'Z?rich'" in done.stdout
-    assert b"client 'Z?rich': row 5 is all zero" in done.stderr
+    out, err = (io.TextIOWrapper(io.BytesIO(), "ascii", write_through=True) for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.chdir(federation.parent)
+    assert xclp("run", "federation.toml")[0] == 0
+    assert b"features of 'Z?rich'" in out.buffer.getvalue()
+    assert b"client 'Z?rich': row 5 is all zero" in err.buffer.getvalue()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 @pytest.mark.parametrize("arguments", ["run federation.toml", "--help"])
-def test_a_full_disk_for_the_output(federation: Path, arguments: str) -> None:
-    done = bare_shell(f"xclp {arguments} > /dev/full", federation.parent)
-    assert done.returncode == 1
-    assert "No space left on device" in one_line(done.stderr.decode())
+def test_a_full_disk_for_the_output(
+    xclp: Xclp, monkeypatch: pytest.MonkeyPatch, federation: Path, arguments: str
+) -> None:
+    monkeypatch.chdir(federation.parent)
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        code, _, err = xclp(*arguments.split())
+    assert code == 1
+    assert "No space left on device" in one_line(err)
 
 
 def test_a_reader_that_has_seen_enough(federation: Path) -> None:
@@ -71,9 +82,12 @@ def test_a_reader_that_has_seen_enough(federation: Path) -> None:
     assert (done.stdout, done.stderr) == (b"3 clients, 15 rows, 3 features\n", b"")
 
 
-def test_output_that_is_closed(federation: Path) -> None:
-    done = bare_shell("xclp run federation.toml >&-", federation.parent)
-    assert (done.returncode, done.stderr) == (0, b"")
+def test_output_that_is_closed(
+    xclp: Xclp, monkeypatch: pytest.MonkeyPatch, federation: Path
+) -> None:
+    monkeypatch.chdir(federation.parent)
+    monkeypatch.setattr(sys, "stdout", None)  # as Python does
+    assert xclp("run", "federation.toml") == (0, "", "")
 
 
 @pytest.mark.parametrize("arguments", [["demo", "--json"], ["run", "federation.toml", "--output"]])

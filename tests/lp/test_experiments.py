@@ -559,7 +559,8 @@ def test_the_experiments_shown_are_those_that_were_run(file: Path) -> None:
 
 def test_hapt_within_reach_of_its_numbers() -> None:
     """A seed of the table in docs/do/experiments.md, at one of its rows."""
-    result = run_experiment(Experiment(form="labels", dataset="hapt", values=(3,), seeds=(0,)))
+    methods = ("per-client", "xclp", "pooled")
+    result = run_experiment(Experiment("labels", "hapt", values=(3,), methods=methods, seeds=(0,)))
     found = {r["method"]: r["accuracy"] for r in result["runs"]}
     assert found["xclp"] >= max(0.84, found["per-client"] + 0.15)
     assert abs(found["xclp"] - found["pooled"]) <= 0.03

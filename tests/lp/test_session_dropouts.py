@@ -42,14 +42,14 @@ VARIANTS = {
     "balanced": replace(SMALL, hamming="plain", class_weight="balanced"),
     "rlwe": replace(SMALL, hamming="rlwe", n_bits=32),
 }
-EVERYWHERE = pytest.mark.parametrize(
-    ("params", "who"),
-    [
-        pytest.param(params, who, id=f"{who}-{name}")
-        for name, params in VARIANTS.items()
-        for who in {"masked": "ad", "plain": "b", "balanced": "c", "rlwe": "c"}[name]
-    ],
-)
+
+
+def everywhere_with(**who: str) -> pytest.MarkDecorator:
+    """Cases of a test that goes through all operations of one client: who, by variant."""
+    cases = [pytest.param(VARIANTS[name], c, id=f"{c}-{name}") for name, c in who.items()]
+    return pytest.mark.parametrize(("params", "who"), cases)
+
+
 Sent = dict[str, set[str]]
 """By party, the types of the messages that it sent to the server."""
 
@@ -118,7 +118,7 @@ EVENTS = {
 """In which steps a client drops out, and whether its labels are counted."""
 
 
-@EVERYWHERE
+@everywhere_with(masked="d", plain="b", balanced="c", rlwe="c")
 def test_a_dropout_changes_what_the_paper_says(params: Parameters, who: str) -> None:
     """Absent before H; only unlabelled after it; no effect once the sums have its upload."""
     make = federation(DATA, params)
@@ -142,7 +142,7 @@ def test_a_dropout_changes_what_the_paper_says(params: Parameters, who: str) -> 
     assert seen == EVENTS
 
 
-@EVERYWHERE
+@everywhere_with(masked="a", plain="c")
 def test_a_client_that_comes_back_finds_its_labels(params: Parameters, who: str) -> None:
     make = federation(DATA, params)
     others = tuple(c for c in CLIENTS if c != who)
@@ -231,7 +231,7 @@ def test_two_that_drop_out_in_different_steps(pair: tuple[str, str]) -> None:
                 assert_same(outcome.results[client], plain[client])
 
 
-@pytest.mark.parametrize("pair", [("a", "b"), ("a", "c"), ("b", "c")])
+@pytest.mark.parametrize("pair", [("a", "c"), ("b", "a")])
 def test_too_few_clients_stop_the_session(pair: tuple[str, str]) -> None:
     make = federation(THREE, SMALL)
     operations = run(make).raise_errors().operations

@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 TOML = """
 dataset = "digits"
-network = "small-cnn"
+network = "mlp"
 augmentation = "translate-flip"
 methods = ["fedavg", "fedavg+xclp"]
 evaluate_every = 2
