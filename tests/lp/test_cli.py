@@ -49,6 +49,7 @@ def test_help_of_the_commands(xclp: Xclp, command: str, words: list[str]) -> Non
     assert xclp(command, "-h")[1] == out
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_terminal_without_unicode(
     xclp: Xclp, monkeypatch: pytest.MonkeyPatch, federation: Path
 ) -> None:
