@@ -34,13 +34,11 @@ THREE = blobs({"a": 4, "b": 5, "c": 3}, labelled=2, seed=302)
 UPLOADS = {  # by back end, what a client sends last for H
     "plain": "Sealed[PlainBits]",
     "masked": "Sealed[DistanceShares]",
-    "rlwe": "Sealed[DistanceShares]",
 }
 VARIANTS = {
     "plain": replace(SMALL, hamming="plain"),
     "masked": SMALL,
     "balanced": replace(SMALL, hamming="plain", class_weight="balanced"),
-    "rlwe": replace(SMALL, hamming="rlwe", n_bits=32),
 }
 
 
@@ -118,7 +116,7 @@ EVENTS = {
 """In which steps a client drops out, and whether its labels are counted."""
 
 
-@everywhere_with(masked="d", plain="b", balanced="c", rlwe="c")
+@everywhere_with(masked="d", plain="b", balanced="c")
 def test_a_dropout_changes_what_the_paper_says(params: Parameters, who: str) -> None:
     """Absent before H; only unlabelled after it; no effect once the sums have its upload."""
     make = federation(DATA, params)
