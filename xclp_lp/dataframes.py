@@ -49,6 +49,13 @@ def with_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[Arr
                 f"{' and '.join(differences)}"
             )
         found[j] = frame[expected]
+        if own != expected and len(frames) < len(Xs):
+            array = next(name for name, x in zip(names, Xs, strict=True) if not is_frame(x))
+            raise DataError(
+                f"client {array!r} has an array, whose columns have no names, and data frames have "
+                f"theirs in different orders ({names[frames[0]]!r}, {names[j]!r}); give all data "
+                "frames"
+            )
     return found
 
 

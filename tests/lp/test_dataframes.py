@@ -86,6 +86,8 @@ def test_columns_that_differ_are_refused() -> None:
     with pytest.raises(DataError, match="'b' has the columns 'u' twice"):
         with_same_columns([Xs[0], twice], ["a", "b"])
     assert with_same_columns([np.eye(2), Xs[0]], ["a", "b"])[0].tolist() == np.eye(2).tolist()
+    with pytest.raises(DataError, match="'c' has an array, whose columns have no names, and data"):
+        with_same_columns([Xs[0], Xs[1][["w", "u", "v"]], np.eye(3)], ["a", "b", "c"])
 
 
 def test_indices_that_do_not_fit_are_refused() -> None:

@@ -483,7 +483,10 @@ def test_the_suffixes_of_the_documentation() -> None:
 def test_separators_and_decimal_commas_are_recognised_and_said(
     tmp_path: Path, content: str, expected: list[list[float]], said: str
 ) -> None:
-    with pytest.warns(UserWarning, match=f"client 'alice': .*x.csv is read with {said}; csv = "):
+    with pytest.warns(
+        UserWarning,
+        match=f"client 'alice': .*x.csv is read with {said}; to silence this, write csv = ",
+    ):
         source = read_file(text(tmp_path / "x.csv", content), "alice")
     assert features(source, columns=["a", "b"]).tolist() == expected
 

@@ -112,6 +112,10 @@ def _check_data(found: Findings, content: ClientContent, path: Path, source: Sou
     found.facts.append(
         f"{source.path}: {count(len(features), 'row')}, {count(width, 'feature')}{called}"
     )
+    if columns is not None and content.columns is None:
+        found.cautions.append(
+            "no columns are agreed on, so they are taken in the order of each client's file"
+        )
     if content.columns is not None and width != len(content.columns):
         found.problems.append(
             f"client {name!r} has {width} features, and {len(content.columns)} columns are agreed "

@@ -62,6 +62,7 @@ from xclp_lp.files.toml import read_section, read_toml
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.predictions import Prediction
+from xclp_lp.scaling import require_company
 from xclp_lp.session import ClientData
 from xclp_lp.validation import Text, Validated
 
@@ -139,6 +140,7 @@ class _Content(Validated):
         super().__post_init__()
         object.__setattr__(self, "clients", tuple(client_names(len(self.clients), self.clients)))
         self.parameters.params.require_resolution(len(self.clients))
+        require_company(self.parameters.scale, len(self.clients))
 
 
 @dataclass(frozen=True)

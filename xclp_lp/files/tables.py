@@ -361,8 +361,8 @@ def _read_csv(path: Path, client: str, form: CsvFormat | None) -> Table:
     decimal = _recognised_decimal(rows, client, path)
     warnings.warn(
         f"client {client!r}: {path} is read with {SEPARATORS[delimiter]}s between cells and "
-        f"decimal {'commas' if decimal == ',' else 'points'}; csv = "
-        f'{{delimiter = "{delimiter}", decimal = "{decimal}"}} says so without this line',
+        f"decimal {'commas' if decimal == ',' else 'points'}; to "
+        f'silence this, write csv = {{delimiter = "{delimiter}", decimal = "{decimal}"}}',
         UserWarning,
         stacklevel=5,
     )
