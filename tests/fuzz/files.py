@@ -98,6 +98,7 @@ label_column = "label"
     common = b"""clients = ["north", "south"]
 columns = ["x0", "x1"]
 [parameters]
+scale = "client"
 classes = ["cat", "dog"]
 k = 3
 [tls]
