@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import DataError
-from xclp_lp.wording import listing
+from xclp_lp.wording import differences, listing
 
 
 def is_frame(x: Any) -> bool:
@@ -40,13 +40,9 @@ def with_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[Arr
             twice = [c for i, c in enumerate(own) if c in own[:i]]
             raise DataError(f"client {names[j]!r} has the columns {listing(twice)} twice")
         if set(own) != set(expected):
-            missing = [c for c in expected if c not in own]
-            extra = [c for c in own if c not in expected]
-            differences = [f"missing {listing(missing)}"] * bool(missing)
-            differences += [f"extra {listing(extra)}"] * bool(extra)
             raise DataError(
                 f"client {names[j]!r} has other columns than {names[frames[0]]!r}: "
-                f"{' and '.join(differences)}"
+                f"{differences(own, expected)}"
             )
         found[j] = frame[expected]
         if own != expected and len(frames) < len(Xs):

@@ -230,10 +230,11 @@ class Parameters(Agreed):
 
     def mask_graph(self, clients: Sequence[str]) -> MaskGraph:
         """Return who shares masks with whom in the row sums of these clients."""
+        return self._graph(clients, self.fewest_clients)
+
+    def _graph(self, clients: Sequence[str], fewest: int) -> MaskGraph:
         graph = MaskGraph.choose(clients, self.threshold)
-        if graph.threshold < self.fewest_clients:
-            graph = MaskGraph.choose(clients, self.fewest_clients)
-        return graph
+        return graph if graph.threshold >= fewest else MaskGraph.choose(clients, fewest)
 
     def agreement(self) -> Agreement:
         """Return the digests that the first message of every client carries."""
@@ -273,10 +274,7 @@ class Parameters(Agreed):
 
         See `fewest_in_moments`.
         """
-        graph = MaskGraph.choose(clients, self.threshold)
-        if graph.threshold < self.fewest_in_moments:
-            graph = MaskGraph.choose(clients, self.fewest_in_moments)
-        return graph
+        return self._graph(clients, self.fewest_in_moments)
 
     def require_rows(self, n: int) -> None:
         """Refuse a k for which n rows in all are too few.

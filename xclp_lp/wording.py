@@ -38,6 +38,15 @@ def listing(items: Collection[Any], most: int = 8) -> str:
     return shown if len(items) <= most else f"{shown}, … ({len(items):,} in all)"
 
 
+def differences(own: Collection[Any], expected: Collection[Any]) -> str:
+    """Say which names are missing and which are extra; nothing if they are the same."""
+    missing = [name for name in expected if name not in own]
+    extra = [name for name in own if name not in expected]
+    told = [f"missing {listing(missing)}"] * bool(missing)
+    told += [f"extra {listing(extra)}"] * bool(extra)
+    return " and ".join(told)
+
+
 def rows_called(rows: Sequence[int], names: Sequence[str] | None, most: int = 5) -> str:
     """Say which rows: ``row 3 (counted from 0)``, or what a file calls them: ``rows 4, 9``.
 

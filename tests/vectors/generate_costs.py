@@ -46,16 +46,18 @@ SESSION = {
 }
 
 
+BARE = partial(Parameters, class_weight="none", scale="none")
+"""Parameters of the sessions: labels without weights, features as they are."""
+
+
 def session(hamming: str) -> Factory:
     """Return a session of three clients with 12 rows, 64 bits and two classes."""
-    params = Parameters(
+    params = BARE(
         classes=(0, 1),
         n_bits=64,
         k=2,
         alpha=0.9,
         hamming=hamming,
-        class_weight="none",
-        scale="none",
     )
     return federation(SESSION, params)
 
@@ -114,14 +116,12 @@ def of_sums(p: int, *, sparse: bool = False) -> Costs:
 def of_sessions(hamming: str, p: int, rows: int) -> dict[str, Any]:
     """Return rounds and bytes of a session, one row in ten labelled, 10 classes and 4096 bits."""
     names = tuple(f"client-{i}" for i in range(p))
-    params = Parameters(
+    params = BARE(
         classes=tuple(range(10)),
         n_bits=4096,
         k=10,
         alpha=0.99,
         hamming=hamming,
-        class_weight="none",
-        scale="none",
     )
     shape = Shape(dict.fromkeys(names, rows), dict.fromkeys(names, rows // 10), features=64)
     steps = message_bytes(params, shape)

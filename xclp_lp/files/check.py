@@ -128,7 +128,7 @@ def _check_data(found: Findings, content: ClientContent, path: Path, source: Sou
 
 
 def _cells(source: Source, columns: list[str]) -> Iterator[str]:
-    """Say by column how many cells are no usable numbers, and in which rows the first are."""
+    """Say by column how many cells are not usable numbers, and in which rows the first are."""
     for column in columns:
         kinds: dict[str, list[int]] = {}
         for row, cell in enumerate(source.column(column)):

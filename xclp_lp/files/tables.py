@@ -10,6 +10,7 @@ import csv
 import re
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +23,7 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.damaged import DAMAGED
 from xclp_lp.validation import Validated
-from xclp_lp.wording import count, listing
+from xclp_lp.wording import count, differences, listing
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0+)?")
@@ -127,14 +128,10 @@ class Source:
         if columns is not None or like is None:
             return names
         other, expected = like
-        missing = [c for c in expected if c not in names]
-        extra = [c for c in names if c not in expected]
-        if missing or extra:
-            differences = [f"missing {listing(missing)}"] * bool(missing)
-            differences += [f"extra {listing(extra)}"] * bool(extra)
+        if told := differences(names, expected):
             raise DataError(
                 f"client {self.client!r}: the feature columns of {self.path} are not those of "
-                f"client {other!r}: {' and '.join(differences)}; name them alike, list "
+                f"client {other!r}: {told}; name them alike, list "
                 "feature_columns for each client, or mark columns that are not features with "
                 "id_column or label_column"
             )
@@ -234,6 +231,10 @@ class Source:
         return "" if np.isfinite(number) else "not finite"
 
     def _number(self, cell: Any, row: int, column: str) -> float:
+        with suppress(TypeError, ValueError):
+            number = _float(cell, "." if self.table is None else self.table.decimal)
+            if np.isfinite(number):
+                return number
         place = f"client {self.client!r}: row {row + 1}, column {column!r} of {self.path}"
         remedy = "drop the row or the column, or fill it in (impute)"
         match self.fault(cell):
@@ -245,9 +246,8 @@ class Source:
                     "is not a feature, name it in id_column or label_column, or list "
                     "feature_columns"
                 )
-            case "not finite":
+            case _:
                 raise DataError(f"{place} is {cell!r}, which is not finite; {remedy}")
-        return _float(cell, "." if self.table is None else self.table.decimal)
 
 
 def read_file(path: Path, client: str, form: CsvFormat | None = None) -> Source:
