@@ -67,10 +67,11 @@ LP_LAYERS = [
         "graph",
         "lsh",
         "scaling",
+        "messages",
         "diagnostics",
         "solvers",
     ),
-    *("messages", "influence", "dropouts", "predictions"),
+    *("influence", "dropouts", "predictions"),
     *("propagation", "parameters", "noise", "session", "memory", "forecast", "plan", "summary"),
     *("estimator", ""),  # xclp_lp itself, which shows the estimator
     "files",

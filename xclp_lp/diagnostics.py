@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
+from xclp_crypto.protocols.hamming.interface import column_ranges
+from xclp_lp.messages import Geometry
 from xclp_lp.scaling import Scale, own_moments
 from xclp_lp.wording import listing
 
@@ -83,3 +86,22 @@ def _site_cautions(data: Mapping[str, NDArray[Any]], names: Sequence[str]) -> It
                 f"client {client!r} measures differently: the mean or spread of {called} is far "
                 "from the other clients'; check its units, and whether it scaled them already"
             )
+
+
+def geometry_of(graph: sparse.csr_array, sizes: Mapping[str, int]) -> Geometry:
+    """Return what a graph looks like as a whole.
+
+    Args:
+        graph: (n, n), 𝒲, the rows of each client after those of the one before.
+        sizes: rows by client.
+    """
+    n, inside = graph.shape[0], 0
+    for own in column_ranges(sizes).values():
+        near = graph.indices[graph.indptr[own.start] : graph.indptr[own.stop]]
+        inside += int(((near >= own.start) & (near < own.stop)).sum())
+    edges = graph.nnz - np.count_nonzero(graph.diagonal())
+    pairs, pairs_between = n * (n - 1), n * n - sum(m * m for m in sizes.values())
+    mixing = 1.0
+    if edges and pairs_between:
+        mixing = (graph.nnz - inside) / edges * pairs / pairs_between
+    return Geometry(graph.nnz / max(n, 1), mixing, n)

@@ -24,7 +24,15 @@ from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster
 from xclp_lp.dropouts import STEPS
 from xclp_lp.influence import block_columns
 from xclp_lp.memory import hamming_estimate, hamming_memory, memory
-from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
+from xclp_lp.messages import (
+    Geometry,
+    Influence,
+    Labelled,
+    Participants,
+    Prepared,
+    Reach,
+    Sensitivity,
+)
 from xclp_lp.parameters import Parameters, Shape
 from xclp_lp.scaling import moments_rows, moments_width
 from xclp_lp.session import rows_of_sums
@@ -97,7 +105,7 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
                 setup[client, peer] = sealed_size(SeedShare.size())
         steps["hashing"][client, SERVER] = sealed_size(Prepared.size(rows=own))
         steps["labels"][client, SERVER] = sealed_size(Labelled.size())
-        down = sealed_size(Participants.size(clients=p))
+        down = sealed_size(Participants.size(clients=p)) + sealed_size(Geometry.size(rows=n))
         labelled = shape.labelled[client]
         if labelled:
             down += sealed_size(Reach.size(rows=n, labelled=labelled))

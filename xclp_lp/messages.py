@@ -47,6 +47,26 @@ class Reach(Message):
         return f"{found} components with {labelled} labelled rows" if found > labelled else None
 
 
+class Geometry(Message):
+    """What the graph looks like as a whole; see `xclp_lp.diagnostics`. Size: 16 bytes.
+
+    Attributes:
+        neighbours: stored neighbours of a row, on average.
+        mixing: edges between clients, over what chance gives; 1 where there can be none.
+        rows: in the graph.
+    """
+
+    TAG = 0x1007
+    neighbours: float = sent(One(Floats(1)))
+    mixing: float = sent(One(Floats(1)))
+    rows: int
+
+    def check(self) -> str | None:
+        """See `Message.check`."""
+        fits = 0 <= self.neighbours <= self.rows and 0 <= self.mixing <= max(self.rows, 1)
+        return None if fits else "no graph of so many rows has this geometry"
+
+
 class Influence(Message):
     """Columns of S, one after the other, ≥ 0, without the rows outside. Size: 4·values bytes."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +11,7 @@ from scipy.special import entr
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.secret import Secret
 from xclp_lp.labels import UNLABELLED
+from xclp_lp.messages import Geometry
 
 RESOLUTION = 2.0**-30
 """Scores and differences of scores up to this count as zero."""
@@ -32,11 +33,13 @@ class Prediction(Secret):
         class_ids: shape (n,), int64: class index in 0..C-1, or -1 where no label reaches the point.
         confidence: shape (n,), float64, in [0, 1]: 1 − entropy/log C; 0 without a label.
         distribution: shape (n, C), float64: rows sum to 1; uniform without a label.
+        geometry: what the graph of all rows looks like, as the server of a session says.
     """
 
     class_ids: NDArray[np.int64]
     confidence: NDArray[np.float64]
     distribution: NDArray[np.float64]
+    geometry: Geometry | None = None
 
     @classmethod
     def none(cls, rows: int, n_classes: int) -> Prediction:
@@ -101,10 +104,11 @@ def reset_labelled(prediction: Prediction, class_ids: NDArray[np.int64]) -> Pred
     """
     labelled = class_ids != UNLABELLED
     own = np.eye(prediction.distribution.shape[1])[class_ids]
-    return Prediction(
-        np.where(labelled, class_ids, prediction.class_ids),
-        np.where(labelled, 1.0, prediction.confidence),
-        np.where(labelled[:, None], own, prediction.distribution),
+    return replace(
+        prediction,
+        class_ids=np.where(labelled, class_ids, prediction.class_ids),
+        confidence=np.where(labelled, 1.0, prediction.confidence),
+        distribution=np.where(labelled[:, None], own, prediction.distribution),
     )
 
 
@@ -112,4 +116,4 @@ def relative_confidence(prediction: Prediction) -> Prediction:
     """Divide confidences by the largest of the client's own, as the paper's code does over all."""
     largest = prediction.confidence.max(initial=0.0)
     confidence = prediction.confidence / largest if largest > 0 else prediction.confidence
-    return Prediction(prediction.class_ids, confidence, prediction.distribution)
+    return replace(prediction, confidence=confidence)

@@ -9,7 +9,7 @@
              Prepared(digest of Π, labelled rows) ─▶ all digests equal?
     hamming: SecureHamming ◀───────────────────────▶ H
     propagation:                                     graph from H, columns of S = (I − α𝒲)⁻¹
-             ◀───────────────── Participants, Reach, Influence(columns of j's labelled rows)
+             ◀─────── Participants, Geometry, Reach, Influence(columns of j's labelled rows)
              Z̄_j = S_L·Y_L
     row sums: SecureRowSums ◀──────────────────────▶
     labels:  argmax and entropy of the own rows of Z
@@ -18,7 +18,8 @@
 *Server learns* H, and so the geometry of all points up to rotation; which rows are labelled, but no
 label and no score. *Client j learns* the scores of its own rows, and the columns of S for its
 labelled rows, which tell how strongly each point of the federation is tied to them. Public to all:
-numbers of rows and of labelled rows by client, d, L, C and the parameters.
+numbers of rows and of labelled rows by client, d, L, C, the parameters, and two numbers that say
+what the graph looks like as a whole.
 
 *A client that drops out* before H is complete counts as never having been there. Later, its points
 stay in the graph; its labels count if the row sums have its upload, and not otherwise, as if it had
@@ -42,7 +43,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -76,12 +77,21 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import OnProgress, RoleIO, recorded
 from xclp_crypto.secret import Secret
+from xclp_lp.diagnostics import geometry_of
 from xclp_lp.dropouts import Dropout
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.influence import Layout, PartialScores, batches, cut_block, reaches
 from xclp_lp.labels import UNLABELLED, class_weights
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest
-from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
+from xclp_lp.messages import (
+    Geometry,
+    Influence,
+    Labelled,
+    Participants,
+    Prepared,
+    Reach,
+    Sensitivity,
+)
 from xclp_lp.noise import SensitivityOfAll, noise_of_client
 from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.predictions import Prediction, predict
@@ -119,12 +129,14 @@ class Participation:
         contributors: clients whose labels entered the sums.
         dropouts: clients that did not stay to the end, in the order in which they dropped out.
         scaled_over: clients whose rows are in shared means and variances.
+        geometry: what the graph looks like; None over several groups.
     """
 
     sizes: dict[str, int]
     contributors: tuple[str, ...]
     dropouts: tuple[Dropout, ...]
     scaled_over: tuple[str, ...] = ()
+    geometry: Geometry | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return for a file whose labels were counted, who dropped out, when, with what effect."""
@@ -255,6 +267,7 @@ async def client_role(
         del bits  # L bytes of each row
     with io.step("propagation"):
         sizes = await _receive_participants(session, params)
+        geometry = await io.recv(Geometry, SERVER, rows=sum(sizes.values()))
         scores = await _receive_columns(session, params, sizes, class_ids)
         noise = await _draw_noise(session, params, sizes, scores, rng)
         row_sums = secure_row_sums_client(
@@ -273,7 +286,7 @@ async def client_role(
         own_sums = await io.compute(own_scores, params, sums.values)
         prediction = _spread(await io.compute(predict, own_sums), kept, n_classes)
         await io.send(SERVER, Labelled())
-        return prediction
+        return replace(prediction, geometry=geometry)
 
 
 def _sum_of_moments(session: Session, params: Parameters) -> tuple[Rows, FixedPoint, MaskGraph]:
@@ -440,6 +453,8 @@ async def server_role(
         _require_labels(labelled, dropped)
         graph = await io.compute(build_graph, distances.matrix, params, io.report)
         del distances  # n² of them
+        geometry = await io.compute(geometry_of, graph, present)
+        await io.send(tuple(present), geometry)
         await _send_columns(session, graph, params, {c: prepared[c].labelled for c in present})
         del graph
     with io.step("row sums"):
@@ -454,7 +469,7 @@ async def server_role(
     with io.step("labels"):
         note("labels", present, await io.gather(Labelled, tuple(present), 0))
     dropouts = tuple(Dropout(c, s, c in record.survivors) for c, s in dropped.items())
-    return Participation(present, record.survivors, dropouts, scaled_over)
+    return Participation(present, record.survivors, dropouts, scaled_over, geometry)
 
 
 async def _send_columns(

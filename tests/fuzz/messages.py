@@ -12,7 +12,15 @@ from decoders import MAX_INPUT, Decoder, message_decoder
 
 from xclp_crypto import wire
 from xclp_crypto.rng import SeededRng
-from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach, Sensitivity
+from xclp_lp.messages import (
+    Geometry,
+    Influence,
+    Labelled,
+    Participants,
+    Prepared,
+    Reach,
+    Sensitivity,
+)
 
 sys.path.extend(str(Path(__file__).parents[1] / d) for d in ("helpers", "crypto"))
 from test_wire import EXAMPLES, MODULI
@@ -44,10 +52,16 @@ def _influence(rng: np.random.Generator) -> Example:
     return {"values": n}, Influence(rng.random(n, dtype=np.float32))
 
 
+def _geometry(rng: np.random.Generator) -> Example:
+    rows = int(rng.integers(2, 20))
+    return {"rows": rows}, Geometry(rows * float(rng.random()), float(rng.random()), rows)
+
+
 OF_SESSIONS = {
     Prepared: _prepared,
     Participants: _participants,
     Reach: _reach,
+    Geometry: _geometry,
     Influence: _influence,
     Labelled: lambda rng: ({}, Labelled()),
     Sensitivity: lambda rng: ({}, Sensitivity(float(rng.random()) + 1e-9)),

@@ -26,7 +26,7 @@ from xclp_crypto.transport.simulate import Faults, Simulation
 from xclp_lp import influence as columns
 from xclp_lp.influence import Layout, PartialScores, batches, block_columns, cut_block, reaches
 from xclp_lp.labels import UNLABELLED, one_hot
-from xclp_lp.messages import Influence, Reach, Sensitivity, group_width
+from xclp_lp.messages import Geometry, Influence, Reach, Sensitivity, group_width
 from xclp_lp.session import ClientData
 
 
@@ -127,6 +127,7 @@ def test_sizes_and_strict_decoding() -> None:
         (Reach(groups, 5), {"rows": 5, "labelled": 5}, 2),
         (Influence(np.arange(7, dtype=np.float32)), {"values": 7}, 28),
         (Influence(np.zeros(0, np.float32)), {"values": 0}, 0),
+        (Geometry(1.5, 0.25, 4), {"rows": 4}, 16),
     ):
         body = wire.body(message)
         assert len(body) == type(message).size(**dims) == size
@@ -141,7 +142,9 @@ def test_sizes_and_strict_decoding() -> None:
     seven = np.full(5, 7, np.uint16)
     with pytest.raises(DecodeError, match="7 components with 5 labelled rows"):
         wire.decode_body(Reach, pack(seven, 3), rows=5, labelled=5)
-    for impossible in (Reach(seven, 5), Influence(-np.ones(1, np.float32)), Sensitivity(0.0)):
+    beyond = (Geometry(4.5, 1.0, 4), Geometry(1.0, 4.5, 4), Geometry(-0.1, 1.0, 4))
+    negative = Influence(-np.ones(1, np.float32))
+    for impossible in (Reach(seven, 5), negative, Sensitivity(0.0), *beyond):
         with pytest.raises(ParameterError, match=f"^{type(impossible).__name__}: "):
             wire.encode(impossible)
 
@@ -180,11 +183,11 @@ def test_sessions_in_any_blocks_have_the_labels_of_pooled_data(
 
 
 def test_clients_learn_no_more_than_their_columns_tell() -> None:
-    """All that a client receives is the same, byte for byte, if its columns and sums are.
+    """All but the geometry that a client receives is the same if its columns and sums are.
 
-    With the same randomness, so they are the same in distribution. The rows of b and c far away
-    from all rows of a are others, as many of them labelled. They are in no component with a label
-    of a, so they change neither its columns nor its rows of the sum.
+    Byte for byte, with the same randomness, so they are the same in distribution. The rows of b and
+    c far away from all rows of a are others, as many of them labelled. They are in no component
+    with a label of a, so they change neither its columns nor its rows of the sum.
     """
     data = {"a": rows_of(4, 0, 0), "b": rows_of(2, 4, 1), "c": rows_of(0, 5, 2)}
     far = data | {"b": rows_of(2, 4, 1, far_seed=3), "c": rows_of(0, 5, 2, far_seed=3)}
@@ -193,7 +196,12 @@ def test_clients_learn_no_more_than_their_columns_tell() -> None:
     def received(inputs: dict[str, ClientData]) -> dict[str, list[tuple[str, bytes]]]:
         sent = deliveries(federation(inputs, replace(SMALL, k=1)))
         return {
-            p: [(d.sender, d.payload) for d in sent if d.receiver == p] for p in (*data, SERVER)
+            p: [
+                (d.sender, d.payload)
+                for d in sent
+                if d.receiver == p and d.message != "Sealed[Geometry]"
+            ]
+            for p in (*data, SERVER)
         }
 
     one, two, three = (received(inputs) for inputs in (data, far, near))

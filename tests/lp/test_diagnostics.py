@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_lines import Xclp
+from scipy.sparse import csr_array
+from session_runs import SMALL, bits_of, blobs, federation
 
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.testing import run
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.diagnostics import feature_cautions
+from xclp_lp.diagnostics import feature_cautions, geometry_of
+from xclp_lp.graph import neighbour_graph_from_bits
 
 HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
 NAMES = ("city", "coast", "hill", "lake")
@@ -87,3 +93,20 @@ def test_fit_warns_and_run_says_so(
     )
     _, _, said = xclp("run", tmp_path / "federation.toml")
     assert "xclp: constant over all rows, so they tell nothing: 'ward'" in said
+
+
+@pytest.mark.parametrize("include_self", [False, True])
+def test_the_geometry_is_that_of_the_graph(include_self: bool) -> None:
+    data = blobs({"a": 6, "b": 0, "c": 5, "d": 2}, seed=3)
+    owner = np.repeat(np.arange(4), [6, 0, 5, 2])
+    bits = np.concatenate([bits_of(own, 64) for own in data.values()])
+    graph = neighbour_graph_from_bits(bits, 3, include_self=include_self).toarray() > 0
+    others = ~np.eye(13, dtype=bool)
+    apart = owner[:, None] != owner
+    found = run(federation(data, replace(SMALL, k=3, include_self=include_self))).raise_errors()
+    told = found.results[SERVER].geometry
+    assert told.neighbours == graph.sum() / 13
+    assert told.mixing == pytest.approx(graph[apart].mean() / graph[others].mean())
+    assert all(own.geometry == told for c, own in found.results.items() if c != SERVER)
+    empty = geometry_of(csr_array((3, 3)), {"a": 3, "b": 0})
+    assert (empty.neighbours, empty.mixing) == (0, 1)

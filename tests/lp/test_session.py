@@ -74,7 +74,7 @@ from xclp_crypto.transport.simulate import Delivery, Faults
 from xclp_lp import session
 from xclp_lp.graph import neighbour_graph_from_bits
 from xclp_lp.labels import UNLABELLED, one_hot
-from xclp_lp.messages import Influence, Labelled, Participants, Prepared, Reach
+from xclp_lp.messages import Geometry, Influence, Labelled, Participants, Prepared, Reach
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import RELATIVE_RESOLUTION, RESOLUTION
 from xclp_lp.propagation import pooled
@@ -182,7 +182,9 @@ def federations(
 def assert_equals_pooled(data: Data, params: Parameters) -> None:
     outcome = run(federation(data, params)).raise_errors()
     rows = {name: int(in_graph(own).sum()) for name, own in data.items()}
-    assert outcome.results.pop(SERVER) == Participation(rows, tuple(data), ())
+    took_part = outcome.results.pop(SERVER)
+    assert replace(took_part, geometry=None) == Participation(rows, tuple(data), ())
+    assert all(found.geometry == took_part.geometry for found in outcome.results.values())
     assert not outcome.unread
     expected = expected_labels(data, params, tuple(data), tuple(data))
     dense = dense_rows(data, params)
@@ -359,6 +361,7 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
         count(c, SERVER, sealed_size(Confirm.size()))
         count(c, SERVER, sealed_size(Prepared.size(rows=rows)))
         count(SERVER, c, sealed_size(Participants.size(clients=p)))
+        count(SERVER, c, sealed_size(Geometry.size(rows=n)))
         if rows:  # one label each, in its first row
             reached = int((component == component[place[c].start]).sum())
             count(SERVER, c, sealed_size(Reach.size(rows=n, labelled=1)))
@@ -778,7 +781,7 @@ def test_nobody_receives_vectors_or_labels(
     assert set.union(*by_client) >= set(at_clients)
     for kinds in by_client:
         assert kinds - set(at_clients) == {
-            *("Directory", "SeedShare", "Roster", "Participants", "Reach", "Influence"),
+            *("Directory", "SeedShare", "Roster", "Participants", "Geometry", "Reach", "Influence"),
             *("SumShares", "SumClients", "SumSurvivors", "SumSeen", "RowSumsBlock"),
         }
 
