@@ -71,7 +71,7 @@ LP_LAYERS = [
         "diagnostics",
         "solvers",
     ),
-    *("influence", "dropouts", "predictions"),
+    *("influence", "dropouts", "kept", "predictions"),
     *("propagation", "parameters", "noise", "session", "memory", "forecast", "plan", "summary"),
     *("estimator", ""),  # xclp_lp itself, which shows the estimator
     "files",

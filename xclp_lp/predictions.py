@@ -10,6 +10,7 @@ from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.secret import Secret
+from xclp_lp.kept import Kept
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.messages import Geometry
 
@@ -34,12 +35,14 @@ class Prediction(Secret):
         confidence: shape (n,), float64, in [0, 1]: 1 − entropy/log C; 0 without a label.
         distribution: shape (n, C), float64: rows sum to 1; uniform without a label.
         geometry: what the graph of all rows looks like, as the server of a session says.
+        kept: what gives labels to rows that come later, if the client has had a whole session.
     """
 
     class_ids: NDArray[np.int64]
     confidence: NDArray[np.float64]
     distribution: NDArray[np.float64]
     geometry: Geometry | None = None
+    kept: Kept | None = None
 
     @classmethod
     def none(cls, rows: int, n_classes: int) -> Prediction:

@@ -81,6 +81,7 @@ from xclp_lp.diagnostics import geometry_of
 from xclp_lp.dropouts import Dropout
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.influence import Layout, PartialScores, batches, cut_block, reaches
+from xclp_lp.kept import Kept
 from xclp_lp.labels import UNLABELLED, class_weights
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest
 from xclp_lp.messages import (
@@ -96,6 +97,7 @@ from xclp_lp.noise import SensitivityOfAll, noise_of_client
 from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.predictions import Prediction, predict
 from xclp_lp.scaling import (
+    Moments,
     encoded_moments,
     in_graph,
     moments,
@@ -173,15 +175,25 @@ def contribution(
     return np.concatenate([own, np.tile(totals, (clients, 1))])
 
 
-def own_scores(params: Parameters, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return a client's scores from its rows of the sums: weighed by class, noise cut at zero."""
+def own_sums(
+    params: Parameters, sums: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
+    """Return a client's rows of the sums, and the labels by class if labels weigh by class."""
     if params.weighted:
-        totals = np.rint(sums[-1]).astype(np.int64)
-        return sums[:-1] * class_weights(totals, params.class_weight)
+        return sums[:-1], np.rint(sums[-1]).astype(np.int64)
+    return sums, None
+
+
+def own_scores(
+    params: Parameters, sums: NDArray[np.float64], totals: NDArray[np.int64] | None
+) -> NDArray[np.float64]:
+    """Return scores from what `own_sums` returns: weighed by class, noise cut at zero."""
+    if totals is not None:
+        return sums * class_weights(totals, params.class_weight)
     return sums if params.noise is None else np.maximum(sums, 0.0)
 
 
-def _spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> Prediction:
+def spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> Prediction:
     """Put predictions of the kept rows back among the rows that were left out."""
     spread = Prediction.none(len(kept), n_classes)
     spread.class_ids[kept] = prediction.class_ids
@@ -237,11 +249,8 @@ async def client_role(
     params.require_accountant()
     params.require_resolution(len(invited))
     require_company(params.scale, len(invited))
-    vectors = data.vectors
-    if params.scale == "client":
-        vectors = own_moments(vectors).scaled(vectors)
     kept = in_graph(data.vectors, params.scale)
-    vectors, class_ids = vectors[kept], data.class_ids[kept]
+    vectors, class_ids = data.vectors[kept], data.class_ids[kept]
     labelled, n_classes = class_ids != UNLABELLED, len(params.classes)
     if isinstance(params.privacy, RandomizedResponse):
         class_ids[labelled] = params.privacy.randomize(class_ids[labelled], n_classes, rng)
@@ -253,8 +262,11 @@ async def client_role(
         await seed_agreement_client(session, rng)
     io = session.io
     with io.step("hashing"):
+        scale = own_moments(data.vectors) if params.scale == "client" else None
         if params.shared_scale:
-            vectors = await _scale_together(session, params, vectors, rng)
+            scale = await _shared_moments(session, params, vectors, rng)
+        if scale is not None:
+            vectors = await io.compute(scale.scaled, vectors)
         seed = projection_seed or derive_key(
             session.common_secret, domain_tag("projection seed", session.id)
         )
@@ -264,6 +276,7 @@ async def client_role(
         await io.send(SERVER, Prepared(digest, labelled))
     with io.step("hamming"):
         await get_backend(params.hamming).client(session, bits, rng)
+        packed = np.packbits(bits, axis=1)
         del bits  # L bytes of each row
     with io.step("propagation"):
         sizes = await _receive_participants(session, params)
@@ -283,10 +296,12 @@ async def client_role(
     with io.step("row sums"):
         sums = await row_sums
     with io.step("labels"):
-        own_sums = await io.compute(own_scores, params, sums.values)
-        prediction = _spread(await io.compute(predict, own_sums), kept, n_classes)
+        own, totals = own_sums(params, sums.values)
+        weighed = await io.compute(own_scores, params, own, totals)
+        prediction = spread(await io.compute(predict, weighed), kept, n_classes)
         await io.send(SERVER, Labelled())
-        return replace(prediction, geometry=geometry)
+        later = Kept(session.id, seed, scale, numbers[2], packed, own, totals)
+        return replace(prediction, geometry=geometry, kept=later)
 
 
 def _sum_of_moments(session: Session, params: Parameters) -> tuple[Rows, FixedPoint, MaskGraph]:
@@ -295,10 +310,10 @@ def _sum_of_moments(session: Session, params: Parameters) -> tuple[Rows, FixedPo
     return moments_rows(clients), FixedPoint(0, parties=len(clients)), params.moments_graph(clients)
 
 
-async def _scale_together(
+async def _shared_moments(
     session: Session, params: Parameters, vectors: NDArray[Any], rng: Rng
-) -> NDArray[np.float64]:
-    """Return a client's vectors, scaled over the rows of all clients in the sum.
+) -> Moments:
+    """Return the moments over the rows of all clients in the sum.
 
     Raises:
         DataError: a feature is too large.
@@ -311,8 +326,7 @@ async def _scale_together(
     sums = await secure_row_sums_client(
         session, own.astype(np.float64), rows, codec, graph, rng, "moments"
     )
-    shared = moments(sums.values[0].astype(np.int64))
-    return await io.compute(shared.scaled, vectors)
+    return moments(sums.values[0].astype(np.int64))
 
 
 async def _receive_participants(session: Session, params: Parameters) -> dict[str, int]:

@@ -33,27 +33,15 @@ MANY_ROWS = blobs(dict.fromkeys("abcd", 48), labelled=2, seed=2)
 
 
 def sums_of(
-    monkeypatch: pytest.MonkeyPatch, data: Data, params: Parameters, seed: int, faults: Faults
+    data: Data, params: Parameters, seed: int, faults: Faults
 ) -> tuple[dict[str, NDArray[np.float64]], float, tuple[str, ...]]:
     """By client, its rows of the sums before anything is cut; s² as announced; who contributed."""
-    sums: dict[str, NDArray[np.float64]] = {}
-    sizes = {c: len(own.class_ids) for c, own in data.items()}
-    original = session.own_scores
-
-    def watched(params: Parameters, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        sums[str(len(sums))] = values.copy()
-        return original(params, values)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(session, "own_scores", watched)
-        outcome = run(federation(data, params, seed=seed), faults, record=True).raise_errors()
-    # In the order in which they ended, which is that of the clients, those that were away last.
-    order = [c for c in data if c not in outcome.returned] + list(outcome.returned)
+    outcome = run(federation(data, params, seed=seed), faults, record=True).raise_errors()
+    sums = {c: outcome.results[c].kept.sums for c in data}
     told = {m.value for c in data for _, m in outcome.views[c] if isinstance(m, Sensitivity)}
     (sensitivity,) = told
-    variance = ASKED.client_variance(sensitivity, sum(sizes.values()))
-    named = dict(zip(order, sums.values(), strict=True))
-    return named, variance, outcome.results[SERVER].contributors
+    variance = ASKED.client_variance(sensitivity, sum(len(own.class_ids) for own in data.values()))
+    return sums, variance, outcome.results[SERVER].contributors
 
 
 def variances(
@@ -62,11 +50,11 @@ def variances(
     """By client, the variance of what is added to its rows, in units of s² on the grid."""
     with monkeypatch.context() as patch:
         patch.setattr(noise_module, "add_noise", lambda encoded, variance, rng: encoded)
-        exact, variance, contributors = sums_of(monkeypatch, MANY_ROWS, PRIVATE, 0, faults)
+        exact, variance, contributors = sums_of(MANY_ROWS, PRIVATE, 0, faults)
     grid = 2.0**PRIVATE.fraction_bits
     noise: dict[str, list[NDArray[np.float64]]] = {c: [] for c in exact}
     for seed in range(runs):
-        noisy, _, _ = sums_of(monkeypatch, MANY_ROWS, PRIVATE, seed, faults)
+        noisy, _, _ = sums_of(MANY_ROWS, PRIVATE, seed, faults)
         for client, values in noisy.items():
             noise[client].append((values - exact[client]) * grid)
     stacked = {c: np.concatenate(v) for c, v in noise.items()}
