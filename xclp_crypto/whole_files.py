@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -61,10 +61,37 @@ def _move(files: list[Path], folder: Path, old: Path) -> None:
         undo.pop_all()
 
 
-def why_not_writable(folder: Path) -> str | None:
-    """Return why nothing can be created in an existing folder; found by trying."""
+def why_not_writable(folder: Path, names: Iterable[str] = ()) -> str | None:
+    """Return why `whole_files` could not write files of these names; found by trying.
+
+    A dummy is put under every name that is free, and removed. What is there already is moved away
+    and back. A folder that is missing is not made.
+    """
+    place = next(p for p in (folder, *folder.parents) if os.path.lexists(p))
+    if not place.is_dir():
+        return f"{place} is a {'link to nothing' if place.is_symlink() else 'file'}"
+    tried = place
     try:
-        tempfile.TemporaryDirectory(prefix=".xclp-", dir=folder).cleanup()
+        with tempfile.TemporaryDirectory(prefix=".xclp-", dir=place) as scratch:
+            inner = scratch / folder.relative_to(place)
+            inner.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                tried = folder / name
+                if tried.is_dir():
+                    return f"{tried} is a folder"
+                (inner / name).write_bytes(b"\0")
+                if place == folder:
+                    _replace_and_undo(tried, inner / name, Path(f"{scratch}-old"))
     except OSError as error:
-        return f"{folder} cannot be written: {error.strerror}"
+        return f"{tried} cannot be written: {error.strerror}"
     return None
+
+
+def _replace_and_undo(file: Path, dummy: Path, aside: Path) -> None:
+    """Move a file away and back, since only then may it be replaced; or put a dummy there."""
+    if os.path.lexists(file):
+        file.rename(aside)  # not to the scratch folder, with which it would go if this is stopped
+        aside.rename(file)
+    else:
+        dummy.replace(file)
+        file.unlink()

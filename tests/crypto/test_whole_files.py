@@ -117,5 +117,33 @@ def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
 def test_whether_a_folder_can_be_written_is_found_by_trying(tmp_path):
     assert why_not_writable(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
-    none = tmp_path / "none"
-    assert why_not_writable(none) == f"{none} cannot be written: No such file or directory"
+    assert why_not_writable(tmp_path / "none" / "deep", ["x"]) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["link", "link/deep", "file"])
+def test_what_is_no_folder_cannot_be_written(tmp_path, place):
+    (tmp_path / "link").symlink_to("none")
+    (tmp_path / "file").write_bytes(b"")
+    what = "file" if place == "file" else "link to nothing"
+    assert f"is a {what}" in why_not_writable(tmp_path / place)
+
+
+def test_every_name_is_tried_and_what_is_there_stays(tmp_path, monkeypatch):
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "b").symlink_to("none")
+    before = {path.name: path.lstat() for path in tmp_path.iterdir()}
+    assert why_not_writable(tmp_path, "abc") is None
+    assert {path.name: path.lstat().st_ino for path in tmp_path.iterdir()} == {
+        name: found.st_ino for name, found in before.items()
+    }
+    assert "File name too long" in why_not_writable(tmp_path, ["c" * 300])
+    assert "File name too long" in why_not_writable(tmp_path / ("c" * 300), ["x"])
+
+    def of_somebody_else(file, place):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(type(tmp_path), "rename", of_somebody_else)  # in a sticky folder
+    reason = f"{tmp_path / 'a'} cannot be written: Operation not permitted"
+    assert why_not_writable(tmp_path, "ca") == reason
+    assert content_of(tmp_path) == {"a": b"old", "b": None}

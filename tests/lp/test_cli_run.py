@@ -470,3 +470,18 @@ def test_a_report_without_its_packages_says_what_to_install(
     assert one_line(err) == f"reports need {package}; install with: pip install 'xclp[report]'"
     assert not Path("results").exists()
     assert xclp("run", "federation.toml")[0] == 0
+
+
+def test_the_home_folder_may_be_named(
+    xclp: Xclp, federation: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    assert xclp("run", federation, "--output", "~/deep")[0] == 0
+    assert (tmp_path / "home" / "deep" / "cost.json").exists()
+    change("[parameters]", 'output = "~nobody-here/x"\n[parameters]')(federation)
+    code, _, err = xclp("run", federation)
+    assert (code, one_line(err)) == (
+        2,
+        f"{federation} names ~nobody-here/x, and there is no such home folder",
+    )

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from command_lines import change as changed
 from command_lines import content_of
 from pyarrow import parquet
 
-from xclp_crypto.errors import DataError, ParameterError, XclpError
+from xclp_crypto.errors import DataError, ParameterError, StorageError, XclpError
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.files import results
@@ -783,11 +784,22 @@ def finished(tmp_path: Path) -> tuple[FederationFile, Result]:
     return loaded, ran(loaded)
 
 
+def kept_elsewhere(federation: FederationFile, result: Result, message: str) -> None:
+    """Results that cannot be written where they should be are in a folder that is named."""
+    with pytest.raises(StorageError, match=message) as caught:
+        write_results(federation, result)
+    found = re.search(r"they are in (.+) instead$", str(caught.value))
+    assert found is not None
+    assert sorted(file.name for file in Path(found[1]).iterdir()) == sorted(
+        [*(f"{client.name}.csv" for client in federation.clients), "cost.json"]
+    )
+    shutil.rmtree(found[1])
+
+
 def unwritable(federation: FederationFile, result: Result, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         require_writable(federation)
-    with pytest.raises(ParameterError, match=message):
-        write_results(federation, result)
+    kept_elsewhere(federation, result, message)
 
 
 def test_existing_results_are_replaced(
@@ -819,13 +831,23 @@ def test_when_writing_fails_the_old_results_stand(
         original(file, client, *rest)
 
     monkeypatch.setattr(results, "write_table", full_disk)
-    with pytest.raises(DataError, match=r"results cannot be written to .*results: .*No space left"):
+    with pytest.raises(
+        StorageError, match=r"results cannot .*results: No space left on device; nor elsewhere"
+    ):
         write_results(*finished)
     assert content_of(tmp_path) == before
-    shutil.rmtree(tmp_path / "results")
-    with pytest.raises(DataError, match="No space left"):
-        write_results(*finished)
-    assert not (tmp_path / "results").exists()
+    monkeypatch.setattr(results, "write_table", original)
+    moved = Path.replace
+
+    def stuck(file: Path, place: Path) -> Path:
+        if place == tmp_path / "results" / "east.csv":
+            raise PermissionError(1, "Operation not permitted")
+        return moved(file, place)
+
+    monkeypatch.setattr(Path, "replace", stuck)
+    monkeypatch.setattr(results, "require_place", lambda *_: None)
+    kept_elsewhere(*finished, "Operation not permitted")
+    assert content_of(tmp_path) == before
 
 
 @pytest.mark.parametrize("output", ["results", "results/deep", "results/deep/er"])
@@ -845,8 +867,7 @@ def test_a_folder_in_the_way_of_a_result(
 ) -> None:
     (tmp_path / "results" / name).mkdir(parents=True)
     before = content_of(tmp_path)
-    with pytest.raises(ParameterError, match=f"results cannot be written to .*{name} is a folder"):
-        write_results(*finished)
+    unwritable(*finished, f"results cannot be written to .*{name} is a folder")
     assert content_of(tmp_path) == before
 
 

@@ -353,7 +353,9 @@ def test_results_that_the_disk_did_not_take_are_written_by_another_start(
         disk.setattr("xclp_lp.files.results.write_table", full)
         code, said = xclp("join", *options)
     assert code == 2
-    assert re.search(r"xclp: results cannot be written to .*: No space left on device\n", said)
+    assert re.search(
+        r"xclp: results cannot be written to .*: No space left on device; nor elsewhere\n", said
+    )
     assert federation.labels("hospital-0") is None
     assert federation.exit_code("hospital-1") == 0
     thread.join()

@@ -17,6 +17,7 @@ from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_sett
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
+from xclp_lp.files.toml import beside
 from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
@@ -101,7 +102,7 @@ def run(
 def _loaded(federation: Path, output: str | None = None) -> FederationFile:
     with terminal.console.status("reading the clients' files"):
         loaded = load_federation(federation)
-    return loaded if output is None else replace(loaded, output=Path(output))
+    return loaded if output is None else replace(loaded, output=beside(Path("--output"), output))
 
 
 def _plan_of(loaded: FederationFile) -> Plan:

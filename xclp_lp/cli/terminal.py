@@ -73,7 +73,7 @@ def require_writable(file: Path | None, option: str = "--json") -> None:
         raise ParameterError(f"{option} must be the name of a file; {file} is a folder")
     if not file.parent.is_dir():
         raise ParameterError(f"{option} {file}: there is no folder {file.parent}")
-    if reason := why_not_writable(file.parent):
+    if reason := why_not_writable(file.parent, [file.name]):
         raise ParameterError(f"{option} {file}: {reason}")
     if option == "--json" and file.suffix.lower() != ".json":  # so that no input is overwritten
         raise ParameterError(f"{option} must end in .json, got {file}")

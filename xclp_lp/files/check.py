@@ -27,6 +27,7 @@ from xclp_lp.files.network import (
     require_output,
 )
 from xclp_lp.files.tables import Source, integers_if_all, read_file
+from xclp_lp.files.toml import beside
 from xclp_lp.lsh import checked_vectors
 from xclp_lp.wording import count, listing, rows_called
 
@@ -68,7 +69,7 @@ def check_client(path: Path) -> Findings:
     if content is None:
         return found
     own, tls = content.client, content.tls
-    files = [path.parent / file for file in (tls.authority, tls.certificate, tls.key)]
+    files = [beside(path, file) for file in (tls.authority, tls.certificate, tls.key)]
     found.attempt(lambda: tls_context(*files, server=False))
     found.attempt(
         lambda: read_identities(
@@ -76,11 +77,11 @@ def check_client(path: Path) -> Findings:
         )
     )
     found.attempt(lambda: parse_address(own.server, f"{path}: server"))
-    output = path.parent / own.output
+    output = beside(path, own.output)
     found.attempt(lambda: require_output(own.name, own, path, output))
     if not found.problems:
         found.facts.append(f"certificates can be used; results go to {output}")
-    source = found.attempt(lambda: read_file(path.parent / own.features, own.name, own.csv))
+    source = found.attempt(lambda: read_file(beside(path, own.features), own.name, own.csv))
     if source is not None:
         _check_data(found, content, path, source)
     return found

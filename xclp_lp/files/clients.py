@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
 from xclp_lp.files.tables import CsvFormat, Source, joined_by_id, looks_like_row_numbers, read_file
-from xclp_lp.files.toml import shown_key
+from xclp_lp.files.toml import beside, shown_key
 from xclp_lp.validation import Text, Validated
 from xclp_lp.wording import count
 
@@ -147,7 +147,7 @@ def load_client(
         ParameterError: a column is asked for of a file without columns.
         DataError: what a file holds does not fit together, or not to the other client.
     """
-    source = read_file(path.parent / section.features, name, section.csv)
+    source = read_file(beside(path, section.features), name, section.csv)
     columns, ids, truth = None, None, None
     if source.table is None:
         _require_no_columns(section, f"{path}, [{title or f'clients.{name}'}]")
@@ -204,7 +204,7 @@ def read_labels(
     rows = len(np.atleast_1d(features))
     of = source
     if section.labels is not None:
-        of = read_file(path.parent / section.labels, name, section.csv)
+        of = read_file(beside(path, section.labels), name, section.csv)
     labels: list[Any] | NDArray[Any] = [None] * rows
     if section.has_labels:
         labels = of.labels(

@@ -45,7 +45,7 @@ from xclp_lp.files.clients import (
     require_file_names,
 )
 from xclp_lp.files.tables import integers_if_all
-from xclp_lp.files.toml import read_section, read_toml
+from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.labels import UNLABELLED, class_values, marked_values
 from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan
@@ -161,7 +161,7 @@ def load_federation(path: Path) -> FederationFile:
     return FederationFile(
         clients=tuple(replace(c, labels=ys) for c, ys in zip(clients, labels, strict=True)),
         arguments=content.parameters,
-        output=path.parent / content.output,
+        output=beside(path, content.output),
         path=path,
     )
 

@@ -58,7 +58,7 @@ from xclp_lp import labels
 from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
 from xclp_lp.files.results import require_place, write_result
 from xclp_lp.files.tables import integers_if_all
-from xclp_lp.files.toml import read_section, read_toml
+from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.predictions import Prediction
@@ -259,7 +259,7 @@ def require_output(name: str, section: DataSection, path: Path, output: Path) ->
         ParameterError: says why.
     """
     names = (f"{name}.csv", f"{name}-cost.json")
-    inputs = [path.parent / file for file in (section.features, section.labels) if file]
+    inputs = [beside(path, file) for file in (section.features, section.labels) if file]
     require_place(output, names, inputs)
 
 
@@ -360,7 +360,7 @@ def load_client_file(path: Path) -> ClientFile:
     return ClientFile(
         **_common(content, path, own.name, address),
         name=own.name,
-        output=path.parent / own.output,
+        output=beside(path, own.output),
         section=own,
     )
 
@@ -369,7 +369,7 @@ def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) ->
     """Return what all files have in common, in a party's own."""
     require_file_names(content.clients, path)
     tls = content.tls
-    files = [path.parent / file for file in (tls.authority, tls.certificate, tls.key)]
+    files = [beside(path, file) for file in (tls.authority, tls.certificate, tls.key)]
     return {
         "path": path,
         "clients": content.clients,
@@ -400,7 +400,7 @@ def read_identities(
             f"{path}: {given} needs {other} too; identities names the file of everybody's public "
             "identities, and identity that of the own key"
         )
-    pins, key = path.parent / identities, path.parent / identity
+    pins, key = beside(path, identities), beside(path, identity)
     pinned = {}
     for name, text in read_toml(pins).items():
         try:

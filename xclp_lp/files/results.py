@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, ParameterError, StorageError
+from xclp_crypto.errors import ParameterError, StorageError
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.whole_files import whole_files, why_not_writable
 from xclp_lp.files.clients import LoadedClient
@@ -36,17 +39,20 @@ def require_writable(federation: FederationFile, option: str = "") -> None:
     Raises:
         ParameterError: see `require_place`.
     """
-    inputs = {file for client in federation.clients for file in client.files}
-    if federation.path is not None:
-        inputs.add(federation.path)
     names = (*(f"{c.name}.csv" for c in federation.clients), "cost.json")
-    require_place(federation.output, names, inputs, option)
+    require_place(federation.output, names, _inputs(federation), option)
+
+
+def _inputs(federation: FederationFile) -> set[Path]:
+    """Return the files that were read, which results must not replace."""
+    inputs = {file for client in federation.clients for file in client.files}
+    return inputs if federation.path is None else {*inputs, federation.path}
 
 
 def require_place(
     folder: Path, names: Iterable[str], inputs: Iterable[Path], option: str = ""
 ) -> None:
-    """Refuse a folder that cannot take files of these names.
+    """Refuse a folder that cannot take files of these names; found by writing dummies.
 
     Args:
         folder: it need not exist yet.
@@ -55,15 +61,13 @@ def require_place(
         option: what errors begin with.
 
     Raises:
-        ParameterError: the folder, or one that it lies in, is a file or may not be written; or a
-            result would replace a folder or an input.
+        ParameterError: the folder, or one that it lies in, is not one or may not be written; or a
+            result cannot replace what is there, or is an input.
     """
-    existing = next(place for place in (folder, *folder.parents) if place.exists())
-    reason = why_not_writable(existing) if existing.is_dir() else f"{existing} is a file"
+    names = list(names)
+    reason = why_not_writable(folder, names)
     for result in (folder / name for name in names):
-        if result.is_dir():
-            reason = f"{result} is a folder"
-        elif result.exists() and any(f.exists() and result.samefile(f) for f in inputs):
+        if result.exists() and any(f.exists() and result.samefile(f) for f in inputs):
             reason = f"{result} is one of the files that were read; choose another folder"
     if reason is not None:
         raise ParameterError(f"{option}results cannot be written to {folder}: {reason}")
@@ -79,35 +83,76 @@ def write_results(federation: FederationFile, result: Result) -> list[Path]:
         The files written.
 
     Raises:
-        ParameterError: see `require_writable`.
-        DataError: writing fails.
+        StorageError: they cannot be written there; names the folder where they are instead.
     """
-    require_writable(federation)
-    folder = federation.output
+    plan, without = result.plan, result.without_result
+    clients = [client for client in federation.clients if client.name not in without]
+
+    def fill(folder: Path) -> None:
+        for client in clients:
+            given, found = plan.data[client.name].class_ids, result.predictions[client.name]
+            file = folder / f"{client.name}.csv"
+            write_table(file, client, plan.params.classes, given, found)
+        groups = {name: list(own) for name, own in plan.groups.items()}
+        content = {
+            **({"groups": groups} if plan.grouped else {}),
+            **result.participation.to_dict(),
+            "without_result": list(without),
+            **result.cost.to_dict(),
+        }
+        _write_json(folder / "cost.json", content)
+
+    names = [*(f"{client.name}.csv" for client in clients), "cost.json"]
+    return _write_safely(federation.output, names, _inputs(federation), fill)
+
+
+def _write_json(file: Path, content: dict[str, Any]) -> None:
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_safely(
+    folder: Path, names: Sequence[str], inputs: Iterable[Path], fill: Callable[[Path], None]
+) -> list[Path]:
+    """Write results whole or not at all; if they cannot be written, elsewhere: they took long.
+
+    Args:
+        folder: for them; it is made if it is missing.
+        names: of the files.
+        inputs: files that must not be replaced.
+        fill: writes the files into the folder that it is given.
+
+    Returns:
+        The files written.
+
+    Raises:
+        StorageError: names the folder where they are instead, a new one below the current folder
+            or that of temporary files.
+    """
     try:
+        require_place(folder, names, inputs)
         with whole_files(folder) as scratch:
-            written = []
-            plan, without = result.plan, result.without_result
-            for client in federation.clients:
-                if client.name in without:
-                    continue
-                file = scratch / f"{client.name}.csv"
-                given, found = plan.data[client.name].class_ids, result.predictions[client.name]
-                write_table(file, client, plan.params.classes, given, found)
-                written.append(file)
-            cost = scratch / "cost.json"
-            groups = {name: list(own) for name, own in plan.groups.items()}
-            content = {
-                **({"groups": groups} if plan.grouped else {}),
-                **result.participation.to_dict(),
-                "without_result": list(without),
-                **result.cost.to_dict(),
-            }
-            cost.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            written.append(cost)
-        return [folder / file.name for file in written]
+            fill(scratch)
+        return [folder / name for name in names]
+    except ParameterError as error:
+        reason = str(error)
     except OSError as error:
-        raise DataError(f"results cannot be written to {folder}: {error}") from None
+        reason = f"results cannot be written to {folder}: {error.strerror or error}"
+    place = _elsewhere(fill)
+    instead = "nor elsewhere" if place is None else f"they are in {place} instead"
+    raise StorageError(f"{reason}; {instead}")
+
+
+def _elsewhere(fill: Callable[[Path], None]) -> Path | None:
+    """Write results into a new folder; return None where that fails as well."""
+    for parent in (".", None):
+        with suppress(OSError):
+            new = Path(tempfile.mkdtemp(prefix="xclp-results-", dir=parent)).absolute()
+            try:
+                fill(new)
+                return new
+            except OSError:
+                shutil.rmtree(new, ignore_errors=True)
+    return None
 
 
 def file_lines(federation: FederationFile, result: Result) -> Iterator[str]:
@@ -180,15 +225,13 @@ def write_result(
         settings: how the client shows its result.
 
     Raises:
-        StorageError: they cannot be written.
+        StorageError: they cannot be written there; names the folder where they are instead.
     """
     shown = settings.shown(prediction, data.class_ids)
-    try:
-        with whole_files(output) as scratch:
-            table = scratch / f"{loaded.name}.csv"
-            write_table(table, loaded, classes, data.class_ids, shown)
-            costs = scratch / f"{loaded.name}-cost.json"
-            costs.write_text(json.dumps(cost.to_dict(), indent=2) + "\n", encoding="utf-8")
-        return [output / table.name, output / costs.name]
-    except OSError as error:
-        raise StorageError(f"results cannot be written to {output}: {error.strerror}") from None
+    table, costs = f"{loaded.name}.csv", f"{loaded.name}-cost.json"
+
+    def fill(folder: Path) -> None:
+        write_table(folder / table, loaded, classes, data.class_ids, shown)
+        _write_json(folder / costs, cost.to_dict())
+
+    return _write_safely(output, [table, costs], loaded.files, fill)

@@ -47,6 +47,18 @@ def read_toml(path: Path, what: str = "federation file") -> dict[str, Any]:
         raise ParameterError(f"{path}: {error}{quotes}") from None
 
 
+def beside(path: Path, name: str) -> Path:
+    """Return the place that a file names: relative to it, absolute, or below the home folder (~).
+
+    Raises:
+        ParameterError: there is no such home folder.
+    """
+    try:
+        return path.parent / Path(name).expanduser()
+    except RuntimeError:
+        raise ParameterError(f"{path} names {name}, and there is no such home folder") from None
+
+
 def read_section(kind: type[T], content: Any, file: object, section: str = "") -> T:
     """Make a dataclass of a section of a file, and others of the sections in it.
 
