@@ -62,8 +62,8 @@ LP_LAYERS = [
     *(
         "wording",
         "validation",
-        "dataframes",
         "labels",
+        "dataframes",
         "graph",
         "lsh",
         "scaling",

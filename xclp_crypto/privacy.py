@@ -106,7 +106,7 @@ class LabelPrivacy:
         """Return the largest ρ whose concentrated privacy gives (ε, δ).
 
         Raises:
-            ParameterError: dp-accounting is not installed.
+            ParameterError: dp-accounting is not installed, or (ε, δ) too small to compute with.
         """
         return _calibrate(self.epsilon, self.delta)
 
@@ -377,15 +377,20 @@ def _calibrate(epsilon: float, delta: float) -> float:
     dp, _ = _accountant()
     # ρ + 2·√(ρ·ln(1/δ)) ≤ ε here (Bun and Steinke 2016, Proposition 1.3), so ρ is too small.
     low = epsilon**2 / (4 * (epsilon - math.log(delta))) / 2
-    # By the logarithm, because the library's tolerance is absolute.
-    exponent = dp.calibrate_dp_mechanism(
-        lambda: _accountant()[1],
-        lambda log_rho: dp.ZCDpEvent(math.exp(log_rho)),
-        epsilon,
-        delta * _DELTA_SHARE,
-        dp.LowerEndpointAndGuess(math.log(low), math.log(low) + 1),
-        tol=1e-6,
-    )
+    try:  # by the logarithm, because the library's tolerance is absolute
+        exponent = dp.calibrate_dp_mechanism(
+            lambda: _accountant()[1],
+            lambda log_rho: dp.ZCDpEvent(math.exp(log_rho)),
+            epsilon,
+            delta * _DELTA_SHARE,
+            dp.LowerEndpointAndGuess(math.log(low), math.log(low) + 1),
+            tol=1e-6,
+        )
+    except (ValueError, OverflowError):
+        raise ParameterError(
+            f"epsilon = {epsilon} and delta = {delta} are too small for float64; their noise would "
+            "hide everything, so choose larger ones"
+        ) from None
     return math.exp(exponent)
 
 

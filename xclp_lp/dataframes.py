@@ -1,6 +1,7 @@
 """pandas' data frames and series: columns are matched by name, rows by index.
 
-What is not from pandas passes through as it is. Nothing here loads pandas unless it is used.
+Tables of other libraries that can become a data frame do; what else there is passes through as it
+is. Nothing here loads pandas unless it is used.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import DataError
-from xclp_lp.wording import differences, listing
+from xclp_lp.labels import UNLABELLED
+from xclp_lp.wording import differences, listing, rows_called
+
+NUMBERS = (int, float, np.integer, np.floating, np.bool_)
 
 
 def is_frame(x: Any) -> bool:
@@ -20,8 +24,22 @@ def is_frame(x: Any) -> bool:
     return hasattr(x, "columns") and hasattr(x, "reindex")
 
 
+def column_names(Xs: Sequence[Any]) -> tuple[str, ...] | None:
+    """Return the columns of the first table that has any, if all are text."""
+    tables = (getattr(x, "column_names", getattr(x, "columns", ())) for x in Xs)
+    columns = next((tuple(own) for own in tables if len(own)), ())
+    return columns if columns and all(isinstance(c, str) for c in columns) else None
+
+
+def row_names(x: Any) -> list[str] | None:
+    """Return what a data frame's index calls its rows; None where that is their number from 0."""
+    if not is_frame(x) or x.index.tolist() == list(range(len(x))):
+        return None
+    return [repr(name) if isinstance(name, str) else str(name) for name in x.index.tolist()]
+
+
 def with_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[ArrayLike]:
-    """Return the features with the columns of all data frames in the order of the first.
+    """Return the features, tables as data frames, with the columns of all in the first's order.
 
     Args:
         Xs: per client, a data frame or anything else; empty frames have no columns to compare.
@@ -30,11 +48,11 @@ def with_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[Arr
     Raises:
         DataError: a client's columns are others, or some twice; names client and columns.
     """
-    found: list[ArrayLike] = list(Xs)
-    frames = [j for j, x in enumerate(Xs) if is_frame(x) and not getattr(x, "empty", False)]
-    first: Any = Xs[frames[0]] if frames else None
+    found: list[Any] = [x.to_pandas() if hasattr(x, "to_pandas") else x for x in Xs]
+    frames = [j for j, x in enumerate(found) if is_frame(x) and not x.empty]
+    first: Any = found[frames[0]] if frames else None
     for j in frames:
-        frame: Any = Xs[j]
+        frame = found[j]
         own, expected = list(frame.columns), list(first.columns)
         if len(set(own)) < len(own):
             twice = [c for i, c in enumerate(own) if c in own[:i]]
@@ -46,13 +64,56 @@ def with_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[Arr
             )
         found[j] = frame[expected]
         if own != expected and len(frames) < len(Xs):
-            array = next(name for name, x in zip(names, Xs, strict=True) if not is_frame(x))
+            array = next(name for name, x in zip(names, found, strict=True) if not is_frame(x))
             raise DataError(
                 f"client {array!r} has an array, whose columns have no names, and data frames have "
                 f"theirs in different orders ({names[frames[0]]!r}, {names[j]!r}); give all data "
                 "frames"
             )
     return found
+
+
+def frame_values(frame: Any) -> NDArray[Any]:
+    """Return the numbers of a data frame, (n_j, d); booleans are 0 and 1.
+
+    Raises:
+        DataError: a cell is missing, not a number or not finite; names row and column.
+    """
+    if all(isinstance(t, np.dtype) and t.kind in "fiu" for t in frame.dtypes):
+        values: NDArray[Any] = frame.to_numpy()
+    else:
+        values = np.empty(frame.shape)
+        for column in range(frame.shape[1]):
+            values[:, column] = _column_values(frame, column)
+    if not (finite := np.isfinite(values)).all():
+        row, column = np.argwhere(~finite)[0].tolist()
+        what = "not finite" if np.isinf(values[row, column]) else "missing"
+        raise DataError(
+            f"{_place(frame, row, column)} is {what}; drop the row or the column, or fill it in, "
+            "as scikit-learn's SimpleImputer does"
+        )
+    return values
+
+
+def _column_values(frame: Any, column: int) -> Any:
+    """Return one column's numbers, (n_j,), with NaN for what is missing."""
+    own = frame.iloc[:, column]
+    if own.dtype.kind in "biuf":
+        return own.to_numpy(dtype=np.float64, na_value=np.nan)
+    cells = own.tolist()
+    for row, cell in enumerate(own.isna().tolist()):
+        if cell:
+            cells[row] = np.nan
+        elif own.dtype == "category" or not isinstance(cells[row], NUMBERS):
+            raise DataError(
+                f"{_place(frame, row, column)} is {cells[row]!r}, of dtype {own.dtype}, and not a "
+                "number; encode the column as numbers, such as by pandas.get_dummies, or drop it"
+            )
+    return cells
+
+
+def _place(frame: Any, row: int, column: int) -> str:
+    return f"{rows_called([row], row_names(frame))}, column {frame.columns[column]!r}"
 
 
 def labels_by_index(x: Any, y: Any, name: str) -> Any:
@@ -90,7 +151,8 @@ def like_labels(found: NDArray[Any], x: Any, y: Any) -> Any:
     """Return labels that came out as a series, if the features have an index.
 
     The index is that of the features; dtype and name are those of the labels that were given, where
-    the dtype can hold what came out.
+    the dtype can hold what came out. Where it can hold a missing value, one is where no label
+    reaches a row; categories that only others have are appended.
 
     Args:
         found: (n_j,) labels; −1 or None where no label reaches a row.
@@ -99,19 +161,24 @@ def like_labels(found: NDArray[Any], x: Any, y: Any) -> Any:
     """
     if not is_frame(x):
         return found
-    from pandas import Series
+    from pandas import CategoricalDtype, Series
 
-    missing = np.array([label is None for label in found.tolist()], dtype=bool)
     series = Series(found, index=x.index, name=getattr(y, "name", None))
     dtype = getattr(y, "dtype", None)
-    if dtype is None or (missing.any() and not _holds_missing(dtype)):
+    if dtype is None:
         return series
+    reached = np.array([label not in (None, UNLABELLED) for label in found.tolist()], dtype=bool)
+    if isinstance(dtype, CategoricalDtype):
+        own = set(dtype.categories)
+        new = [c for c in dict.fromkeys(found[reached].tolist()) if c not in own]
+        dtype = CategoricalDtype([*dtype.categories, *new], dtype.ordered and not new)
+    typed = series.astype(object)
+    if not isinstance(dtype, np.dtype) or dtype.kind in "Of":
+        typed = typed.where(reached, None)
     try:
-        return series.astype(dtype)
-    except (TypeError, ValueError):
+        kept = typed.astype(dtype)
+    except (TypeError, ValueError, OverflowError):
         return series
-
-
-def _holds_missing(dtype: Any) -> bool:
-    """Return whether a dtype is pandas' own, which has a value for what is missing."""
-    return not isinstance(dtype, np.dtype) or dtype.kind in "Of"
+    known = typed.notna()
+    same = kept[known].tolist() == typed[known].tolist() and not kept[~known].notna().any()
+    return kept if same else series

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from xclp_crypto.errors import DataError
 from xclp_crypto.front import client_names
@@ -20,7 +21,8 @@ from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
-from xclp_lp.dataframes import is_frame, labels_by_index, like_labels
+from xclp_lp.dataframes import column_names, labels_by_index, like_labels
+from xclp_lp.dataframes import row_names as frame_rows
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.graph import Ties
 from xclp_lp.labels import ClassWeight
@@ -29,6 +31,7 @@ from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan, check_features, checked_groups, require_usable
 from xclp_lp.scaling import Scale
 from xclp_lp.session import ClientData
+from xclp_lp.summary import lost_lines
 from xclp_lp.validation import meaning
 from xclp_lp.wording import count
 
@@ -49,7 +52,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         classes_: (C,) class labels.
         transduction_: list over clients of (n_j,) labels for *all* rows; −1 (integers) or None
             where no label reaches a row. For a client with a data frame it is a series with its
-            index and the dtype of its labels.
+            index and, where that can hold what came out, the dtype of its labels; such a series
+            has a missing value in the place of −1, if its dtype has one.
+        labelled_: list of (n_j,) booleans: which rows had a label.
         confidence_: list of (n_j,) float64 in [0, 1]: 1 minus the normalised entropy.
         label_distributions_: list of (n_j, C) float64, rows sum to 1.
         contributors_: names of the clients whose labels are counted.
@@ -59,8 +64,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         groups_: clients by group, empty without `groups`.
         client_names_: names used.
         n_features_in_: d.
-        feature_names_in_: (d,) names of the columns, if the first client has a data frame with
-            names.
+        feature_names_in_: (d,) names of the columns, if there are data frames and all their
+            columns have names.
 
     Example:
         >>> import numpy as np
@@ -147,15 +152,22 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         _require_lists(Xs=Xs, ys=ys)
         checked_drop(drop, client_names(len(Xs), self.client_names))
         plan = self.plan(Xs, ys, row_names)
-        for caution in plan.cautions(getattr(Xs[0], "columns", None)):
+        for caution in plan.cautions():
             warnings.warn(caution, UserWarning, stacklevel=2)
         result = plan.run(progress=progress, drop=drop, rng=rng)
         predictions = [result.predictions[name] for name in plan.data]
-        self.classes_ = np.array(plan.params.classes)
+        for line in lost_lines(
+            plan.params.classes,
+            [own.class_ids for own in plan.data.values()],
+            [p.class_ids for p in predictions],
+        ):
+            warnings.warn(line, UserWarning, stacklevel=2)
+        self.classes_ = labels.class_array(plan.params.classes)
         self.transduction_ = [
             like_labels(result.labels(name), x, y)
             for name, x, y in zip(plan.data, Xs, ys, strict=True)
         ]
+        self.labelled_ = [own.class_ids != labels.UNLABELLED for own in plan.data.values()]
         self.confidence_ = [p.confidence for p in predictions]
         self.label_distributions_ = [p.distribution for p in predictions]
         self.contributors_ = result.participation.contributors
@@ -164,9 +176,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.groups_ = dict(plan.groups) if plan.grouped else {}
         self.client_names_ = tuple(plan.data)
         self.n_features_in_ = plan.features
-        first: Any = Xs[0]
-        if is_frame(first) and all(isinstance(c, str) for c in first.columns):
-            self.feature_names_in_ = np.array(first.columns, dtype=object)
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        if plan.columns is not None:
+            self.feature_names_in_ = np.array(plan.columns, dtype=object)
         return self
 
     def plan(
@@ -178,13 +190,13 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Check all data and parameters, and compute nothing.
 
         Args:
-            Xs: one (n_j, d) array or data frame per client; n_j may be 0. Columns of data frames
-                are matched by name.
+            Xs: one (n_j, d) array, sparse matrix, tensor or data frame per client; n_j may be 0.
+                Columns of data frames are matched by name.
             ys: one (n_j,) array of labels per client, or a series, which is matched by index with
                 a data frame, and may have no entry for some of its rows; −1, None, NaN or a mask
                 marks rows without. None instead of an array stands for a client without labels.
             row_names: one sequence of n_j names per client, or None: what errors and warnings call
-                its rows; by default their indices.
+                its rows; by default what the index of a data frame does, else their numbers from 0.
 
         Returns:
             What can be run, and the sizes that its cost follows from.
@@ -203,6 +215,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 "of each per client"
             )
         vectors = check_features(Xs, names)
+        called = row_names or [None] * len(Xs)
+        called = [frame_rows(x) if own is None else own for x, own in zip(Xs, called, strict=True)]
         marked = [
             labels.marked_values(
                 np.full(len(x), None) if y is None else labels_by_index(given, y, name), name
@@ -215,7 +229,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                     f"client {name!r}: {count(len(x), 'row')} of features, "
                     f"{count(len(values), 'label')}"
                 )
-        classes = labels.class_values(marked, self.classes, names, row_names)
+        classes = labels.class_values(marked, self.classes, names, called)
         arguments = self._arguments()
         data = {
             name: ClientData(x, labels.encode(values, labelled, classes))
@@ -228,10 +242,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             grouped=self.groups is not None,
             seed=projection_seed(self.random_state),
             settings=arguments,
+            columns=column_names(Xs),
         )
-        require_usable(plan, row_names)
+        require_usable(plan, called)
         if self.classes is None:
-            labels.warn_of_odd_classes(classes, marked, names)
+            labels.warn_of_odd_labels(classes, marked, names)
         return plan
 
     @property
@@ -251,6 +266,46 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Run `fit` and return `transduction_`."""
         transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
         return transduction
+
+    def score(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> float:
+        """Return which share of the rows that had no label in `fit` it labelled as they should be.
+
+        Nothing is computed anew: it is of the rows that were fitted. Rows without a label count as
+        wrong.
+
+        Args:
+            Xs: the features that were fitted, by whose index a series of `ys` is matched.
+            ys: one (n_j,) array of true labels per client, as in `fit`; −1, None, NaN or a mask
+                where the truth is not known.
+
+        Raises:
+            NotFittedError: there are no results yet.
+            DataError: these are not the clients and rows that were fitted, or their labels cannot
+                be compared with its labels, or none is of a row that had no label.
+        """
+        check_is_fitted(self)
+        _require_lists(Xs=Xs, ys=ys)
+        names, right = self.client_names_, []
+        if not len(Xs) == len(ys) == len(names):
+            raise DataError(f"fit had {count(len(names), 'client')}; give all of them, in order")
+        true, found = [], []
+        for name, x, y, own in zip(names, Xs, ys, self.transduction_, strict=True):
+            given = np.full(len(own), None) if y is None else labels_by_index(x, y, name)
+            true.append(labels.marked_values(given, name))
+            found.append(labels.marked_values(own, name))
+            if len(true[-1][0]) != len(own):
+                raise DataError(
+                    f"client {name!r}: {count(len(true[-1][0]), 'label')}, fit had "
+                    f"{count(len(own), 'row')}; score is of the rows that were fitted"
+                )
+        known = [(self.classes_.tolist(), np.ones(len(self.classes_), dtype=bool)), *true]
+        classes = labels.class_values(known, None, ["classes_", *names])
+        for had, own, (values, there) in zip(self.labelled_, found, true, strict=True):
+            same = labels.encode(values, there, classes) == labels.encode(*own, classes)
+            right.append(same[there & ~had])
+        if not sum(map(len, right)):
+            raise DataError("ys says nothing of any row that had no label")
+        return float(np.concatenate(right).mean())
 
 
 def _require_lists(**arguments: object) -> None:

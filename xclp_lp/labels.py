@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import unicodedata
 import warnings
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal, TypeAlias
@@ -19,7 +21,12 @@ ClassWeight: TypeAlias = Literal["sqrt", "balanced", "none"]
 
 UNLABELLED = -1
 """Class index of a row without a label."""
-MISSING_MARKERS = ("", "na", "n/a", "nan", "null", "none", "?", "-", "-1", "<na>")
+INEXACT = 2**53
+"""From here on a float stands for several integers."""
+MISSING_MARKERS = (
+    *("", "na", "n/a", "nan", "nat", "null", "none", "?", "-", "-1", "<na>"),
+    *("#n/a", "#ref!", "#value!", "#div/0!", "#name?", "#null!", "#num!"),
+)
 """Texts that are classes like any other here, and mean a missing label elsewhere."""
 
 
@@ -30,51 +37,44 @@ def marked_values(y: ArrayLike, client: str) -> tuple[list[Any], NDArray[np.bool
     The string ``"-1"`` is a label like any other.
 
     Args:
-        y: (n_j,) labels; a NumPy masked array hides its masked entries.
+        y: (n_j,) labels, in whatever holds one value for each row; a NumPy masked array hides its
+            masked entries.
         client: name for errors.
+
+    Returns:
+        (n_j,) values, with None or −1 where there is no label; and (n_j,) where there is one.
 
     Raises:
         DataError: not one-dimensional.
     """
     unordered = isinstance(y, str | bytes | Mapping | Set) or sparse.issparse(y)
-    if unordered or not (isinstance(y, np.ndarray) or hasattr(y, "__len__")):
+    if unordered or not (hasattr(y, "ndim") or hasattr(y, "__len__")):
         raise DataError(
             f"client {client!r}: labels must be a list or an array, got a value of type "
             f"{type(y).__name__}"
         )
-    array = y if isinstance(y, np.ndarray) else _as_objects(y)
-    if array.ndim != 1:
+    given: Any = y
+    if getattr(given, "ndim", 1) != 1:
         raise DataError(
-            f"client {client!r}: labels must be one-dimensional, got shape {array.shape}"
+            f"client {client!r}: labels must be one-dimensional, got shape {tuple(given.shape)}"
         )
-    hidden = np.ma.getmaskarray(array) if isinstance(array, np.ma.MaskedArray) else None
-    values = [_plain(v) for v in np.ma.getdata(array).tolist()]
-    labelled = np.array([not _is_missing(v) for v in values], dtype=bool)
-    return values, labelled if hidden is None else labelled & ~hidden
-
-
-def _as_objects(y: ArrayLike) -> NDArray[Any]:
-    """Keep every value of a list or series as it is: NumPy would turn [1, 'a'] into strings."""
-    if not isinstance(y, Sequence) and hasattr(y, "to_numpy"):
-        return np.asarray(y.to_numpy())
-    items = list(y) if isinstance(y, Sequence) else np.asarray(y).tolist()
-    array = np.empty(len(items), dtype=object)
-    for i, value in enumerate(items):  # one by one: a list of lists would become a matrix
-        array[i] = value
-    return array
+    # Through an array of one type, integers beside a missing one would become floats.
+    ways = ("tolist", "to_list", "to_pylist", "__iter__")  # NumPy's, pandas', Arrow's, a list's
+    values = [_plain(v) for v in getattr(given, next(w for w in ways if hasattr(given, w)))()]
+    return values, np.array([not _is_marker(v) for v in values], dtype=bool)
 
 
 def _plain(value: Any) -> Any:
-    """Turn NumPy's numbers, booleans and strings into Python's."""
-    return value.item() if isinstance(value, np.number | np.bool_ | np.str_) else value
+    """Turn NumPy's numbers, booleans and strings into Python's; NaN, NaT and NA into None."""
+    plain = value.item() if isinstance(value, np.number | np.bool_ | np.str_) else value
+    if type(plain).__name__ in ("NAType", "NaTType"):
+        return None
+    return None if isinstance(plain, float) and plain != plain else plain
 
 
-def _is_missing(value: Any) -> bool:
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return True
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return value != value or value == UNLABELLED  # NaN differs from itself
+def _is_marker(value: Any) -> bool:
+    """Return whether a plain value marks a row without a label."""
+    return value is None or (_kind(value) == "number" and value == UNLABELLED)
 
 
 def _kind(value: Any) -> str | None:
@@ -99,9 +99,10 @@ def given_classes(classes: Any) -> tuple[Any, ...]:
     if isinstance(classes, str | bytes) or not hasattr(classes, "__iter__"):
         raise ParameterError(f"classes must be a list of labels, got {classes!r}")
     given = tuple(_plain(c) for c in classes)
-    if any(_is_missing(c) for c in given):
+    if any(_is_marker(c) for c in given):
         raise ParameterError(
-            f"classes must not contain a marker of unlabelled rows (-1, None, NaN), got {given!r}"
+            "classes must not contain a marker of unlabelled rows (-1, None, NaN), got "
+            f"{tuple(classes)!r}"
         )
     kinds = {_kind(c) for c in given}
     if None in kinds or len(kinds) > 1:
@@ -111,7 +112,10 @@ def given_classes(classes: Any) -> tuple[Any, ...]:
         )
     if not given or len(set(given)) != len(given):
         raise ParameterError(f"classes must be distinct and at least one, got {given!r}")
-    return given
+    try:
+        return tuple(_of_one_type({(type(c), c): "classes" for c in given}))
+    except DataError as error:
+        raise ParameterError(str(error)) from None
 
 
 def class_values(
@@ -122,6 +126,8 @@ def class_values(
 ) -> tuple[Any, ...]:
     """Return the sorted classes: those given, or those that occur.
 
+    Numbers are integers where all of them can be, so 2 and 2.0 are one class, whoever comes first.
+
     Args:
         labels: per client, as from `marked_values`.
         classes: those given, if any.
@@ -129,81 +135,129 @@ def class_values(
         row_names: per client, what errors call its rows, if not by their indices.
 
     Raises:
-        DataError: no client has a label, labels of several types, or a label that is none of
-            `classes`; names client and row.
+        DataError: no client has a label, labels of several types, integers and floats that cannot
+            be told apart, or a label that is none of `classes`; names client and row.
         ParameterError: `classes` is not a list, is empty, repeats a class, has classes of several
             types, or a marker of unlabelled rows.
     """
     given = None if classes is None else given_classes(classes)
     known = None if given is None else {(_kind(c), c) for c in given}
-    seen: set[Any] = set()
-    places: dict[str, tuple[type, str]] = {}
-    floats = False
+    places: dict[tuple[type, Any], str] = {}
     row_names = [None] * len(clients) if row_names is None else row_names
     for client, (values, labelled), names in zip(clients, labels, row_names, strict=True):
         for row in np.flatnonzero(labelled).tolist():
             value = values[row]
             kind = _kind(value)
+            if kind is not None and (type(value), value) in places:
+                continue
+            place = f"client {client!r}, {rows_called([row], names)}"
             if kind is None:
                 raise DataError(
-                    f"client {client!r}, {rows_called([row], names)}: a label of type "
-                    f"{type(value).__name__}; labels are integers, strings, booleans or floats"
+                    f"{place}: a label of type {type(value).__name__}; labels are integers, "
+                    "strings, booleans or floats"
                 )
             if known is not None and (kind, value) not in known:
-                raise DataError(
-                    f"client {client!r}, {rows_called([row], names)}: label {value!r} is none of "
-                    f"the classes {given!r}"
-                )
-            seen.add(value)
-            if kind not in places:
-                places[kind] = type(value), f"client {client!r}, {rows_called([row], names)}"
-            floats |= isinstance(value, float)
-    if not seen:
+                raise DataError(f"{place}: label {value!r} is none of the classes {given!r}")
+            places[type(value), value] = place
+    if not places:
         raise DataError(
             "no client has a label; mark unlabelled rows with -1 (integers), None or a mask, and "
             "leave at least one row labelled"
         )
-    if given is not None:
-        return given
-    if len(places) > 1:
-        raise DataError(
-            "labels are of several types: "
-            + ", ".join(f"{t.__name__} ({where})" for t, where in places.values())
-        )
-    # 1 and 1.0 are one class; its type must not depend on which client comes first.
-    return tuple(sorted(float(v) if floats else v for v in seen))
+    if given is None:
+        return tuple(sorted(set(_of_one_type(places))))
+    _of_one_type({(type(c), c): "classes" for c in given} | places)
+    return given
 
 
-def warn_of_odd_classes(
+def _of_one_type(places: Mapping[tuple[type, Any], str]) -> list[Any]:
+    """Return labels as values of one type: integers beside floats as integers, if all can be.
+
+    Args:
+        places: where each label was first seen, by type and value; 1, True and 1.0 are equal.
+
+    Raises:
+        DataError: they are of several types, or some float could be several of the integers; names
+            two places.
+    """
+    first: dict[str | None, str] = {}
+    for (kind, value), place in places.items():
+        first.setdefault(_kind(value), f"{kind.__name__} ({place})")
+    if len(first) > 1:
+        raise DataError(f"labels are of several types: {', '.join(first.values())}")
+    values = [value for _, value in places]
+    floats = [v for v in values if isinstance(v, float)]
+    integers = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
+    if not (floats and integers):
+        return values
+    whole = all(v.is_integer() for v in floats)
+    changed, others = (floats, integers) if whole else (integers, floats)
+    for value in changed:
+        if abs(value) >= INEXACT:
+            raise DataError(
+                f"labels cannot be told apart: {value!r} ({places[type(value), value]}) and "
+                f"{others[0]!r} ({places[type(others[0]), others[0]]}) are integer and float, and "
+                "from 2**53 on a float stands for several integers; give integers everywhere (in "
+                "pandas of dtype Int64: a missing one turns int64 into floats), or text"
+            )
+    return [int(v) if whole else float(v) for v in values]
+
+
+def warn_of_odd_labels(
     classes: Sequence[Any],
     labels: Sequence[tuple[list[Any], NDArray[np.bool_]]],
     clients: Sequence[str],
 ) -> None:
-    """Warn of texts that look like a missing label, or like each other; names a client."""
+    """Warn of labels that may not mean what they say; names a client.
 
-    def warn(odd: Sequence[str], what: str) -> None:
-        used = [c for c, (values, _) in zip(clients, labels, strict=True) if odd[0] in values]
-        message = f"client {used[0]!r}: the labels {listing(odd)} {what}"
+    Texts that look like a missing label, or like each other; −1 beside other markers of rows
+    without a label; a single class; floats that may have been integers.
+    """
+
+    def warn(message: str) -> None:
         warnings.warn(message, UserWarning, stacklevel=5)
 
-    texts = [c for c in classes if isinstance(c, str)]
-    markers = [c for c in texts if c.strip().casefold() in MISSING_MARKERS]
-    if markers:
+    def whose(odd: Sequence[Any]) -> str:
+        used = [c for c, (values, _) in zip(clients, labels, strict=True) if odd[0] in values]
+        return f"client {used[0]!r}"
+
+    minus = {c: values for c, (values, _) in zip(clients, labels, strict=True) if -1 in values}
+    renamed = "; -1 marks rows without a label: if it is a class, rename it"
+    if both := [client for client, values in minus.items() if None in values]:
+        warn(f"both -1 and None, NaN or NA are among the labels of {listing(both)}{renamed}")
+    if len(classes) == 1:
+        told = renamed * bool(minus)
+        warn(f"all labels are of one class, {classes[0]!r}, so no row can get another{told}")
+    if vague := [c for c in classes if isinstance(c, float) and INEXACT <= abs(c) < math.inf]:
         warn(
-            markers,
-            "look like missing ones, but are classes like any other; leave the cell empty (in "
-            "Python: None) where a label is missing",
+            f"{whose(vague)}: the labels {listing(vague)} are floats, and each stands for several "
+            "integers; if they were integers, read them as such (in pandas: Int64) or as text"
+        )
+    texts = [c for c in classes if isinstance(c, str)]
+    if markers := [c for c in texts if c.strip().casefold() in MISSING_MARKERS]:
+        warn(
+            f"{whose(markers)}: the labels {listing(markers)} look like missing ones, but are "
+            "classes like any other; leave the cell empty (in Python: None) where a label is "
+            "missing"
         )
     alike: dict[str, list[str]] = {}
     for text in texts:
-        alike.setdefault(re.sub(r"\.0+$", "", text.strip().casefold()), []).append(text)
+        alike.setdefault(re.sub(r"\.0+$", "", _seen(text).strip().casefold()), []).append(text)
     for group in alike.values():
         if len(group) > 1:
+            same = len({_seen(text) for text in group}) < len(group)
+            told = ", ".join(map(ascii, group)) if same else listing(group)
             warn(
-                group,
-                "differ only by case, surrounding space or '.0', but are different classes; write "
-                "them alike if they are one",
+                f"{whose(group)}: the labels {told} differ only by case, surrounding space, '.0' "
+                "or how Unicode writes them, but are different classes; write them alike if they "
+                "are one"
             )
+
+
+def _seen(text: str) -> str:
+    """Return what a reader sees of a text: composed, and without characters of no width."""
+    shown = unicodedata.normalize("NFKC", text)
+    return "".join(c for c in shown if unicodedata.category(c) != "Cf")
 
 
 def encode(
@@ -217,21 +271,31 @@ def encode(
     )
 
 
+def class_array(classes: Sequence[Any]) -> NDArray[Any]:
+    """Return classes as an array of their type; of objects where NumPy would change one."""
+    array = np.array(classes)
+    if [(type(c), c) for c in array.tolist()] == [(type(c), c) for c in classes]:
+        return array
+    if all(type(c) is int and 0 <= c < 2**64 for c in classes):
+        return np.array(classes, dtype=np.uint64)
+    return np.array(classes, dtype=object)
+
+
 def decode(class_ids: NDArray[np.int64], classes: Sequence[Any]) -> NDArray[Any]:
     """Return labels in the type of the classes; rows without one are −1 (integers) or None.
 
     Class indices become an integer, string, boolean or float array where every row has a label;
-    otherwise integers keep their type with −1 and other types become an object array.
+    otherwise integers have −1, as objects where int64 does not hold them all, and other types
+    become an object array.
     """
-    known = np.array(classes)
+    known = class_array(classes)
     missing = class_ids == UNLABELLED
-    if known.dtype.kind == "i" and UNLABELLED not in classes:
-        return np.where(missing, UNLABELLED, known[np.where(missing, 0, class_ids)])
     if not missing.any():
         return known[class_ids]
-    result = np.array([None] * len(class_ids), dtype=object)
-    result[~missing] = known[class_ids[~missing]].tolist()
-    return result
+    integers = all(type(c) is int for c in classes)
+    dtype = np.int64 if known.dtype.kind == "i" else object
+    marker = np.array([UNLABELLED if integers else None], dtype=dtype)
+    return np.concatenate([known.astype(dtype), marker])[class_ids]  # index −1 is the last
 
 
 def one_hot(class_ids: NDArray[np.int64], n_classes: int) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,7 +33,7 @@ from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 from xclp_lp import labels
-from xclp_lp.dataframes import with_same_columns
+from xclp_lp.dataframes import frame_values, is_frame, with_same_columns
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.forecast import Forecast, forecast
@@ -57,6 +57,7 @@ class Plan(Secret):
         grouped: whether groups were asked for.
         seed: of the projection, if it is fixed.
         settings: how each client shows its result.
+        columns: names of the features, if they have some.
     """
 
     params: Parameters
@@ -65,6 +66,7 @@ class Plan(Secret):
     grouped: bool = False
     seed: bytes | None = None
     settings: Settings = field(default_factory=Settings)
+    columns: tuple[str, ...] | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -98,10 +100,10 @@ class Plan(Secret):
         """Return what looks wrong with the features, see `feature_cautions`.
 
         Args:
-            columns: their names, if they have some.
+            columns: their names; by default those that the data have.
         """
         vectors = {client: own.vectors for client, own in self.data.items()}
-        return list(feature_cautions(vectors, self.params.scale, columns))
+        return list(feature_cautions(vectors, self.params.scale, columns or self.columns))
 
     def forecast(self) -> Forecast:
         """Predict what the run will cost."""
@@ -319,7 +321,8 @@ def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArra
     for x, name in zip(with_same_columns(Xs, names), names, strict=True):
         try:
             array = _as_matrix(x)
-            matrices.append(None if array.size == 0 and array.ndim < 2 else checked_vectors(array))
+            empty = array.size == 0 and (array.ndim < 2 or array.shape == (0, 0))
+            matrices.append(None if empty else checked_vectors(array))
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from None
     known = [(name, m) for name, m in zip(names, matrices, strict=True) if m is not None]
@@ -335,17 +338,21 @@ def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArra
     return [np.zeros((0, first.shape[1])) if m is None else m for m in matrices]
 
 
-def _as_matrix(x: ArrayLike) -> NDArray[Any]:
+def _as_matrix(x: Any) -> NDArray[Any]:
     """Turn one client's features into an array; say where that cannot be done."""
+    if is_frame(x):
+        return frame_values(x)
+    if sparse.issparse(x):
+        return np.asarray(x.toarray())
+    if hasattr(x, "detach"):  # a tensor of PyTorch, which NumPy may not read as it is
+        return np.asarray(x.detach().cpu().double())
     if isinstance(x, np.ma.MaskedArray) and np.ma.getmaskarray(x).any():
         place = ", ".join(map(str, np.argwhere(np.ma.getmaskarray(x))[0]))
         raise DataError(f"the features are masked at ({place}); every value must be there")
-    if sparse.issparse(x):
-        raise DataError("the features are a sparse matrix; pass X.toarray()")
     try:
         array = np.asarray(x)
     except ValueError:  # a ragged list
-        lengths = [len(row) if isinstance(row, Sized) else 0 for row in cast(Sequence[Any], x)]
+        lengths = [len(row) if isinstance(row, Sized) else 0 for row in x]
         odd = next((i for i, n in enumerate(lengths) if n != lengths[0]), None)
         raise DataError(
             "a feature is a list, not a number"
@@ -353,6 +360,8 @@ def _as_matrix(x: ArrayLike) -> NDArray[Any]:
             else f"row {odd} (counted from 0) has {lengths[odd]} features, row 0 has "
             f"{lengths[0]}; all rows must be equally long"
         ) from None
+    except (TypeError, RuntimeError) as error:
+        raise DataError(f"the features do not form an array: {error}") from None
     if array.dtype.kind in "OUS" and array.ndim == 2:
         # Beside text, NumPy turns the numbers of a list into text too: look at the list itself.
         for (row, column), value in np.ndenumerate(np.asarray(x, dtype=object)):

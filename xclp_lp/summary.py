@@ -155,3 +155,22 @@ def neglected_lines(
                 f"{name!r} has {mine:,} of {count(len(labels), 'label')} and came out for {came:,} "
                 f"of {count(len(found), 'unlabelled row')}{advice}"
             )
+
+
+def lost_lines(
+    classes: Sequence[Any], given: Sequence[NDArray[np.int64]], got: Sequence[NDArray[np.int64]]
+) -> Iterator[str]:
+    """Say of which classes every labelled row got another class.
+
+    Args:
+        classes: their names.
+        given: per client, (n_j,) class indices, −1 for rows that had no label.
+        got: the same after the run.
+    """
+    before, after = np.concatenate(list(given)), np.concatenate(list(got))
+    for index, name in enumerate(classes):
+        found = after[before == index]
+        if len(found) and not np.isin(found, (index, UNLABELLED)).any():
+            others = listing([classes[i] for i in np.unique(found)])
+            rows = f"every row labelled {name!r} ({len(found):,})"
+            yield f"{rows} came out as another class: {others}"

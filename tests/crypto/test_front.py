@@ -465,6 +465,21 @@ def test_ragged_values_name_the_client(call):
         call([BITS[0], [1, [2, 3]], BITS[0]])
 
 
+class Tensor:
+    """As one of PyTorch's that requires a gradient."""
+
+    def detach(self):
+        raise NotImplementedError
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that requires grad")
+
+
+def test_a_tensor_that_numpy_cannot_read_is_refused_with_advice():
+    with pytest.raises(DataError, match=r"'client-0': .* requires grad\); of a tensor, pass \.det"):
+        secure_sum([Tensor()] * 3)
+
+
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("rng", [0, "x", np.random.default_rng(0)], ids=str)
 def test_randomness_that_is_none_is_refused(call, rng):

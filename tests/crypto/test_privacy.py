@@ -432,6 +432,12 @@ def test_randomised_response_refuses_what_is_no_class_or_epsilon():
             RandomizedResponse(epsilon)
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-300, 1e-5), (1e-100, 1e-300)])
+def test_guarantees_that_are_too_small_to_compute_with_are_refused(epsilon, delta):
+    with pytest.raises(ParameterError, match=f"epsilon = {epsilon} and delta = {delta} are too sm"):
+        LabelPrivacy(epsilon, delta, 2).rho()
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_numbers_beyond_float64_are_refused(sign):
     huge = sign * 10**400

@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from xclp_crypto.errors import DataError
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.dataframes import labels_by_index, like_labels, with_same_columns
+from xclp_lp.dataframes import frame_values, labels_by_index, like_labels, with_same_columns
 
 XCLP = CrossClientLabelPropagation(64, 2, hamming="plain", scale="client", random_state=0)
 
@@ -56,25 +57,46 @@ def test_labels_keep_their_dtype(dtype: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "found", "expected"),
     [
-        ("Int64", np.array([3, -1]), "Int64"),
-        ("uint8", np.array([3, 4]), "uint8"),
-        ("Int64", np.array([3, None], dtype=object), "Int64"),
-        ("bool", np.array([True, None], dtype=object), "object"),
-        ("boolean", np.array([True, None], dtype=object), "boolean"),
-        ("float64", np.array([1.5, None], dtype=object), "float64"),
-        ("datetime64[ns]", np.array(["x", "y"]), "object"),
+        ("Int64", [2**53 + 1, -1], "Int64"),
+        ("UInt64", [2**64 - 1, -1], "UInt64"),
+        ("int64[pyarrow]", [3, -1], "int64[pyarrow]"),
+        ("uint8", [3, 4], "uint8"),
+        ("uint8", [3, -1], "int64"),
+        ("int8", [3, 300], "int64"),
+        ("int64", [3, -1], "int64"),
+        ("Int64", [3, None], "Int64"),
+        ("bool", [True, None], "object"),
+        ("boolean", [True, None], "boolean"),
+        ("float64", [1.5, None], "float64"),
+        ("float64", [2**53 + 1, 3], "int64"),
+        ("float64", [3, -1], "float64"),
+        ("float32", [0.1, 0.5], "float64"),
+        ("category", ["x", None], "category"),
+        ("datetime64[ns]", ["x", "y"], "object"),
     ],
 )
 def test_a_dtype_is_kept_where_it_holds_what_came_out(
-    dtype: str, found: Any, expected: str
+    dtype: str, found: list[Any], expected: str
 ) -> None:
     x = pd.DataFrame({"u": [1.0, 2.0]}, index=[7, 9])
-    series = like_labels(found, x, pd.Series([None, None], dtype=object).astype("object"))
-    assert series.tolist() == found.tolist()
-    given = pd.Series([], dtype=dtype)
-    kept = like_labels(found, x, given)
+    array = np.array(found, dtype=object if None in found or 2**64 - 1 in found else None)
+    kept = like_labels(array, x, pd.Series([], dtype=dtype))
     assert kept.index.tolist() == [7, 9]
     assert str(kept.dtype).replace("str", "object") == expected
+    missing = [v is None or (v == -1 and expected != "int64") for v in found]
+    assert kept.isna().tolist() == missing
+    assert [v for v, none in zip(kept.tolist(), missing, strict=True) if not none] == [
+        v for v, none in zip(found, missing, strict=True) if not none
+    ]
+
+
+def test_categories_of_others_are_appended() -> None:
+    x = pd.DataFrame({"u": [1.0, 2.0]})
+    y = pd.Series(pd.Categorical(["b"], ["c", "b"], ordered=True))
+    assert like_labels(np.array(["b", "c"]), x, y).dtype == y.dtype
+    kept = like_labels(np.array(["b", "a"]), x, y)
+    assert (kept.tolist(), kept.cat.categories.tolist()) == (["b", "a"], ["c", "b", "a"])
+    assert not kept.cat.ordered
 
 
 def test_columns_that_differ_are_refused() -> None:
@@ -88,6 +110,50 @@ def test_columns_that_differ_are_refused() -> None:
     assert with_same_columns([np.eye(2), Xs[0]], ["a", "b"])[0].tolist() == np.eye(2).tolist()
     with pytest.raises(DataError, match="'c' has an array, whose columns have no names, and data"):
         with_same_columns([Xs[0], Xs[1][["w", "u", "v"]], np.eye(3)], ["a", "b", "c"])
+
+
+def frame(column: Any, index: Any = ("p1", "p2")) -> pd.DataFrame:
+    return pd.DataFrame({"age": [50, 60], "bp": column}, index=index)
+
+
+def test_booleans_numbers_and_nullable_numbers_are_features() -> None:
+    kinds = pd.get_dummies(pd.Series(["x", "y"], name="kind"), dtype=bool)
+    mixed = pd.concat([frame([1.5, 2.0], range(2)), kinds], axis=1)
+    mixed["n"] = pd.array([7, 8], dtype="Float64")
+    mixed["a"] = pd.Series([True, False], dtype="bool[pyarrow]")
+    mixed["o"] = pd.Series([2, 0.5], dtype=object)
+    assert frame_values(mixed).tolist() == [[50, 1.5, 1, 0, 7, 1, 2], [60, 2, 0, 1, 8, 0, 0.5]]
+    assert frame_values(mixed[["bp"]].astype("float32")).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pd.array([1.5, pd.NA], dtype="Float64"), "row 'p2', column 'bp' is missing; drop the row"),
+        ([1.5, None], "row 'p2', column 'bp' is missing; .* as scikit-learn's SimpleImputer does"),
+        (pd.Series([True, None], dtype=object).tolist(), "row 'p2', column 'bp' is missing"),
+        ([-np.inf, 1], "row 'p1', column 'bp' is not finite"),
+        (["1", "2"], "row 'p1', column 'bp' is '1', .* not a number; encode the column"),
+        (pd.Categorical([1, 2]), "row 'p1', column 'bp' is 1, of dtype category, and not a number"),
+        (pd.to_datetime(["2020-01-01"] * 2), r"column 'bp' is Timestamp\(.*not a number"),
+        ([1j, 2], "column 'bp' is 1j"),
+    ],
+)
+def test_cells_that_are_not_numbers_are_named_by_row_and_column(column: Any, message: str) -> None:
+    fine = frame([1.0, 2.0])
+    with pytest.raises(DataError, match=f"^client 'client-1': .*{message}"):
+        XCLP.fit([fine, frame(column), fine], [[0, 1]] * 3)
+    with pytest.raises(DataError, match=r"row 0 \(counted from 0\), column 'bp' is"):
+        frame_values(frame([np.nan, 0], [0, 1]))
+
+
+def test_rows_are_called_what_the_index_calls_them() -> None:
+    Xs, ys = frames()
+    with pytest.raises(DataError, match="client 'client-2', row 'c1': label 'q' is none of the"):
+        clone(XCLP).set_params(classes=["x", "y", "z"]).fit(Xs, [*ys[:2], ys[2].replace("y", "q")])
+    Xs[1].iloc[[4, 6]] = 0.0
+    with pytest.warns(UserWarning, match="client 'client-1': rows 'b4', 'b6' are all zero"):
+        clone(XCLP).set_params(scale="none").plan(Xs, ys)
 
 
 def test_indices_that_do_not_fit_are_refused() -> None:

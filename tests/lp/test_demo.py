@@ -71,6 +71,16 @@ def test_labels_are_identical_whatever_is_chosen(settings: dict[str, Any]) -> No
     assert compared(blobs(), **SETTINGS | settings).identical is True
 
 
+@pytest.mark.filterwarnings("ignore:.*all zero")
+@pytest.mark.parametrize("scale", ["none", "client"])
+def test_labels_are_identical_beside_rows_that_are_all_zero(scale: str) -> None:
+    data = blobs()
+    zero = [np.where(np.arange(len(x))[:, None] < 4, 0, x) for x in data.features]
+    result = compared(replace(data, features=tuple(zero)), **SETTINGS | {"scale": scale})
+    assert result.identical is True
+    assert result.accuracy["xclp"] == result.accuracy["plain"]
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 def test_labels_are_identical_with_every_back_end(name: str) -> None:
     quick = {b.name: b for b in (Paillier(INSECURE_TEST_128), PaillierPacked(INSECURE_TEST_128))}

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 from scipy import sparse
@@ -387,7 +388,8 @@ def test_classes_that_do_not_occur_are_possible() -> None:
 
 def test_a_single_class_is_certain() -> None:
     Xs, ys = example()
-    xclp = fit(Xs, [np.where(y < 0, -1, 7) for y in ys], k=8)
+    with pytest.warns(UserWarning, match=r"of one class, 7, .*; -1 marks rows without a label"):
+        xclp = fit(Xs, [np.where(y < 0, -1, 7) for y in ys], k=8)
     reached = np.concatenate(xclp.transduction_) == 7
     assert reached.any()
     assert (np.concatenate(xclp.confidence_)[reached] == 1).all()
@@ -471,6 +473,10 @@ def same_labels(Xs: list[Any], other_Xs: list[Any]) -> None:
         lambda x: np.ma.masked_array(x),
         lambda x: [tuple(row) for row in x],
         lambda x: x.astype(np.longdouble),
+        sparse.csr_matrix,
+        sparse.coo_array,
+        lambda x: pd.DataFrame(x).astype({0: "Float64", 1: "float64[pyarrow]", 2: object}),
+        lambda x: pa.table({f"c{i}": column for i, column in enumerate(x.T)}),
     ],
 )
 def test_features_of_other_types(convert: Any) -> None:
@@ -539,15 +545,12 @@ PLACE = r"\(counted from 0\)"
         (2, np.array([[1, 2, 3, None]] * 5, dtype=object),
          f": row 0, column 3 {PLACE} is None, which is not a number"),
         (2, pd.DataFrame([[1, 2, 3, 4]] * 4 + [[1, 2, pd.NA, 3]], dtype="Int64"),
-         f": row 4, column 2 {PLACE} is <NA>, which is not a number"),
+         f": row 4 {PLACE}, column 2 is missing; drop the row or the column, or fill it in"),
         (0, np.ones((6, 4), dtype=complex), ": .* complex128"),
         (0, np.array([[1, 2]] * 6, dtype=object),
          r": .* dtype object; pass numbers, such as X.astype\(float\)"),
         (0, np.array([np.ones(4), None, 3, 4, 5, 6], dtype=object),
          r": .* dtype object; pass numbers, such as numpy.vstack\(list\(X\)\)"),
-        (1, sparse.csr_matrix(np.ones((4, 4))),
-         r": the features are a sparse matrix; pass X.toarray\(\)"),
-        (1, sparse.coo_array(np.ones((4, 4))), ": .* sparse"),
         (0, np.array([["2020-01-01"] * 4] * 6, dtype="M8[D]"), ": .*datetime64"),
         (0, np.ones(6), r": .* shape \(6,\)"),
         (0, np.ones((6, 2, 2)), r": .* shape \(6, 2, 2\)"),
@@ -833,6 +836,10 @@ def test_plans_and_results_show_nobodys_data_and_are_neither_pickled_nor_copied(
         (["Cat", "cat", "dog"], "the labels 'Cat', 'cat' differ only by case, surrounding"),
         (["cat ", "cat"], "the labels 'cat', 'cat ' differ only by"),
         (["1.0", "1", "x"], "the labels '1', '1.0' differ only by"),
+        (["cafe\u0301", "caf\xe9", "x"], r"the labels 'cafe\\u0301', 'caf\\xe9' differ only by"),
+        (["caf\u200be", "cafe", "x"], r"the labels 'cafe', 'caf\\u200be' differ only by"),
+        (["\xdcbel", "\xfcbel", "x"], "the labels 'Übel', 'übel' differ only by"),
+        (["#N/A", "#REF!"], "the labels '#N/A', '#REF!' look like missing ones"),
     ],
 )
 def test_odd_classes_are_warned_of(labels: list[str], message: str) -> None:
@@ -858,6 +865,18 @@ def test_after_an_error_the_old_results_stand() -> None:
     with pytest.raises(DataError):
         xclp.fit(spoiled(1, 3, 2, np.nan), example()[1])
     assert lists(xclp.transduction_) == before
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([1.0, np.nan, -1.0, 0.0], "both -1 and None, .* labels of 'client-1'; -1 marks rows"),
+        ([2.0**53, 0.5, -1, -1], r"'client-1': the labels 9007199254740992.0 are floats, and each"),
+    ],
+)
+def test_numbers_that_may_mean_something_else_are_warned_of(labels: Any, message: str) -> None:
+    with pytest.warns(UserWarning, match=message):
+        fit(ys=[[0.5, 1.0] + [np.nan] * 4, labels, [None] * 5])
 
 
 def test_none_stands_for_a_client_without_labels() -> None:
@@ -898,10 +917,11 @@ def test_labelled_rows_keep_their_labels_if_asked() -> None:
 def test_confidence_relative_to_the_largest() -> None:
     Xs, ys = options_example()
     ys[2][:] = -1
-    plain, relative = (
-        fit(Xs, ys, n_bits=512, k=20, alpha=0.99, hamming="plain", relative_confidence=relative)
-        for relative in (False, True)
-    )
+    settings = {"n_bits": 512, "k": 20, "alpha": 0.99, "hamming": "plain"}
+    with pytest.warns(UserWarning, match=r"row labelled 0 \(5\) came out as another class: 1$"):
+        plain, relative = (
+            fit(Xs, ys, **settings, relative_confidence=relative) for relative in (False, True)
+        )
     for a, b in zip(plain.confidence_, relative.confidence_, strict=True):
         assert 0 < a.max() < 1
         np.testing.assert_allclose(b, a / a.max())

@@ -19,7 +19,14 @@ from xclp_lp.session import hash_rows
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.experiments import run as run_module
 from xclp_lp.study.experiments.config import Experiment, read_described
-from xclp_lp.study.experiments.document import markdown, read_result, section, sections, with_tables
+from xclp_lp.study.experiments.document import (
+    markdown,
+    read_result,
+    section,
+    sections,
+    with_tables,
+    write_tables,
+)
 from xclp_lp.study.experiments.features import agreed, by_client
 from xclp_lp.study.experiments.fedavg import linear_embedding, train
 from xclp_lp.study.experiments.forms import FORMS, Masks, Trial, TrialSource, rows_to_score
@@ -537,6 +544,16 @@ def test_the_documented_tables_are_those_of_the_result_files() -> None:
     assert "| " not in with_tables("a\n<!-- tables -->\n\n| 1 |\n", "b\n")
     with pytest.raises(DataError, match="<!-- tables -->"):
         with_tables("a", "b")
+
+
+def test_a_document_keeps_its_line_ends_and_must_be_in_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "d.md"
+    file.write_bytes("é\r\n<!-- tables -->\r\nold\r\n".encode())
+    write_tables(file, "a\nb\n")
+    assert file.read_bytes() == "é\r\n<!-- tables -->\r\n\r\na\r\nb\r\n".encode()
+    file.write_bytes("é\n<!-- tables -->\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"d.md is not encoded in UTF-8; save it as UTF-8"):
+        write_tables(file, "a\n")
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def fit(groups: Any, **options: Any) -> CrossClientLabelPropagation:
     return estimator.fit(Xs, ys, **options)
 
 
+@pytest.mark.filterwarnings("ignore:every row labelled 1")
 def test_each_group_is_a_federation_of_its_own_and_results_are_in_order() -> None:
     groups = ["x", "y", "x", "y", "x", "y", "y"]
     whole = fit(groups)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import sparse
 
 from xclp_crypto.errors import DataError, ParameterError
@@ -114,8 +117,12 @@ def test_labels_of_other_types_are_refused_with_client_and_row(y: Any) -> None:
         ([["b", "-1"], ["a", None]], ("-1", "a", "b"), str),
         ([[True], [False, None]], (False, True), bool),
         ([[2.5, NAN], [0.5]], (0.5, 2.5), float),
-        ([[1, 2], [2.0, NAN]], (1.0, 2.0), float),
-        ([[2.0, NAN], [1, 2]], (1.0, 2.0), float),
+        ([[1, 2], [2.0, NAN]], (1, 2), int),
+        ([[2.0, NAN], [1, 2]], (1, 2), int),
+        ([[2.0, NAN], [1, 2], [0.5]], (0.5, 1.0, 2.0), float),
+        ([[2**53 + 1, 2**53], [1.0, NAN]], (1, 2**53, 2**53 + 1), int),
+        ([[2**60, 2**60 + 1], [np.uint64(2**64 - 1), -5]], (-5, 2**60, 2**60 + 1, 2**64 - 1), int),
+        ([[1e300], [0.5], [3]], (0.5, 3.0, 1e300), float),
         ([[7], [], [-1]], (7,), int),
         ([np.array([2], dtype=np.uint8), [1]], (1, 2), int),
     ],
@@ -131,7 +138,7 @@ def test_classes_are_those_that_occur(
 @settings(deadline=None)
 @given(st.permutations([[1, -1], [2.0], [0], [NAN, 1.0]]))
 def test_classes_do_not_depend_on_the_order_of_clients(ys: list[list[float]]) -> None:
-    assert repr(classes_of(*ys)) == "(0.0, 1.0, 2.0)"
+    assert repr(classes_of(*ys)) == "(0, 1, 2)"
 
 
 @pytest.mark.parametrize(
@@ -145,11 +152,32 @@ def test_classes_do_not_depend_on_the_order_of_clients(ys: list[list[float]]) ->
         ([[True, False], [1, 0]], r"bool \(client 'client-0', row 0 .*, int \(client 'client-1'"),
         ([[0, 1, 2], [True]], r"int \(client 'client-0', row 0 .*, bool \(client 'client-1'"),
         ([["a"], [0.5]], r"str \(client 'client-0', row 0 .*, float \(client 'client-1', row 0"),
+        ([[1], ["1"]], r"int \(client 'client-0', row 0 .*, str \(client 'client-1', row 0"),
     ],
 )
 def test_mixed_types_name_the_clients(ys: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=f"labels are of several types: .*{message}"):
         classes_of(*ys)
+
+
+@pytest.mark.parametrize(
+    ("ys", "told"),
+    [
+        ([[2**53 + 1], [0.5]], r"9007199254740993 \(client 'client-0', .* 0.5 \(client 'client-1'"),
+        ([[3, 1], [2.0**53]], r"9007199254740992.0 \(client 'client-1', .* 3 \(client 'client-0'"),
+        (
+            [[1e17, NAN], [10**17 + 1]],
+            r"1e\+17 \(client 'client-0', .* 100000000000000001 \(client",
+        ),
+    ],
+)
+def test_floats_that_could_be_several_of_the_integers_are_refused(ys: Any, told: str) -> None:
+    with pytest.raises(DataError, match=f"labels cannot be told apart: {told}.*give integers"):
+        classes_of(*ys)
+    with pytest.raises(DataError, match=r"9007199254740993 \(classes\) and|and 9007199254740993"):
+        classes_of([2.0**53], classes=[2**53 + 1, 2**53])
+    with pytest.raises(ParameterError, match="labels cannot be told apart"):
+        classes_of([2.0**53], classes=[2**53 + 1, 0.5])
 
 
 @pytest.mark.parametrize("ys", [[[], []], [[-1, None], [NAN]], [["a"][:0], [None]]])
@@ -222,26 +250,73 @@ def test_classes_that_cannot_be(classes: Any, message: str) -> None:
 
 # Indices and back
 
-SOME = {
-    "int": st.integers(-(2**40), 2**40).filter(lambda v: v != -1),
-    "str": st.text("-1ab é", max_size=4),
-    "bool": st.booleans(),
-    "float": st.floats(allow_nan=False).filter(lambda v: v != -1),
+Make: TypeAlias = Callable[[list[Any]], Any]
+
+
+def series(dtype: Any) -> Make:
+    return lambda values: pd.Series(values, dtype=dtype)
+
+
+def objects(values: list[Any]) -> NDArray[Any]:
+    return np.array([*values, None], dtype=object)[:-1]
+
+
+ANY: list[Make] = [
+    list,
+    tuple,
+    objects,
+    series(object),
+    lambda values: pd.Index(values, dtype=object),
+    lambda values: pd.Series(objects(values)).astype("category"),
+    lambda values: np.ma.masked_array(
+        [v is not None and v for v in values], [v is None for v in values], dtype=object
+    ),
+]
+INTEGERS = [*ANY, pa.array, series("Int64"), series(pd.ArrowDtype(pa.int64()))]
+CONTAINERS: dict[str, tuple[st.SearchStrategy[Any], list[Make]]] = {
+    "int": (st.integers(-(2**63), 2**63 - 1).filter(lambda v: v != -1), INTEGERS),
+    "uint": (st.integers(0, 2**64 - 1), [*ANY, series("UInt64"), lambda v: pa.array(v, "uint64")]),
+    "long": (st.integers(2**64), ANY),
+    "str": (
+        st.text("-1ab é\0", max_size=4),
+        [*ANY, pa.array, series("string"), lambda v: pa.chunked_array([v], "string")],
+    ),
+    "bool": (
+        st.booleans(),
+        [*ANY, pa.array, series("boolean"), series(pd.ArrowDtype(pa.bool_()))],
+    ),
+    "float": (
+        st.floats(allow_nan=False).filter(lambda v: v != -1),
+        [*ANY, np.array, pa.array, series("float64"), series("Float64")],
+    ),
 }
 
 
 @settings(deadline=None)
-@given(st.sampled_from(sorted(SOME)).flatmap(lambda k: st.lists(SOME[k] | st.none(), min_size=1)))
-def test_round_trip(y: list[Any]) -> None:
-    values, labelled = marked_values(y, "alice")
-    assume(labelled.any())
-    classes = class_values([(values, labelled)], None, ["alice"])
-    codes = encode(values, labelled, classes)
-    assert codes.dtype == np.int64
-    assert ((codes == UNLABELLED) == ~labelled).all()
-    back = decode(codes, classes).tolist()
-    integers = type(classes[0]) is int
-    assert back == [-1 if integers and v is None else v for v in y]
+@given(st.data(), st.sampled_from(sorted(CONTAINERS)))
+def test_labels_keep_their_identity_whatever_holds_them(data: st.DataObject, kind: str) -> None:
+    strategy, makers = CONTAINERS[kind]
+    known, other = (
+        data.draw(st.lists(strategy | st.none(), min_size=1, max_size=5)) for _ in range(2)
+    )
+    missing = kind == "float" and data.draw(st.booleans())
+    clients = [[NAN if missing and v is None else v for v in own] for own in (known, other)]
+    held = [data.draw(st.sampled_from(makers))(own) for own in clients]
+    assume(any(v is not None for v in (*known, *other)))
+    marked = [marked_values(y, name) for y, name in zip(held, "ab", strict=True)]
+    classes = class_values(marked, None, "ab")
+    integers = kind in ("int", "uint", "long")
+    assert {type(c) for c in classes} == {int if integers else type(classes[0])}
+    for own, (values, labelled) in zip((known, other), marked, strict=True):
+        class_ids = encode(values, labelled, classes)
+        assert class_ids.dtype == np.int64
+        assert ((class_ids == UNLABELLED) == ~labelled).all()
+        back = decode(class_ids, classes).tolist()
+        assert back == [-1 if integers and v is None else v for v in own]
+        assert {type(v) for v in back if v is not None} <= {type(classes[0])}
+        if integers:  # beside whole floats too, since integers are exact
+            beside = class_values([(values, labelled), marked_values([7.0, NAN], "c")], None, "ac")
+            assert set(beside) == {*(v for v in own if v is not None), 7}
 
 
 @pytest.mark.parametrize(
@@ -251,6 +326,9 @@ def test_round_trip(y: list[Any]) -> None:
         (("x", "yy"), "U", "O", None),
         ((False, True), "b", "O", None),
         ((0.5, 2.0), "f", "O", None),
+        ((3, 2**64 - 1), "u", "O", -1),
+        ((-3, 2**64 - 1), "O", "O", -1),
+        (("x", "x\0"), "O", "O", None),
     ],
 )
 def test_dtypes_of_decoded_labels(

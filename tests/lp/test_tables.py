@@ -298,6 +298,7 @@ def test_cells_that_are_no_numbers(cell: Any, message: str) -> None:
 
 def test_other_numbers_of_a_parquet_file() -> None:
     assert features(Table({"u": [decimal.Decimal("1.5"), True, 3]}))[:, 0].tolist() == [1.5, 1, 3]
+    assert features(Table({"u": ["True", " false", "TRUE"]}))[:, 0].tolist() == [1, 0, 1]
 
 
 def test_columns_that_are_not_there() -> None:
@@ -432,7 +433,8 @@ def test_arrays_that_are_not_there(content: Any, options: Any, message: str) -> 
         ([["1.0", "cat"]], [["1.0", "cat"]]),
         ([["1."]], [["1."]]),
         ([["-0.0"]], [["-0.0"]]),
-        ([["9" * 19]], [["9" * 19]]),
+        ([["9" * 19]], [[10**19 - 1]]),
+        ([["9" * 40]], [["9" * 40]]),
         ([["01", "2"]], [["01", "2"]]),
         ([["+1"]], [["+1"]]),
         ([["1_0"]], [["1_0"]]),

@@ -20,6 +20,7 @@ from torch import nn
 
 from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError, XclpError
 from xclp_crypto.params import FRACTION_BITS
+from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.predictions import predict
@@ -139,6 +140,21 @@ def test_networks_are_an_extractor_and_a_head(name: str, shape: tuple[int, ...],
         torch.testing.assert_close(model(x), model.head(features))
     assert model(x).shape == (2, 7)
     np.testing.assert_allclose(embedded(model, x), features, atol=1e-6)
+
+
+def test_a_batch_of_one_row_that_cannot_be_normalised_is_refused_with_advice() -> None:
+    model = network("resnet-18", (1, 28, 28), 3, seed=0).train()
+    with pytest.raises(DataError, match=r"a batch of one row cannot be normalised .* 'small-cnn'"):
+        model(torch.zeros(1, 1, 28, 28))
+
+
+def test_tensors_of_any_kind_are_features_and_labels() -> None:
+    x, y = torch.eye(3, requires_grad=True), torch.tensor([0.0, 1.0, 2.0], requires_grad=True)
+    xclp = CrossClientLabelPropagation(64, 2, hamming="plain", scale="none")
+    xclp.fit([x, x.bfloat16(), x.tolist()], [y, y.bfloat16(), y.long()])
+    assert [found.tolist() for found in xclp.transduction_] == [[0, 1, 2]] * 3
+    with pytest.raises(DataError, match="'client-0': the features do not form an array: "):
+        xclp.fit([list(x.bfloat16())] * 3, [y] * 3)
 
 
 def test_the_deep_networks_have_as_many_layers_as_they_say() -> None:

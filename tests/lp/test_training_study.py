@@ -333,6 +333,11 @@ def test_runs_of_another_study_are_not_continued(tmp_path: Path) -> None:
         run_study(study, tmp_path)
     with pytest.raises(ParameterError, match="another study"):
         run_study(Study(**SMALL), tmp_path, resume=True)
+    result = tmp_path / f"{study.methods[0]}-0.json"
+    for broken in (result.read_bytes()[:40], b"{}", b"[]"):
+        result.write_bytes(broken)
+        with pytest.raises(DataError, match=r"-0.json is not the result of a run; remove it to"):
+            run_study(study, tmp_path, resume=True)
 
 
 def test_a_trainer_gets_only_the_labels_of_the_split(tmp_path: Path) -> None:

@@ -293,8 +293,11 @@ def as_array(values: ArrayLike, client: str | None = None) -> NDArray[Any]:
             )
     try:
         return np.asarray(values)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise DataError(f"{_who(client)}the values do not form an array: {error}") from None
+    except (ValueError, TypeError, OverflowError, RuntimeError) as error:
+        remedy = "; of a tensor, pass .detach().float().numpy()" * hasattr(values, "detach")
+        raise DataError(
+            f"{_who(client)}the values do not form an array ({error}){remedy}"
+        ) from None
 
 
 def _power(modulus: int) -> str:

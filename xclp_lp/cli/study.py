@@ -8,11 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.whole_files import write_whole
 from xclp_lp.cli import terminal
 from xclp_lp.cli.options import DataPath, DataSet, PngFolder, ReportFile, Seeds, setting
 from xclp_lp.study.experiments.config import Experiment, read_described
-from xclp_lp.study.experiments.document import markdown, sections, with_tables
+from xclp_lp.study.experiments.document import markdown, sections, write_tables
 from xclp_lp.study.experiments.run import Details, run_experiment
 from xclp_lp.wording import count
 
@@ -169,5 +168,5 @@ def tables(
         terminal.say(text)
         return
     terminal.require_writable(into, "--into")
-    write_whole(into, with_tables(into.read_text(encoding="utf-8"), text).encode())
+    write_tables(into, text)
     terminal.say(f"written to {into}")

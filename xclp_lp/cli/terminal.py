@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,6 +107,7 @@ def require_report(file: Path | None, folder: Path | None) -> None:
             raise ParameterError(f"--png {folder}: there is no folder {existing}")
         if reason := why_not_writable(existing):
             raise ParameterError(f"--png {folder}: {reason}")
+    os.environ["MPLBACKEND"] = "agg"  # a notebook's, which commands inherit, may not be installed
     import xclp_lp.study.report  # noqa: F401  # says what to install, if anything
 
 

@@ -22,7 +22,7 @@ from xclp_lp.parameters import Settings
 from xclp_lp.plan import Result
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
-from xclp_lp.summary import neglected_lines, relabelled_lines
+from xclp_lp.summary import lost_lines, neglected_lines, relabelled_lines
 from xclp_lp.wording import listing
 
 if TYPE_CHECKING:
@@ -175,6 +175,7 @@ def label_lines(federation: FederationFile, result: Result) -> Iterator[str]:
     given = [plan.data[name].class_ids for name in stayed]
     got = [result.predictions[name].class_ids for name in stayed]
     yield from relabelled_lines(given, got)
+    yield from lost_lines(plan.params.classes, given, got)
     advice = "" if plan.params.weighted else '; class_weight = "balanced" may help'
     yield from neglected_lines(plan.params.classes, given, got, advice)
 
@@ -191,7 +192,7 @@ def write_table(
     Columns: id, under the name of the column that it was in if no other has that name; label and
     given label, empty where there is none; confidence; the probability of every class.
     """
-    texts = [*np.array(classes).tolist(), ""]  # UNLABELLED is the last one
+    texts = [*classes, ""]  # UNLABELLED is the last one
     columns = ["label", "given", "confidence", *(f"p({c})" for c in texts[:-1])]
     own = client.id_column
     with file.open("w", newline="", encoding="utf-8") as out:

@@ -26,9 +26,11 @@ from xclp_lp.validation import Validated
 from xclp_lp.wording import count, differences, listing
 
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
-_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0+)?")
+_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,38})(\.0+)?")
 
 
+BOOLEANS = {"false": 0.0, "true": 1.0}
+"""What .csv files have for booleans, which .parquet files have as such."""
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 _FRACTION = re.compile(r"[+-]?\d+([.,])\d+([eE][+-]?\d+)?")
 
@@ -389,6 +391,8 @@ def _float(cell: Any, decimal: str) -> float:
     """Return a number; raises `ValueError` for text that has another decimal mark."""
     if not isinstance(cell, str):
         return float(cell)
+    if (word := cell.strip().casefold()) in BOOLEANS:
+        return BOOLEANS[word]
     if "_" in cell:  # Python takes 1_000
         raise ValueError
     if decimal == ",":

@@ -19,8 +19,8 @@ from xclp_lp.labels import UNLABELLED, weighted_one_hot
 from xclp_lp.parameters import Settings
 from xclp_lp.plan import Plan
 from xclp_lp.propagation import per_client, pooled
-from xclp_lp.scaling import Scale, scaled_by_one
-from xclp_lp.session import Participation, hash_rows
+from xclp_lp.scaling import Scale, in_graph, scaled_by_one
+from xclp_lp.session import Participation, hash_rows, spread
 from xclp_lp.study.data import Federation, label_mask
 from xclp_lp.study.scores import Accuracy, Scores
 from xclp_lp.study.views import RunRecord
@@ -177,26 +177,34 @@ def _references(
         Per client, (n_j,) class indices; no labels of pooled data for a client without points.
     """
     params, n_classes = plan.params, len(plan.params.classes)
+    vectors = {name: own.vectors for name, own in plan.data.items()}
+    given = {name: own.class_ids for name, own in plan.data.items()}
 
-    def hashed(scale: Scale) -> dict[str, NDArray[np.uint8]]:
-        vectors = {name: own.vectors for name, own in plan.data.items()}
-        return {
-            name: hash_rows(plan.seed or b"", x, params.n_bits, params.projection)[0]
-            for name, x in scaled_by_one(vectors, scale, took_part.scaled_over).items()
+    def hashed(scale: Scale) -> tuple[dict[str, NDArray[np.bool_]], dict[str, NDArray[np.uint8]]]:
+        """Return by client which rows have a direction, and their bits."""
+        rows = {name: in_graph(x, scale) for name, x in vectors.items()}
+        scaled = scaled_by_one(vectors, scale, took_part.scaled_over)
+        return rows, {
+            name: hash_rows(plan.seed or b"", x[rows[name]], params.n_bits, params.projection)[0]
+            for name, x in scaled.items()
         }
 
-    bits = hashed(params.scale)
-    own_bits = hashed("client") if params.shared_scale else bits
-    given = {name: own.class_ids for name, own in plan.data.items()}
+    rows, bits = hashed(params.scale)
+    own_rows, own_bits = hashed("client") if params.shared_scale else (rows, bits)
     alone = per_client(
         list(own_bits.values()),
-        [weighted_one_hot([y], n_classes, params.class_weight)[0] for y in given.values()],
+        [
+            weighted_one_hot([y[own_rows[name]]], n_classes, params.class_weight)[0]
+            for name, y in given.items()
+        ],
         alpha=params.alpha,
         **params.neighbours,
     )
     present = list(took_part.sizes)
     counted = [
-        given[name] if name in took_part.contributors else np.full_like(given[name], UNLABELLED)
+        given[name][rows[name]]
+        if name in took_part.contributors
+        else np.full(rows[name].sum(), UNLABELLED)
         for name in present
     ]
     together = pooled(
@@ -206,12 +214,13 @@ def _references(
         **params.neighbours | {"k": min(params.k, sum(len(bits[name]) for name in present) - 1)},
     )
     plain = {
-        name: plan.settings.shown(found, given[name]).class_ids
+        name: plan.settings.shown(spread(found, rows[name], n_classes), given[name]).class_ids
         for name, found in zip(present, together, strict=True)
     }
-    return [found.class_ids for found in alone], [
-        plain.get(name, np.full_like(own, UNLABELLED)) for name, own in given.items()
-    ]
+    return [
+        spread(found, own_rows[name], n_classes).class_ids
+        for name, found in zip(given, alone, strict=True)
+    ], [plain.get(name, np.full_like(own, UNLABELLED)) for name, own in given.items()]
 
 
 def summary(runs: list[Comparison]) -> dict[str, Any]:

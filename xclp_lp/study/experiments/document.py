@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xclp_crypto.errors import DataError
+from xclp_crypto.whole_files import write_whole
 from xclp_lp.study.experiments.forms import FORMS
 from xclp_lp.wording import count
 
@@ -181,12 +182,28 @@ def sections(folder: Path) -> str:
 
 
 def with_tables(document: str, text: str) -> str:
-    """Return a document with other text after the line `MARK`.
+    """Return a document with other text after the line `MARK`, and the line ends that it has.
 
     Raises:
         DataError: the document has no such line.
     """
-    before, mark, _ = document.partition(MARK)
+    end = "\r\n" if "\r\n" in document else "\n"
+    before, mark, _ = document.partition(MARK.replace("\n", end))
     if not mark:
         raise DataError(f"the document has no line {MARK.strip()}")
-    return f"{before}{mark}\n{text}"
+    return f"{before}{mark}{end}" + text.replace("\n", end)
+
+
+def write_tables(file: Path, text: str) -> None:
+    """Put other text into a document, see `with_tables`.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    try:
+        document = file.read_bytes().decode()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise DataError(f"{file} is not encoded in UTF-8; save it as UTF-8") from None
+    write_whole(file, with_tables(document, text).encode())

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data.federation import known_name
 from xclp_lp.study.training.seeds import seeded
 
@@ -35,8 +35,20 @@ class Network(nn.Module):
         self.head = nn.Linear(d, n_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits, (n, C); their softmax is the distribution over the classes."""
-        logits: Tensor = self.head(self.extractor(x))
+        """Return logits, (n, C); their softmax is the distribution over the classes.
+
+        Raises:
+            DataError: there is one row, and it is normalised over the batch.
+        """
+        try:
+            logits: Tensor = self.head(self.extractor(x))
+        except ValueError as error:
+            if len(x) > 1:
+                raise
+            raise DataError(
+                f"a batch of one row cannot be normalised ({error}); use the network 'small-cnn' "
+                "or 'mlp', or give every client two labels or more"
+            ) from None
         return logits
 
 

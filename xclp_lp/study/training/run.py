@@ -24,6 +24,7 @@ from xclp_crypto.whole_files import write_whole
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.study.data import load
 from xclp_lp.study.data.pictures import PICTURES
+from xclp_lp.study.experiments.config import METRICS
 from xclp_lp.study.experiments.forms import rows_to_score
 from xclp_lp.study.experiments.rounds import History, Holdings
 from xclp_lp.study.experiments.run import metrics_of, software, table_of
@@ -128,7 +129,7 @@ def run_study(
             raise ParameterError(
                 f"{folder} has runs already; resume them, or choose another folder or name"
             )
-        if fixed.read_text(encoding="utf-8") != described:
+        if fixed.read_bytes() != described.encode():
             raise ParameterError(
                 f"{folder} has runs of another study, see {fixed}; choose another folder or name"
             )
@@ -208,8 +209,7 @@ def _run(
         folder / f"{method}-{seed}.{suffix}" for suffix in ("json", "pt", "csv")
     )
     if result_file.exists():
-        done: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
-        return done
+        return _finished(result_file)
     trainer = trainer_of(study, rows, split, method, seed)
     best: dict[str, Any] = {"accuracy": -1.0, "turn": -1, "model": {}}
     lines: list[dict[str, Any]] = []
@@ -268,6 +268,21 @@ def _run(
     }
     write_whole(result_file, (json.dumps(result, indent=2) + "\n").encode())
     return result
+
+
+def _finished(file: Path) -> dict[str, Any]:
+    """Read the result of a run that is over.
+
+    Raises:
+        DataError: the file is something else, or cut short.
+    """
+    try:
+        result: dict[str, Any] = json.loads(file.read_bytes())
+        if {"seed", "setting", "method", "seconds", *METRICS} <= result.keys():
+            return result
+    except (ValueError, RecursionError, AttributeError):
+        pass
+    raise DataError(f"{file} is not the result of a run; remove it to run that anew")
 
 
 def trainer_of(
