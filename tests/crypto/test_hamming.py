@@ -44,7 +44,7 @@ from xclp_crypto.protocols.hamming import masked as masked_module
 from xclp_crypto.protocols.hamming import shade as shade_module
 from xclp_crypto.protocols.hamming.interface import (
     DistanceShares,
-    _mutually_complete,
+    mutually_complete,
     receive_shares,
 )
 from xclp_crypto.protocols.hamming.masked import MaskedRows, client_upload, masked_width, share_with
@@ -375,7 +375,7 @@ def test_clients_are_left_out_until_all_shares_are_valid(p, data):
     )
     empty = np.zeros(0, np.uint16)
     uploads = {c: DistanceShares(flags[i], empty, empty, 1) for i, c in enumerate(names)}
-    keep = _mutually_complete(uploads, names)
+    keep = mutually_complete(uploads, names)
 
     def valid(clients):
         index = [names.index(c) for c in clients]

@@ -24,6 +24,7 @@ from xclp_crypto.fields import Floats, Modular, Packed, Uints, pack, packed_size
 from xclp_crypto.params import INSECURE_TEST_128
 from xclp_crypto.primitives import paillier
 from xclp_crypto.primitives.rlwe import parameters_for
+from xclp_crypto.protocols.hamming.between import BlockShares
 from xclp_crypto.protocols.hamming.interface import DistanceShares
 from xclp_crypto.protocols.hamming.masked import MaskedRows, masked_width
 from xclp_crypto.protocols.hamming.paillier import (
@@ -250,6 +251,17 @@ def _distance_shares(rng):
     )
 
 
+def _block_shares(rng):
+    w = int(rng.integers(1, 17))
+    p, m, n, m_others, n_others = (int(rng.integers(low, 6)) for low in (2, 0, 0, 0, 0))
+    dims = {"clients": p, "m": m, "n": n, "m_others": m_others, "n_others": n_others, "width": w}
+    parts = (
+        rng.integers(0, 1 << w, shape).astype(np.uint16)
+        for shape in ((m, n), (m, n_others), (n, m_others))
+    )
+    return dims, BlockShares(_bits(rng, p), *parts, w)
+
+
 def _masked_rows(rng):
     dims = {"rows": int(rng.integers(0, 5)), "n_bits": int(rng.integers(1, 80))}
     residues = rng.integers(0, 1 << masked_width(dims["n_bits"]), (dims["rows"], dims["n_bits"]))
@@ -408,6 +420,7 @@ EXAMPLES = {
     Roster: _roster,
     Confirm: lambda rng: ({}, Confirm(rng.bytes(32))),
     DistanceShares: _distance_shares,
+    BlockShares: _block_shares,
     PlainBits: _plain_bits,
     MaskedRows: _masked_rows,
     PaillierKey: _paillier_key,
@@ -463,9 +476,9 @@ def symbols(dims):
     for symbol, names in {
         "p": ("clients", "invited"),
         "n_j": ("rows",),
-        "n_others": ("others",),
+        "n_others": ("others", "n_others"),
         "n_k": ("count",),
-        "m": ("count",),
+        "m": ("count", "m"),
         "n": ("n", "lanes"),
         "k": ("neighbours",),
         "c": ("columns",),

@@ -18,7 +18,7 @@ def test_the_baseline_covers_all_protocols_and_message_types():
     names = {key.split(":")[0] for forms in BASELINE.values() for key in forms["opened"]}
     listed = {
         *("Hello", "Directory", "SeedShare", "Received", "Roster", "Confirm"),
-        *("PlainBits", "MaskedRows", "DistanceShares"),
+        *("PlainBits", "MaskedRows", "DistanceShares", "BlockShares"),
         *("RlweCiphertexts", "RlweMasks", "RlweAnswers"),
         *("PaillierKey", "PaillierRows", "PaillierAnswers", "PaillierShares"),
         *("OtSetup", "OtChoices", "OtOffers", "IdealMessages"),

@@ -6,7 +6,7 @@ from xclp_crypto.errors import FaultyPeer
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.primitives.identity import IdentityKey
-from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.hamming import between_backend, get_backend
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     secure_row_sums_client,
@@ -137,6 +137,25 @@ def hamming(backend, bits, seed=0, **options):
     return with_session(
         bits, client, server, seed=seed, numbers={c: [len(b)] for c, b in arrays.items()}, **options
     )
+
+
+def between(backend, rows, columns, seed=0, **options):
+    """Distances of `rows` to `columns`, arrays by client; the server returns `Between`."""
+    method = between_backend(backend)
+    n_bits = next(iter(rows.values())).shape[1]
+
+    async def client(session, rng):
+        session.common_secret = SeededRng(seed).bytes(32)
+        with session.io.step("hamming"):
+            me = session.io.name
+            await method.client_between(session, rows[me], columns[me], rng)
+
+    async def server(session, rng):
+        with session.io.step("hamming"):
+            return await method.server_between(session, n_bits)
+
+    numbers = {c: [len(rows[c]), len(columns[c])] for c in rows}
+    return with_session(rows, client, server, seed=seed, numbers=numbers, **options)
 
 
 def secure_sum(

@@ -42,6 +42,7 @@ BITS = {
     "b": np.zeros((0, 21), dtype=np.uint8),
     "c": np.array([[(i + j) % 2 for j in range(21)] for i in range(2)], dtype=np.uint8),
 }
+ROWS_LATER = {c: b[::2] for c, b in BITS.items()}
 SHORT = {c: b[:, :5] for c, b in BITS.items()}
 VALUES = {c: np.arange(12.0).reshape(6, 2) * (k + 0.375) for k, c in enumerate("abc")}
 ROWS = {"a": [0, 4], "b": [5], "c": [1, 3, 2]}
@@ -65,6 +66,10 @@ PROTOCOLS: dict[str, Callable[[], Factory]] = {
     "hamming plain": lambda: runs.hamming("plain", BITS),
     "hamming masked": lambda: runs.hamming("masked", BITS),
     "hamming rlwe": lambda: runs.hamming("rlwe", BITS),
+    **{
+        f"between {name}": partial(runs.between, name, ROWS_LATER, BITS)
+        for name in ("plain", "masked", "rlwe")
+    },
     "hamming shade-ext": lambda: runs.hamming("shade-ext", BITS),
     "hamming paillier": lambda: runs.hamming(Paillier(INSECURE_TEST_512), SHORT),
     "hamming paillier-packed": lambda: runs.hamming(PaillierPacked(INSECURE_TEST_512), SHORT),

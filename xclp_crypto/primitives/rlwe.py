@@ -37,6 +37,14 @@ right while flood (≤ 2^65) + noise + rounding stays below Δ/2. The rounding o
 probability at most 2·exp(−τ²/(2·N'·2^(2d−2))), and `require` refuses sizes for which Q such events
 exceed 2^-40.
 
+*Packing.* Where `packed` = R vectors x_0 … x_{R−1} of at most N/R bits are evaluated, one u takes
+them all: with ℓ = N/R, u(x) = Σ_r Σ_l (1 − 2x_rl)·x^(N−1−rℓ−l), and for y of at most ℓ bits the
+coefficient N−1−rℓ of u·y is h(x_r, y) − |x_r|: terms of x_r' and y_l' with another r' meet there
+only if l' − l = (r' − r)·ℓ, or N more, which no l, l' in 0 … ℓ−1 have. So c1 and ρ serve R vectors,
+and every c2 has a flood and a mask of its own as before. Coefficient N−1−rℓ is that of a row turned
+by rℓ, since x^N = −1. Now all N coefficients of b_i matter, as for vectors of N bits, whose bounds
+hold: u has no more than N coefficients other than 0.
+
 Vectors longer than N are split into chunks with ciphertexts of their own; the evaluator adds the
 coefficients of all chunks before it masks them once.
 """
@@ -61,6 +69,9 @@ from xclp_crypto.rng import Rng, SeededRng
 
 ROWS_PER_BLOCK = 32  # polynomials transformed at a time, so that their digits stay in the caches
 WORKERS = os.cpu_count() or 1  # threads over blocks of rows; NumPy and the FFT release the lock
+
+MOST_PACKED = 16
+"""Vectors that share a polynomial at most; more would save less than 1 kB each."""
 
 Digits = list[NDArray[np.int64]]
 """A number modulo q as little-endian digits of some width each, in arrays of one shape."""
@@ -241,7 +252,7 @@ def encrypt(rng: Rng, ring: Ring, bits: NDArray[np.uint8]) -> tuple[NDArray[np.i
 
 
 def prepare(
-    rng: Rng, ring: Ring, bits: NDArray[np.uint8]
+    rng: Rng, ring: Ring, bits: NDArray[np.uint8], packed: int = 1
 ) -> tuple[NDArray[np.int8], NDArray[np.uint32]]:
     """Draw the evaluator's ρ and e1 and return what it needs for all owners.
 
@@ -249,15 +260,16 @@ def prepare(
         rng: source of ρ and e1.
         ring: the public polynomials.
         bits: (rows, L) of 0 and 1.
+        packed: how many rows share a polynomial; with more than one, L·packed ≤ N.
 
     Returns:
         The evaluation matrix, (rows, L + N') ternary: signs 1 − 2x, then ρ reversed within chunks;
-        and c1 modulo q', (rows, N').
+        with packed rows (rows, 2N). And c1 modulo q', (⌈rows/packed⌉, N').
     """
     p = ring.parameters
-    rows, n_bits = bits.shape
+    signs = stacked_signs(bits, packed, p.degree)
+    rows, n_bits = signs.shape
     chunks, n = p.chunks(n_bits), p.degree
-    signs = (1 - 2 * bits.astype(np.int8)).astype(np.int8)
     matrix = np.empty((rows, n_bits + chunks * n), dtype=np.int8)
     matrix[:, :n_bits] = signs
     c1 = np.empty((rows, chunks * n), dtype=np.uint32)
@@ -271,7 +283,38 @@ def prepare(
         matrix[block, n_bits:] = rho[:, :, ::-1].reshape(len(u), -1)
 
     _for_blocks(prepare_block, rows, max(1, ROWS_PER_BLOCK // chunks), rng)
-    return matrix, c1
+    if packed == 1:
+        return matrix, c1
+    parts = [
+        np.hstack([turned(matrix[:, :n], at), turned(matrix[:, n:], at)])
+        for at in places(packed, n)
+    ]
+    return np.stack(parts, axis=1).reshape(-1, 2 * n)[: len(bits)], c1
+
+
+def packing(n_bits: int, parameters: RlweParameters) -> int:
+    """Return how many vectors of L bits share a polynomial: a power of two, 1 to `MOST_PACKED`."""
+    return 1 << min(max(parameters.degree // n_bits, 1), MOST_PACKED).bit_length() - 1
+
+
+def places(packed: int, degree: int) -> range:
+    """Return where each of `packed` vectors begins in a polynomial."""
+    return range(0, degree, degree // packed)
+
+
+def stacked_signs(bits: NDArray[np.uint8], packed: int, degree: int) -> NDArray[np.int8]:
+    """Return 1 − 2x for (rows, L) bits, `packed` rows to a row of N, each padded with zeros."""
+    signs = (1 - 2 * bits.astype(np.int8)).astype(np.int8)
+    if packed == 1:
+        return signs
+    padded = np.zeros((-(-len(bits) // packed) * packed, degree // packed), dtype=np.int8)
+    padded[: len(bits), : bits.shape[1]] = signs
+    return padded.reshape(-1, degree)
+
+
+def turned(rows: NDArray[np.int8], at: int) -> NDArray[np.int8]:
+    """Return what picks another coefficient: rows from column `at` on, then the rest negated."""
+    return np.hstack([rows[:, at:], -rows[:, :at]])
 
 
 def _for_blocks(work: Callable[[slice, Rng], None], rows: int, step: int, rng: Rng) -> None:
@@ -338,19 +381,25 @@ def decrypt(
     c1: NDArray[np.uint32],
     c2: NDArray[np.uint32],
     parameters: RlweParameters,
+    packed: int = 1,
 ) -> NDArray[np.uint16]:
     """Return T modulo t, (rows_j, rows_k).
 
     Args:
         secrets: (rows_j, N') from `encrypt`.
-        c1: (rows_k, N') modulo q'.
+        c1: (⌈rows_k/packed⌉, N') modulo q'.
         c2: (rows_j, rows_k) modulo q'.
         parameters: the parameter set.
+        packed: as for `prepare`.
     """
     p = parameters
-    modulus = 1 << p.switched_bits
+    modulus, columns = 1 << p.switched_bits, c1.astype(np.float64).T
     # c1 < 2^32 times at most 2^15 ternary entries: exact in float64
-    product = exact_product(secrets.astype(np.float64), c1.astype(np.float64).T).astype(np.int64)
+    products = [
+        exact_product(turned(secrets, at).astype(np.float64), columns).astype(np.int64)
+        for at in places(packed, secrets.shape[1])
+    ]
+    product = np.stack(products, axis=2).reshape(len(c2), -1)[:, : c2.shape[1]]
     step = p.switched_bits - p.plain_bits  # Δ modulo q' is 2^step
     phase = (c2.astype(np.int64) - product + (1 << (step - 1))) & (modulus - 1)
     return (phase >> step).astype(np.uint16)

@@ -1,6 +1,7 @@
 """SecureHamming: back ends by name."""
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.protocols.hamming.between import Between, BetweenBackend
 from xclp_crypto.protocols.hamming.costs import Estimate, estimate
 from xclp_crypto.protocols.hamming.distance import distances_between
 from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend, check_bits
@@ -36,7 +37,24 @@ def get_backend(name: str | HammingBackend) -> HammingBackend:
     return BACKENDS[name]
 
 
+def between_backend(name: str | HammingBackend) -> BetweenBackend:
+    """Return the back end of this name, which must know distances between rows and columns.
+
+    Raises:
+        ParameterError: it does not, or does not exist; lists those that do.
+    """
+    found = get_backend(name)
+    if not isinstance(found, BetweenBackend):
+        able = sorted(b.name for b in BACKENDS.values() if isinstance(b, BetweenBackend))
+        raise ParameterError(
+            f"back end {found.name!r} cannot compute distances of new rows to old ones only; "
+            f"{', '.join(able)} can"
+        )
+    return found
+
+
 __all__ = ["BACKENDS", "Distances", "Estimate", "HammingBackend"]
+__all__ += ["Between", "BetweenBackend", "between_backend"]
 __all__ += ["check_bits", "distances_between", "estimate", "get_backend"]
 
 

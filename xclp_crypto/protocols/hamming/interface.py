@@ -110,12 +110,16 @@ class DistanceShares(Message):
     width: int
 
 
-class Upload(Protocol):
-    """What the messages have in common with which clients end their part."""
+class Completed(Protocol):
+    """What all messages have in common with which clients end their part."""
 
     @property
     def complete(self) -> NDArray[np.bool_]:
         """Return, for every client, whether the shares with it are valid."""
+
+
+class Upload(Completed, Protocol):
+    """Those of them that have the distances between the client's own rows."""
 
     @property
     def local(self) -> NDArray[np.uint16]:
@@ -217,22 +221,30 @@ def by_dimension(sizes: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, 
     return {name: {c: own[name] for c, own in sizes.items()} for name in names}
 
 
+def stacked_shares(
+    own: int, shares: Mapping[str, NDArray[np.uint16]], sizes: Mapping[str, int], me: str
+) -> NDArray[np.uint16]:
+    """Put the shares of `own` rows with all other clients side by side, zeros for absent ones."""
+    ranges = column_ranges(sizes, me)
+    stacked = np.zeros((own, sum(sizes.values()) - sizes[me]), dtype=np.uint16)
+    for peer, share in shares.items():
+        stacked[:, ranges[peer]] = share
+    return stacked
+
+
 async def send_shares(
     session: Session, bits: NDArray[np.uint8], shares: Mapping[str, NDArray[np.uint16]]
 ) -> None:
     """Send the server this client's distances and shares; absent peers count as incomplete."""
     me, sizes = session.io.name, session.sizes
-    ranges = column_ranges(sizes, me)
-    stacked = np.zeros((len(bits), sum(sizes.values()) - len(bits)), dtype=np.uint16)
-    for peer, share in shares.items():
-        stacked[:, ranges[peer]] = share
+    stacked = stacked_shares(len(bits), shares, sizes, me)
     complete = np.array([client == me or client in shares for client in sizes])
     local = await own_distances(session, bits)
     width = residue_width(bits.shape[1])
     await session.io.send(SERVER, DistanceShares(complete, local, stacked, width))
 
 
-def _mutually_complete(uploads: Mapping[str, Upload], order: tuple[str, ...]) -> list[str]:
+def mutually_complete(uploads: Mapping[str, Completed], order: tuple[str, ...]) -> list[str]:
     """Leave out clients, first those with most invalid shares, until all the others' are valid."""
     keep = [c for c in order if c in uploads]
     while True:
@@ -309,7 +321,7 @@ async def assemble(
     other arguments, and errors, are those of `receive_shares`.
     """
     io, sizes = session.io, session.sizes
-    keep = _mutually_complete(uploads, tuple(sizes))
+    keep = mutually_complete(uploads, tuple(sizes))
     if len(keep) < at_least:
         raise TooFewParties(io.current_step, len(keep), at_least)
     kept = {c: sizes[c] for c in keep}
@@ -336,10 +348,10 @@ def _assemble(
             above = uploads[low].local[at : at + kept[low] - 1 - i]
             own[i, i + 1 :], own[i + 1 :, i] = above, above
             at += len(above)
-        _require_distances(uploads[low].local, n_bits, low)
+        require_distances(uploads[low].local, n_bits, low)
         for high in clients[index + 1 :]:
             across = block(low, high)
-            _require_distances(across, n_bits, (low, high))
+            require_distances(across, n_bits, (low, high))
             matrix[place[low], place[high]] = across
             matrix[place[high], place[low]] = across.T
             done += across.size
@@ -349,8 +361,13 @@ def _assemble(
     return matrix
 
 
-def _require_distances(
+def require_distances(
     values: NDArray[np.uint16], n_bits: int, parties: str | tuple[str, ...]
 ) -> None:
+    """Refuse distances above L.
+
+    Raises:
+        FaultyPeer: names these parties.
+    """
     if values.size and int(values.max()) > n_bits:
         raise FaultyPeer(parties, f"a distance above L = {n_bits} comes out of the shares")

@@ -21,13 +21,18 @@ reveals every client's bits**, and any client that can read another's upload lea
 bits, which is why uploads are sealed to the server. The key is bound to the session; using it twice
 would be a two-time pad and raises `ReuseError`.
 
+*Rows and columns* (`between`): client j has masks for its m_j rows and for its n_j columns, of
+tags of their own, and uploads both masked. Towards every other client k it is the first of a pair
+with its rows, and has C = 2·X_j·R_kᵀ + …, where R_k masks the columns of k; and it is the second
+with its columns, and has D. T_jk and T_kj are of other tags than those of row masks.
+
 Exactness: the sums of X·Rᵀ are below L·t/2 ≤ 2^24 for L ≤ 4096 (t = 2^13), exact in float32;
 otherwise, and for R·Yᵀ and Y·Yᵀ (below L·t²/4 ≤ 2^45 for every L ≤ 2^15), float64 is exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,9 +43,16 @@ from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.products import exact_product
 from xclp_crypto.fields import Packed
 from xclp_crypto.params import MIN_CLIENTS, residue_width
+from xclp_crypto.protocols.hamming.between import (
+    Between,
+    BetweenBackend,
+    column_sizes,
+    receive_block_shares,
+    row_sizes,
+    send_block_shares,
+)
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
-    HammingBackend,
     column_ranges,
     low_bits,
     receive_shares,
@@ -92,6 +104,12 @@ def mask_rows(bits: NDArray[np.uint8], mask: NDArray[np.uint16], n_bits: int) ->
     return (bits + mask) & np.uint16((1 << masked_width(n_bits)) - 1)
 
 
+def masked_bits(bits: NDArray[np.uint8], client: str, key: bytes, tag: bytes) -> NDArray[np.uint16]:
+    """Return Y_j of client j."""
+    own, n_bits = bits.shape
+    return mask_rows(bits, row_mask(key, tag, client, own, n_bits), n_bits)
+
+
 def twice(product: Float) -> NDArray[np.uint16]:
     """Return 2·product modulo 2^16, of which t is a divisor."""
     whole = product.astype(np.int64)
@@ -133,27 +151,62 @@ def client_upload(
     progress: OnProgress | None = None,
 ) -> tuple[NDArray[np.uint16], dict[str, NDArray[np.uint16]]]:
     """Return what client `me` sends: masked rows, and shares by peer."""
-    n_bits = bits.shape[1]
     order = list(sizes)
     place = order.index(me)
-    own = row_mask(key, tag, me, sizes[me], n_bits)
-    masked = mask_rows(bits, own, n_bits)
-    weights = bits.sum(axis=1, dtype=np.uint16)
+    masked = masked_bits(bits, me, key, tag)
     shares: dict[str, NDArray[np.uint16]] = {}
-    for mine, peers, later in ((masked, order[:place], False), (bits, order[place + 1 :], True)):
-        for stack in stacks({c: sizes[c] for c in peers}, STACK_ENTRIES // n_bits):
-            masks = [row_mask(key, tag, peer, n, n_bits) for peer, n in stack.items()]
-            pairs = [
-                pair_mask(key, tag, me, peer, (sizes[me], n), n_bits)
-                if later
-                else (0 - pair_mask(key, tag, peer, me, (n, sizes[me]), n_bits)).T
-                for peer, n in stack.items()
-            ]
-            share = share_with(mine, np.concatenate(masks), weights, np.hstack(pairs), n_bits)
-            shares |= {peer: share[:, at] for peer, at in column_ranges(stack).items()}
+    for mine, peers in ((masked, order[:place]), (bits, order[place + 1 :])):
+        first = mine is bits
+        others = {c: sizes[c] for c in peers}
+        for part in shares_with_all(mine, bits, others, me, key, (tag, tag), first=first):
+            shares |= part
             if progress is not None:
                 progress("shares", len(shares), len(order) - 1)
     return masked, shares
+
+
+def shares_with_all(
+    mine: NDArray[np.uint8] | NDArray[np.uint16],
+    bits: NDArray[np.uint8],
+    sizes: Mapping[str, int],
+    me: str,
+    key: bytes,
+    tags: tuple[bytes, bytes],
+    *,
+    first: bool = False,
+) -> Iterator[dict[str, NDArray[np.uint16]]]:
+    """Yield the shares that client `me` has with peers, those of many small ones at once.
+
+    Args:
+        mine: its rows X if it is the first of each pair, or else its masked rows Y.
+        bits: its rows X.
+        sizes: by client, the number of rows that its mask has; its own is left out.
+        me: its name.
+        key: the common key.
+        tags: those of the peers' row masks and of the pair masks.
+        first: whether it is j, and so has C, and not D.
+    """
+    own, n_bits = bits.shape
+    weights = bits.sum(axis=1, dtype=np.uint16)
+    peers = {client: n for client, n in sizes.items() if client != me}
+    of_rows, of_pairs = tags
+    for stack in stacks(peers, STACK_ENTRIES // n_bits):
+        masks = [row_mask(key, of_rows, peer, n, n_bits) for peer, n in stack.items()]
+        pairs = [
+            pair_mask(key, of_pairs, me, peer, (own, n), n_bits)
+            if first
+            else (0 - pair_mask(key, of_pairs, peer, me, (n, own), n_bits)).T
+            for peer, n in stack.items()
+        ]
+        share = share_with(mine, np.concatenate(masks), weights, np.hstack(pairs), n_bits)
+        yield {peer: share[:, at] for peer, at in column_ranges(stack).items()}
+
+
+def joined_shares(
+    parts: Iterable[dict[str, NDArray[np.uint16]]],
+) -> dict[str, NDArray[np.uint16]]:
+    """Return the shares of all parts."""
+    return {peer: share for part in parts for peer, share in part.items()}
 
 
 def stacked_rows(
@@ -170,7 +223,7 @@ def stacked_rows(
     ]
 
 
-class Masked(HammingBackend):
+class Masked(BetweenBackend):
     """Masked Gram matrices. See the module."""
 
     name = "masked"
@@ -212,3 +265,54 @@ class Masked(HammingBackend):
             return (c + d - products[low, number][:, at]) & modulo
 
         return await receive_shares(session, n_bits, at_least, combine, uploaders=tuple(masked))
+
+    async def client_between(
+        self, session: Session, rows: NDArray[np.uint8], columns: NDArray[np.uint8], rng: Rng
+    ) -> None:
+        """See `BetweenBackend.client_between`."""
+        io, key, n_bits = session.io, session.common_secret, rows.shape[1]
+        of_rows, of_columns, of_pairs = (
+            session.once(f"masked {what}") for what in ("rows", "columns", "between")
+        )
+        masked_rows = await io.compute(masked_bits, rows, io.name, key, of_rows)
+        masked_columns = await io.compute(masked_bits, columns, io.name, key, of_columns)
+        await io.send(SERVER, MaskedRows(np.concatenate([masked_rows, masked_columns]), n_bits))
+        with_columns = shares_with_all(
+            rows, rows, column_sizes(session), io.name, key, (of_columns, of_pairs), first=True
+        )
+        with_rows = shares_with_all(
+            masked_columns, columns, row_sizes(session), io.name, key, (of_rows, of_pairs)
+        )
+        of_own_rows = await io.compute(joined_shares, with_columns)
+        of_own_columns = await io.compute(joined_shares, with_rows)
+        await send_block_shares(session, rows, columns, of_own_rows, of_own_columns)
+
+    async def server_between(
+        self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS
+    ) -> Between:
+        """See `BetweenBackend.server_between`."""
+        m, n = row_sizes(session), column_sizes(session)
+        both = {c: m[c] + n[c] for c in m}
+        got = await session.io.gather(
+            MaskedRows, session.clients, at_least, rows=both, n_bits=n_bits
+        )
+        modulo, present = low_bits(n_bits), [c for c in m if c in got]
+        down, across = (column_ranges({c: sizes[c] for c in present}) for sizes in (m, n))
+
+        def products() -> NDArray[np.uint16]:
+            rows = np.concatenate([got[c].rows[: m[c]] for c in present]).astype(np.float64)
+            return np.hstack(
+                [
+                    twice(exact_product(rows, got[c].rows[m[c] :].astype(np.float64).T))
+                    for c in present
+                ]
+            )
+
+        product = await session.io.compute(products)
+
+        def combine(
+            j: str, k: str, c: NDArray[np.uint16], d: NDArray[np.uint16]
+        ) -> NDArray[np.uint16]:
+            return (c + d - product[down[j], across[k]]) & modulo
+
+        return await receive_block_shares(session, n_bits, at_least, combine, tuple(present))

@@ -15,8 +15,14 @@ from numpy.typing import NDArray
 
 from xclp_crypto.fields import Packed
 from xclp_crypto.params import MIN_CLIENTS
+from xclp_crypto.protocols.hamming.between import (
+    Between,
+    BetweenBackend,
+    column_sizes,
+    row_sizes,
+)
 from xclp_crypto.protocols.hamming.distance import distances_between
-from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend
+from xclp_crypto.protocols.hamming.interface import Distances
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.wire import Message, sent
@@ -35,7 +41,7 @@ def _stacked_distances(bits: list[NDArray[np.uint8]]) -> NDArray[np.uint16]:
     return distances_between(stacked, stacked)
 
 
-class Plain(HammingBackend):
+class Plain(BetweenBackend):
     """The server sees the bits. See the module."""
 
     name = "plain"
@@ -54,3 +60,26 @@ class Plain(HammingBackend):
         bits = [got[c].bits for c in sizes if c in got]
         matrix = await session.io.compute(_stacked_distances, bits)
         return Distances(matrix, {c: n for c, n in sizes.items() if c in got})
+
+    async def client_between(
+        self, session: Session, rows: NDArray[np.uint8], columns: NDArray[np.uint8], rng: Rng
+    ) -> None:
+        """See `BetweenBackend.client_between`."""
+        await session.io.send(SERVER, PlainBits(np.concatenate([rows, columns])))
+
+    async def server_between(
+        self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS
+    ) -> Between:
+        """See `BetweenBackend.server_between`."""
+        rows, columns = row_sizes(session), column_sizes(session)
+        both = {c: rows[c] + columns[c] for c in rows}
+        got = await session.io.gather(
+            PlainBits, session.clients, at_least, rows=both, n_bits=n_bits
+        )
+        kept = [c for c in rows if c in got]
+        matrix = await session.io.compute(
+            distances_between,
+            np.concatenate([got[c].bits[: rows[c]] for c in kept]),
+            np.concatenate([got[c].bits[rows[c] :] for c in kept]),
+        )
+        return Between(matrix, {c: rows[c] for c in kept}, {c: columns[c] for c in kept})

@@ -14,6 +14,10 @@ because a row costs 82 kB as a ciphertext and 12 kB as an evaluation (L = 4096).
 its rows once for all its evaluators, and evaluates with one c1 for all its owners. Rows travel in
 blocks of `BLOCK_ROWS`, so memory stays bounded.
 
+*Rows and columns* (`between`): every client owns its rows, which all others evaluate with their
+columns. For short vectors several columns share a c1 (`primitives.rlwe`, packing), and rows are
+encrypted as vectors of N bits.
+
 *Server learns* H only: (T, R) is uniform subject to T − R = h. *Owner learns* nothing: c1 is
 pseudo-random, T is uniform through r, and the noise is drowned (statistical distance below 2^-40).
 *Evaluator learns* nothing: it sees ring-LWE samples. The server may collude with any clients that
@@ -33,9 +37,16 @@ from numpy.typing import NDArray
 from xclp_crypto.fields import Many, Uints
 from xclp_crypto.params import MIN_CLIENTS, RlweParameters
 from xclp_crypto.primitives import rlwe
+from xclp_crypto.protocols.hamming.between import (
+    Between,
+    BetweenBackend,
+    column_sizes,
+    receive_block_shares,
+    row_sizes,
+    send_block_shares,
+)
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
-    HammingBackend,
     low_bits,
     receive_differences,
     send_shares,
@@ -132,23 +143,38 @@ def require_sizes(sizes: Mapping[str, int], n_bits: int) -> RlweParameters:
     return parameters
 
 
+def require_between(
+    rows: Mapping[str, int], columns: Mapping[str, int], n_bits: int
+) -> RlweParameters:
+    """Return the parameters for rows and columns; refuse sizes as `require_sizes` does.
+
+    With packed columns the bounds are those of vectors of N bits.
+    """
+    parameters = rlwe.parameters_for(n_bits)
+    length = n_bits if rlwe.packing(n_bits, parameters) == 1 else parameters.degree
+    m, n = sum(rows.values()), sum(columns.values())
+    for client in rows:
+        parameters.require(length, rows[client] * (n - columns[client]))
+        parameters.require(length, columns[client] * (m - rows[client]))
+    return parameters
+
+
 def _block_sizes(sizes: Mapping[str, int], clients: Iterable[str], index: int) -> dict[str, int]:
     """Return the rows of block `index` of those clients that have one."""
     sized = {c: blocks(sizes[c])[index : index + 1] for c in clients}
     return {c: b[0].stop - b[0].start for c, b in sized.items() if b}
 
 
-def _block_count(sizes: Mapping[str, int], clients: list[str]) -> int:
-    return max((len(blocks(sizes[c])) for c in clients), default=0)
+def _block_count(sizes: Mapping[str, int]) -> int:
+    return max((len(blocks(rows)) for rows in sizes.values()), default=0)
 
 
-def _empty_shares(
-    bits: NDArray[np.uint8], sizes: Mapping[str, int], peers: Iterable[str]
-) -> Shares:
-    return {peer: np.zeros((len(bits), sizes[peer]), dtype=np.uint16) for peer in peers}
+def _empty_shares(bits: NDArray[np.uint8], sizes: Mapping[str, int]) -> Shares:
+    """Return shares with peers that have so many rows."""
+    return {peer: np.zeros((len(bits), rows), dtype=np.uint16) for peer, rows in sizes.items()}
 
 
-class Rlwe(HammingBackend):
+class Rlwe(BetweenBackend):
     """Ring-LWE. See the module."""
 
     name = "rlwe"
@@ -156,87 +182,15 @@ class Rlwe(HammingBackend):
 
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
-        io, sizes, n_bits = session.io, session.sizes, bits.shape[1]
-        parameters = require_sizes(sizes, n_bits)
-        evaluators, owners = roles_of(io.name, sizes)
-        ring = await io.compute(
-            rlwe.Ring.from_tag, session.id, session.once("rlwe hamming"), parameters
+        sizes = session.sizes
+        parameters = require_sizes(sizes, bits.shape[1])
+        evaluators, owners = (
+            {c: sizes[c] for c in peers} for peers in roles_of(session.io.name, sizes)
         )
-        secrets = []
-        for block in blocks(len(bits)) if evaluators else []:
-            own, limbs = await io.compute(rlwe.encrypt, rng, ring, bits[block])
-            secrets.append(own)
-            await io.send(evaluators, RlweCiphertexts(tuple(limbs), n_bits))
-        alone = [c for c in sizes if c not in (io.name, *owners, *evaluators)]  # pairs without rows
-        shares = _empty_shares(bits, sizes, alone)
-        if owners:
-            shares |= await self._evaluate(session, ring, bits, owners, rng)
-        if evaluators:
-            shares |= await self._decrypt(session, parameters, bits, secrets, evaluators)
-        await send_shares(session, bits, shares)
-
-    async def _evaluate(
-        self,
-        session: Session,
-        ring: rlwe.Ring,
-        bits: NDArray[np.uint8],
-        owners: list[str],
-        rng: Rng,
-    ) -> Shares:
-        """Answer all owners; return R = r − |x| for each that stayed."""
-        io, sizes, n_bits, p = session.io, session.sizes, bits.shape[1], ring.parameters
-        weights, modulo = bits.sum(axis=1, dtype=np.uint16), low_bits(n_bits)
-        matrix, c1 = await io.compute(rlwe.prepare, rng, ring, bits)
-        for block in blocks(len(bits)):
-            await io.send(owners, RlweMasks(c1[block], n_bits))
-        shares = _empty_shares(bits, sizes, owners)
-        done = 0
-        for index in range(_block_count(sizes, owners)):
-            rows = _block_sizes(sizes, shares, index)
-            got = await io.gather(RlweCiphertexts, tuple(rows), 0, rows=rows, n_bits=n_bits)
-            shares = {c: share for c, share in shares.items() if c in got or c not in rows}
-            for owner, message in got.items():
-                masks = rlwe.drawn_masks(rng, (rows[owner], len(bits)), p)
-                c2 = await io.compute(rlwe.evaluate, rng, matrix, list(message.limbs), masks, p)
-                await io.send(owner, RlweAnswers(c2, n_bits))
-                place = blocks(sizes[owner])[index]
-                shares[owner][:, place] = (masks.T - weights[:, None]) & modulo
-                done += rows[owner]
-                io.report("evaluated rows", done, sum(sizes[c] for c in owners))
-        return shares
-
-    async def _decrypt(
-        self,
-        session: Session,
-        parameters: RlweParameters,
-        bits: NDArray[np.uint8],
-        secrets: list[NDArray[np.int8]],
-        evaluators: list[str],
-    ) -> Shares:
-        """Decrypt all answers; return T for each evaluator that stayed."""
-        io, sizes, n_bits = session.io, session.sizes, bits.shape[1]
-        c1: dict[str, list[NDArray[np.uint32]]] = {c: [] for c in evaluators}
-        for index in range(_block_count(sizes, evaluators)):
-            rows = _block_sizes(sizes, c1, index)
-            masks = await io.gather(RlweMasks, tuple(rows), 0, rows=rows, n_bits=n_bits)
-            c1 = {c: parts for c, parts in c1.items() if c in masks or c not in rows}
-            for client, message in masks.items():
-                c1[client].append(message.values)
-        stacked = {c: np.concatenate(parts) for c, parts in c1.items()}
-        shares = _empty_shares(bits, sizes, stacked)
-        for block, own in zip(blocks(len(bits)), secrets, strict=True):
-            evaluated = {c: sizes[c] for c in shares}
-            answers = await io.gather(
-                RlweAnswers, evaluated, 0, rows=len(own), evaluated=evaluated, n_bits=n_bits
-            )
-            shares = {c: shares[c] for c in answers}
-            for client, answer in answers.items():
-                plain = await io.compute(
-                    rlwe.decrypt, own, stacked[client], answer.values, parameters
-                )
-                shares[client][block] = plain & low_bits(n_bits)
-            io.report("decrypted rows", block.stop, len(bits))
-        return shares
+        ring = await _ring(session, "rlwe hamming", parameters)
+        opened, masks = await _exchange(session, ring, bits, evaluators, bits, owners, rng)
+        alone = {c: n for c, n in sizes.items() if c not in (session.io.name, *owners, *evaluators)}
+        await send_shares(session, bits, _empty_shares(bits, alone) | masks | opened)
 
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
@@ -245,3 +199,149 @@ class Rlwe(HammingBackend):
         return await receive_differences(
             session, n_bits, at_least, lambda low, high: owner_first(low, high, sizes)[0]
         )
+
+    async def client_between(
+        self, session: Session, rows: NDArray[np.uint8], columns: NDArray[np.uint8], rng: Rng
+    ) -> None:
+        """See `BetweenBackend.client_between`."""
+        me, n_bits = session.io.name, rows.shape[1]
+        m, n = row_sizes(session), column_sizes(session)
+        parameters = require_between(m, n, n_bits)
+        peers = [c for c in m if c != me]
+        evaluators = {c: n[c] for c in peers if m[me] and n[c]}
+        owners = {c: m[c] for c in peers if n[me] and m[c]}
+        packed = rlwe.packing(n_bits, parameters)
+        ring = await _ring(session, "rlwe between", parameters)
+        opened, masks = await _exchange(
+            session, ring, rows, evaluators, columns, owners, rng, packed
+        )
+        of_rows = _empty_shares(rows, {c: n[c] for c in peers if c not in evaluators}) | opened
+        of_columns = _empty_shares(columns, {c: m[c] for c in peers if c not in owners}) | masks
+        await send_block_shares(session, rows, columns, of_rows, of_columns)
+
+    async def server_between(
+        self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS
+    ) -> Between:
+        """See `BetweenBackend.server_between`."""
+        require_between(row_sizes(session), column_sizes(session), n_bits)
+        modulo = low_bits(n_bits)
+
+        def combine(
+            j: str, k: str, opened: NDArray[np.uint16], masks: NDArray[np.uint16]
+        ) -> NDArray[np.uint16]:
+            return (opened - masks) & modulo
+
+        return await receive_block_shares(session, n_bits, at_least, combine)
+
+
+async def _ring(session: Session, purpose: str, parameters: RlweParameters) -> rlwe.Ring:
+    """Return the public polynomials of one use in a session."""
+    tag = session.once(purpose)
+    return await session.io.compute(rlwe.Ring.from_tag, session.id, tag, parameters)
+
+
+async def _exchange(
+    session: Session,
+    ring: rlwe.Ring,
+    owned: NDArray[np.uint8],
+    evaluators: Mapping[str, int],
+    evaluated: NDArray[np.uint8],
+    owners: Mapping[str, int],
+    rng: Rng,
+    packed: int = 1,
+) -> tuple[Shares, Shares]:
+    """Own some rows, and evaluate those of others with some rows.
+
+    Args:
+        session: the session.
+        ring: the public polynomials.
+        owned: (n, L) bits that this client encrypts.
+        evaluators: who evaluates them, with how many rows.
+        evaluated: (n, L) bits with which this client evaluates.
+        owners: whose rows, and how many.
+        rng: source of secrets and masks.
+        packed: how many of an evaluator's rows share a polynomial.
+
+    Returns:
+        T for each evaluator, and R for each owner, that stayed.
+    """
+    io, n_bits = session.io, owned.shape[1]
+    length = n_bits if packed == 1 else ring.parameters.degree  # of what is encrypted
+    secrets = []
+    for block in blocks(len(owned)) if evaluators else []:
+        padded = np.zeros((len(owned[block]), length), dtype=np.uint8)
+        padded[:, :n_bits] = owned[block]
+        own, limbs = await io.compute(rlwe.encrypt, rng, ring, padded)
+        secrets.append(own)
+        await io.send(tuple(evaluators), RlweCiphertexts(tuple(limbs), length))
+    masks = await _evaluate(session, ring, evaluated, owners, rng, packed) if owners else {}
+    if not evaluators:
+        return {}, masks
+    return await _decrypt(session, ring.parameters, owned, secrets, evaluators, packed), masks
+
+
+async def _evaluate(
+    session: Session,
+    ring: rlwe.Ring,
+    bits: NDArray[np.uint8],
+    owners: Mapping[str, int],
+    rng: Rng,
+    packed: int,
+) -> Shares:
+    """Answer all owners; return R = r − |x| for each that stayed."""
+    io, n_bits, p = session.io, bits.shape[1], ring.parameters
+    weights, modulo = bits.sum(axis=1, dtype=np.uint16), low_bits(n_bits)
+    matrix, c1 = await io.compute(rlwe.prepare, rng, ring, bits, packed)
+    for block in blocks(len(c1)):
+        await io.send(tuple(owners), RlweMasks(c1[block], n_bits))
+    length = matrix.shape[1] - c1.shape[1]
+    shares = _empty_shares(bits, owners)
+    done = 0
+    for index in range(_block_count(owners)):
+        rows = _block_sizes(owners, shares, index)
+        got = await io.gather(RlweCiphertexts, tuple(rows), 0, rows=rows, n_bits=length)
+        shares = {c: share for c, share in shares.items() if c in got or c not in rows}
+        for owner, message in got.items():
+            masks = rlwe.drawn_masks(rng, (rows[owner], len(bits)), p)
+            c2 = await io.compute(rlwe.evaluate, rng, matrix, list(message.limbs), masks, p)
+            await io.send(owner, RlweAnswers(c2, n_bits))
+            place = blocks(owners[owner])[index]
+            shares[owner][:, place] = (masks.T - weights[:, None]) & modulo
+            done += rows[owner]
+            io.report("evaluated rows", done, sum(owners.values()))
+    return shares
+
+
+async def _decrypt(
+    session: Session,
+    parameters: RlweParameters,
+    bits: NDArray[np.uint8],
+    secrets: list[NDArray[np.int8]],
+    evaluators: Mapping[str, int],
+    packed: int,
+) -> Shares:
+    """Decrypt all answers; return T for each evaluator that stayed."""
+    io, n_bits = session.io, bits.shape[1]
+    polynomials = {c: -(-n // packed) for c, n in evaluators.items()}
+    c1: dict[str, list[NDArray[np.uint32]]] = {c: [] for c in evaluators}
+    for index in range(_block_count(polynomials)):
+        rows = _block_sizes(polynomials, c1, index)
+        masks = await io.gather(RlweMasks, tuple(rows), 0, rows=rows, n_bits=n_bits)
+        c1 = {c: parts for c, parts in c1.items() if c in masks or c not in rows}
+        for client, message in masks.items():
+            c1[client].append(message.values)
+    stacked = {c: np.concatenate(parts) for c, parts in c1.items()}
+    shares = _empty_shares(bits, {c: evaluators[c] for c in stacked})
+    for block, own in zip(blocks(len(bits)), secrets, strict=True):
+        evaluated = {c: evaluators[c] for c in shares}
+        answers = await io.gather(
+            RlweAnswers, evaluated, 0, rows=len(own), evaluated=evaluated, n_bits=n_bits
+        )
+        shares = {c: shares[c] for c in answers}
+        for client, answer in answers.items():
+            plain = await io.compute(
+                rlwe.decrypt, own, stacked[client], answer.values, parameters, packed
+            )
+            shares[client][block] = plain & low_bits(n_bits)
+        io.report("decrypted rows", block.stop, len(bits))
+    return shares
