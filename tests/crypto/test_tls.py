@@ -1,5 +1,6 @@
 """Certificates and what is wrong with them; connections with them are in `test_network`."""
 
+import datetime
 import errno
 import os
 import shutil
@@ -26,6 +27,7 @@ from xclp_crypto.transport.tls import (
     listen_error,
     make_authority,
     reason_of,
+    require_certificate_of,
     tls_context,
 )
 
@@ -73,7 +75,7 @@ def test_certificates_are_for_their_side_and_secrets_for_their_owner(certificate
     assert Identity.from_text(public['"a"'].strip('"')) == key.public
 
 
-@pytest.mark.parametrize("name", ["", "x" * 65, "a/b", "a\nb"])
+@pytest.mark.parametrize("name", ["", "x" * 65, "本" * 24, "a/b", "a\nb"])
 def test_names_that_are_none_of_a_file_are_refused(tmp_path, name):
     with pytest.raises(ParameterError, match="cannot be the name in a certificate"):
         make_authority(tmp_path / "new", ["a", name], ["localhost"])
@@ -85,6 +87,48 @@ def test_names_that_collide_are_refused(tmp_path, clients):
     with pytest.raises(ParameterError, match="different names, and none is 'server'"):
         make_authority(tmp_path / "new", clients, ["localhost"])
     assert not (tmp_path / "new").exists()
+
+
+HOSTS = {
+    "localhost": "localhost",
+    "_a-b.example": "_a-b.example",
+    "*.example.org": "*.example.org",
+    "bücher.example": "xn--bcher-kva.example",
+    "::1": "::1",
+    "[::1]": "::1",
+    "192.0.2.1": "192.0.2.1",
+}
+
+
+def test_hosts_are_names_or_addresses():
+    hosts = x509.SubjectAlternativeName([tls._host(host) for host in HOSTS])
+    assert [str(host.value) for host in hosts] == list(HOSTS.values())
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["", "localhost:7878", "[::1]:7", "https://x.example", "my host", "a..b", "-a.example"]
+    + ["x" * 64, ".".join(["x" * 60] * 5), "a\nb", "a@b", "[x]"],
+)
+def test_what_is_no_host_is_refused(tmp_path, host):
+    with pytest.raises(ParameterError, match="is neither the name of a host nor an address"):
+        make_authority(tmp_path / "new", ["a"], ["localhost", host])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_certificate_is_of_its_client_and_of_today(certificates, tmp_path, monkeypatch):
+    require_certificate_of(certificates / "a.pem", "a")
+    with pytest.raises(ParameterError, match=r"b\.pem is the certificate of 'b', and this client"):
+        require_certificate_of(certificates / "b.pem", "a")
+
+    class Later(datetime.datetime):
+        @classmethod
+        def now(cls, tz):
+            return super().now(tz) + datetime.timedelta(days=60)
+
+    monkeypatch.setattr(datetime, "datetime", Later)
+    with pytest.raises(ParameterError, match=r"a\.pem is valid from .*, and not today"):
+        require_certificate_of(certificates / "a.pem", "a")
 
 
 @pytest.mark.parametrize(("hosts", "days"), [([], 1), (["localhost"], 0)])

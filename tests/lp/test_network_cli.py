@@ -465,8 +465,11 @@ def test_columns_are_matched_by_name(federation):
 def test_addresses():
     assert parse_address("[::1]:70", "x") == ("::1", 70)
     assert parse_address("h.org:7878", "x") == ("h.org", 7878)
-    for text in ("h.org", ":7", "h:port", "h:70000", "h:-1"):
-        with pytest.raises(ParameterError, match="x must be HOST:PORT"):
+    for text, words in {
+        **dict.fromkeys(("h.org", ":7", "h:port", "h:-1"), "x must be HOST:PORT"),
+        **dict.fromkeys(("h:70000", f"h:{'9' * 5000}"), "x must have a port in 1 … 65535"),
+    }.items():
+        with pytest.raises(ParameterError, match=words):
             parse_address(text, "x")
 
 

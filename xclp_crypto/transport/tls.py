@@ -12,6 +12,7 @@ import errno
 import ipaddress
 import json
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -38,6 +39,11 @@ from xclp_crypto.rng import SystemRng
 from xclp_crypto.whole_files import whole_files
 
 _logger = logging.getLogger(__name__)
+NAME_BYTES = 64
+"""Of a name in a certificate, at most (RFC 5280)."""
+HOST_BYTES = 253
+"""Of the name of a host, at most (RFC 1035)."""
+_HOST_NAME = re.compile(r"(\*\.)?(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*")
 _HOST_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
@@ -90,6 +96,31 @@ def tls_context(authority: Path, certificate: Path, key: Path, *, server: bool) 
             "without a passphrase"
         ) from None
     return context
+
+
+def require_certificate_of(certificate: Path, client: str) -> None:
+    """Refuse a client's certificate that no server would take for this client's.
+
+    Args:
+        certificate: PEM, as `tls_context` has taken it.
+        client: its name.
+
+    Raises:
+        ParameterError: it is another's, or not valid now.
+    """
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = [str(n.value) for n in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    if names != [client]:
+        raise ParameterError(
+            f"{certificate} is the certificate of {' and '.join(map(repr, names)) or 'nobody'}, "
+            f"and this client is {client!r}; its common name is the client's name"
+        )
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    if not begin <= datetime.datetime.now(datetime.UTC) <= end:
+        raise ParameterError(
+            f"{certificate} is valid from {begin:%Y-%m-%d} to {end:%Y-%m-%d}, and not today; check "
+            "the clock, or have a new one made"
+        )
 
 
 def reason_of(error: Exception) -> str:
@@ -164,16 +195,20 @@ def make_authority(
         The files.
 
     Raises:
-        ParameterError: a name that cannot be one, or files that are there already.
+        ParameterError: a name or a host that cannot be one, or files that are there already.
         StorageError: a file cannot be written.
     """
     for name in clients:
-        if not 0 < len(name) <= 64 or not name.isprintable() or "/" in name:
-            raise ParameterError(f"{name!r} cannot be the name in a certificate and of a file")
+        if not name.isprintable() or "/" in name or not 0 < len(name.encode()) <= NAME_BYTES:
+            raise ParameterError(
+                f"{name!r} cannot be the name in a certificate and of a file: that has no '/' and "
+                f"at most {NAME_BYTES} bytes in UTF-8"
+            )
     if len(set(clients)) < len(clients) or {"server", "authority"} & set(clients):
         raise ParameterError("clients have different names, and none is 'server' or 'authority'")
     if not hosts or days < 1:
         raise ParameterError("give at least one host and one day")
+    names = [_host(host) for host in hosts]
     issuer = _Issuer(days)
     files = {"authority.pem": issuer.own_certificate()}
     identities = {}
@@ -182,7 +217,7 @@ def make_authority(
         identities[name] = identity.public.to_text()
         files[f"{name}.identity"] = f"{identity.export_private().hex()}\n".encode()
         key = ec.generate_private_key(ec.SECP256R1())
-        files[f"{name}.pem"] = issuer.certificate(name, key, hosts if name == "server" else ())
+        files[f"{name}.pem"] = issuer.certificate(name, key, names if name == "server" else ())
         files[f"{name}.key"] = key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -222,7 +257,7 @@ class _Issuer:
         return self._signed(builder)
 
     def certificate(
-        self, name: str, key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]
+        self, name: str, key: ec.EllipticCurvePrivateKey, hosts: Sequence[x509.GeneralName]
     ) -> bytes:
         """Return a certificate, PEM: of a server with these hosts, or without any of a client."""
         builder = self._builder(_named(name), key.public_key(), sign=False)
@@ -230,8 +265,7 @@ class _Issuer:
         purpose = ExtendedKeyUsageOID.CLIENT_AUTH
         if hosts:
             purpose = ExtendedKeyUsageOID.SERVER_AUTH
-            names = x509.SubjectAlternativeName([*map(_host, hosts)])
-            builder = builder.add_extension(names, False)
+            builder = builder.add_extension(x509.SubjectAlternativeName(hosts), False)
         return self._signed(builder.add_extension(x509.ExtendedKeyUsage([purpose]), False))
 
     def _builder(
@@ -273,7 +307,23 @@ def _named(name: str) -> x509.Name:
 
 
 def _host(name: str) -> x509.GeneralName:
+    """Return a host as a certificate has it: an address, or a name in ASCII.
+
+    Raises:
+        ParameterError: it is neither; a URL or a port may be in it.
+    """
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
     try:
-        return x509.IPAddress(ipaddress.ip_address(name))
+        return x509.IPAddress(ipaddress.ip_address(bare))
     except ValueError:
-        return x509.DNSName(name)
+        pass
+    try:
+        ascii_name = name.encode("idna").decode()
+    except UnicodeError:  # an empty or a long part among others
+        ascii_name = ""
+    if not _HOST_NAME.fullmatch(ascii_name) or len(ascii_name) > HOST_BYTES:
+        raise ParameterError(
+            f"{name!r} is neither the name of a host nor an address; give it alone, without scheme "
+            "and port, as in labels.example.org, 192.0.2.1 or ::1"
+        )
+    return x509.DNSName(ascii_name)

@@ -5,7 +5,7 @@ from dataclasses import Field, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, get_args
 
 import typer
 
@@ -27,10 +27,13 @@ def setting(name: str, prefix: str = "") -> Any:
         name: of a field of `Settings`.
         prefix: put before what it is for.
     """
-    _, said = stripped(field_types(Settings)[name])
+    kind, said = stripped(field_types(Settings)[name])
     text = f"{prefix}{said['description']}."
+    first = text.split()[0].rstrip(",")
+    if first.isascii() and first not in get_args(kind):  # neither a symbol nor what may be given
+        text = text[0].upper() + text[1:]
     limits = {"min": said["ge"], "max": said["le"]} if {"ge", "le"} <= said.keys() else {}
-    return typer.Option(*NAMES.get(name, ()), help=text[0].upper() + text[1:], **limits)
+    return typer.Option(*NAMES.get(name, ()), help=text, **limits)
 
 
 Bits = Annotated[int, setting("n_bits")]

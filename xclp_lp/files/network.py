@@ -67,6 +67,9 @@ from xclp_lp.session import ClientData
 from xclp_lp.validation import Text, Validated
 
 
+LAST_PORT = 65535
+
+
 @dataclass(frozen=True)
 class NetworkSettings(Settings):
     """The section [parameters]: the same for all parties, but for how results are shown."""
@@ -429,8 +432,10 @@ def parse_address(text: str, where: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
-    if not colon or not bare or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65535:
+    if not colon or not bare or not re.fullmatch(r"[0-9]+", port):
         raise ParameterError(f"{where} must be HOST:PORT, got {text!r}")
+    if len(port) > 5 or int(port) > LAST_PORT:
+        raise ParameterError(f"{where} must have a port in 1 … {LAST_PORT}, got {text!r}")
     return bare, int(port)
 
 

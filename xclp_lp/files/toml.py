@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import abc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
@@ -12,9 +12,22 @@ from typing import Any, TypeVar, get_args, get_origin
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.tables import SUFFIXES
-from xclp_lp.validation import field_types, meaning, stripped
+from xclp_lp.validation import Validated, checked, field_types, meaning, stripped
 
 T = TypeVar("T")
+
+
+class Mistakes(ParameterError):
+    """What is wrong in a section of a file and in the sections in it, all at once.
+
+    Attributes:
+        each: one or more of them.
+        read: what of the section can be used, by key.
+    """
+
+    def __init__(self, each: Sequence[str], read: Mapping[str, Any]) -> None:
+        super().__init__("; ".join(each))
+        self.each, self.read = tuple(each), read
 
 
 def read_toml(path: Path, what: str = "federation file") -> dict[str, Any]:
@@ -69,28 +82,35 @@ def read_section(kind: type[T], content: Any, file: object, section: str = "") -
         section: its name; empty at the top of the file.
 
     Raises:
-        ParameterError: it is not a section; or a key is unknown, missing, of another type or out
-            of range. Names file, section, key, value and what is allowed.
+        Mistakes: it is not a section; or keys are unknown, missing, of another type or out of
+            range. Names file, section, key, value and what is allowed.
     """
     where = ", ".join(filter(None, (f"{file}", section and f"[{section}]")))
     if not isinstance(content, Mapping):
-        raise ParameterError(f"{where} must be a section, got {content!r}")
-    require_known(content, kind, where)
-    given = {}
+        raise Mistakes([f"{where} must be a section, got {content!r}"], {})
+    mistakes = [f"{where}: {what}" for what in _unknown(content, kind)]
+    read: dict[str, Any] = {}
     for field in fields(kind):  # type: ignore[arg-type]  # T is a dataclass
         name, hint = field.name, field_types(kind)[field.name]
         needed = field.init and field.default is MISSING and field.default_factory is MISSING
-        if name in content:
-            given[name] = _value(hint, content[name], file, f"{section}.{name}".lstrip("."))
-        elif needed and is_dataclass(hint):
-            given[name] = _value(hint, {}, file, f"{section}.{name}".lstrip("."))
-        elif needed:
-            why = meaning(kind, name)
-            raise ParameterError(f"{where}: {name} is missing{f'; {why}' if why else ''}")
+        try:
+            if name in content or (needed and is_dataclass(hint)):
+                inner = f"{section}.{name}".lstrip(".")
+                value = _value(hint, content.get(name, {}), file, inner)
+                read[name] = checked(name, value, hint) if issubclass(kind, Validated) else value
+            elif needed:
+                why = meaning(kind, name)
+                mistakes.append(f"{where}: {name} is missing{f'; {why}' if why else ''}")
+        except Mistakes as error:
+            mistakes += error.each
+        except ParameterError as error:
+            mistakes.append(f"{where}: {error}")
     try:
-        return kind(**given)
+        if not mistakes:
+            return kind(**read)
     except ParameterError as error:
-        raise ParameterError(f"{where}: {error}") from None
+        mistakes.append(f"{where}: {error}")
+    raise Mistakes(mistakes, read)
 
 
 def require_known(content: Mapping[str, Any], kind: type[Any], where: str) -> None:
@@ -99,11 +119,17 @@ def require_known(content: Mapping[str, Any], kind: type[Any], where: str) -> No
     Raises:
         ParameterError: names the key and those that there are.
     """
+    for what in _unknown(content, kind):
+        raise ParameterError(f"{where}: {what}")
+
+
+def _unknown(content: Mapping[str, Any], kind: type[Any]) -> Iterator[str]:
+    """Say which keys a section does not have."""
     known = keys_of(kind)
     for name in content:
         if name not in known:
-            raise ParameterError(
-                f"{where}: unknown field {name!r}; the fields are {', '.join(known)}"
+            yield (
+                f"unknown field {name!r}; the fields are {', '.join(known)}"
                 f"{did_you_mean(name, known)}"
             )
 
@@ -120,10 +146,15 @@ def _value(hint: Any, value: Any, file: object, section: str) -> Any:
     if get_origin(kind) is abc.Mapping:
         if not isinstance(value, Mapping):
             return value  # which the dataclass refuses
-        return {
-            k: read_section(kinds[0], v, file, f"{section}.{shown_key(k)}")
-            for k, v in value.items()
-        }
+        read, mistakes = {}, []
+        for key, inner in value.items():
+            try:
+                read[key] = read_section(kinds[0], inner, file, f"{section}.{shown_key(key)}")
+            except Mistakes as error:
+                mistakes += error.each
+        if mistakes:
+            raise Mistakes(mistakes, read)
+        return read
     kinds.sort(key=lambda k: len(keys_of(k)))
     given = set(value) if isinstance(value, Mapping) else set()
     chosen = next((k for k in kinds if given <= set(keys_of(k))), kinds[-1])
