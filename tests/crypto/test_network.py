@@ -235,6 +235,25 @@ def test_clients_hear_of_a_client_that_is_given_up(tls, clock):
     assert "no Blob from b" in str(found["a"])
 
 
+def test_nobody_waits_for_a_client_that_declines(tls, caplog):
+    caplog.set_level("INFO", "xclp_crypto.transport")
+    federation = Federation(gathering(), tls, limits=Patient()).serve()
+    where = (runs.AGREEMENT, ("localhost", federation.port), tls("b"))
+    network.decline(*where, limits=Patient())
+    federation.join("a")
+    assert federation.results() == {SERVER: ["a"], "a": "sent"}
+    found = [(r.message, getattr(r, "client", None)) for r in caplog.records]
+    assert ("does not take part", "b") in found
+
+
+def test_who_has_declined_is_welcome_before_the_others_have_begun(tls):
+    federation = Federation(gathering(2), tls, limits=Patient()).serve()
+    network.decline(runs.AGREEMENT, ("localhost", federation.port), tls("b"), limits=Patient())
+    federation.join("b")
+    federation.join("a")
+    assert federation.results() == {SERVER: ["a", "b"], "a": "sent", "b": "sent"}
+
+
 def test_a_client_that_computes_without_end_is_left_out(tls, clock):
     begun, leave = threading.Event(), threading.Event()
 

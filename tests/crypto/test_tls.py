@@ -107,8 +107,10 @@ def test_hosts_are_names_or_addresses():
 
 @pytest.mark.parametrize(
     "host",
-    ["", "localhost:7878", "[::1]:7", "https://x.example", "my host", "a..b", "-a.example"]
-    + ["x" * 64, ".".join(["x" * 60] * 5), "a\nb", "a@b", "[x]"],
+    [
+        *("", "localhost:7878", "[::1]:7", "https://x.example", "my host", "a..b", "-a.example"),
+        *("x" * 64, ".".join(["x" * 60] * 5), "a\nb", "a@b", "[x]"),
+    ],
 )
 def test_what_is_no_host_is_refused(tmp_path, host):
     with pytest.raises(ParameterError, match="is neither the name of a host nor an address"):

@@ -10,6 +10,7 @@ from command_lines import Xclp
 
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.files.check import check_client
+from xclp_lp.files.network import load_client_file
 
 CLIENTS = ["north", "south", "east"]
 TABLE = """patient,diagnosis,age,bmi,ward
@@ -86,20 +87,28 @@ def test_all_problems_are_listed_at_once(xclp: Xclp, north: Path, authority: Pat
     change(north.parent / "north.csv", "p2,,61,24.0,7", "p2,flue,,x,inf")
     change(north.parent / "north.csv", "p4,,39,", "p4,flue,,")
     change(north, f"{authority}/north.key", "gone.key")
+    change(north, "[parameters]", "[parameters]\nk = 0\nalfa = 0.5\nalpha = 2.0")
     (north.parent / "results").write_text("not a folder")
     code, out, err = xclp("check", north)
     assert code == 2
     lines = " ".join(err.split())
     for words in (
+        "[parameters]: unknown field 'alfa'",
+        "[parameters]: k must be at least 1, got 0",
+        "[parameters]: alpha must be strictly between 0 and 1, got 2.0",
         "gone.key",
-        "results",
+        "results is a file",
         "column 'age': 2 cells empty (rows 2, 4)",
         "column 'bmi': 1 cell not a number (row 2)",
         "column 'ward': 1 cell not finite (row 2)",
-        "the label 'flue' (rows 2, 4) is none of the classes 'flu', 'cold'",
     ):
         assert words in lines
-    assert "6 problems in" in out
+    assert "8 problems in" in out  # what is a class is not known yet
+    change(north, "k = 0\nalfa = 0.5\nalpha = 2.0", "")
+    found = check_client(north).problems
+    assert len(found) == 6
+    words = "the label 'flue' (rows 2, 4) is none of the classes 'flu', 'cold'"
+    assert found[-1].endswith(words)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +127,25 @@ def test_each_mistake_is_a_problem(north: Path, old: str, new: str, words: str) 
     change(north, old, new)
     (problem,) = check_client(north).problems
     assert words in problem
+
+
+def test_the_certificate_is_the_clients_own(north: Path) -> None:
+    for file in ("north.pem", "north.key"):
+        change(north, file, file.replace("north", "south"))
+    (problem,) = check_client(north).problems
+    assert "south.pem is the certificate of 'south', and this client is 'north'" in problem
+
+
+def test_columns_that_are_agreed_on_are_matched_by_name(north: Path) -> None:
+    change(north, "[parameters]", 'columns = ["bmi", "age"]\n[parameters]')
+    change(north, "id_column", 'feature_columns = ["age", "bmi"]\nid_column')
+    assert "2 features: 'bmi', 'age'" in check_client(north).facts[1]
+    assert load_client_file(north).load()[1].vectors[0].tolist() == [20.5, 50.0]
+    change(north, '["age", "bmi"]', '["age", "ward"]')
+    (problem,) = check_client(north).problems
+    assert (
+        "not those of the agreement: missing 'bmi' and extra 'ward'; name them alike, or mark"
+    ) in problem
 
 
 @pytest.mark.parametrize(

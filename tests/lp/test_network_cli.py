@@ -140,18 +140,44 @@ def test_certs_makes_files_that_only_their_owner_reads(tmp_path, says):
     says(2, "cannot be the name", "certs", tmp_path / "d", "--clients", "a/b")
 
 
-def test_a_dry_run_compares_parameters_and_reads_no_data(federation, ahead, says):
+def test_a_dry_run_checks_files_and_data_and_then_compares_parameters(federation, ahead, says):
     with waiting(federation, ahead):
-        for name in federation.clients:
-            (federation.folder / f"{name}.npy").unlink()
         dry_run = ("join", federation.file("hospital-0"), "--dry-run")
-        says(0, "accepts this certificate and these parameters", *dry_run)
+        read = ["8 rows, 5 features", "2 of 8 rows labelled: "]
+        says(0, [*read, "the server accepts this certificate and these parameters"], *dry_run)
+        (federation.folder / "hospital-0.npy").rename(federation.folder / "away.npy")
+        says(2, ["there is no file", "1 problem in"], *dry_run)
+        (federation.folder / "away.npy").rename(federation.folder / "hospital-0.npy")
         federation.edit("hospital-0", "k = 2", "k = 3")
         says(2, "all parties must agree on k (here 3)", *dry_run)
         federation.edit("hospital-0", "k = 3", "k = 2\ngamma = 2.0")
         federation.edit("hospital-0", CLASSES[0], "eagle owl")
+        labels = federation.folder / "hospital-0-labels.csv"
+        labels.write_text(labels.read_text().replace(CLASSES[0], "eagle owl"))
         words = ["must agree on classes (here ('eagle owl', ", "gamma (here 2.0)"]
         says(2, words, *dry_run)
+        federation.edit("hospital-0", "hospital-0.pem", "hospital-1.pem")
+        federation.edit("hospital-0", "hospital-0.key", "hospital-1.key")
+        words = "hospital-1.pem is the certificate of 'hospital-1', and this client is 'hospital-0'"
+        says(2, words, *dry_run)
+        says(2, words, "join", federation.file("hospital-0"))
+
+
+def test_who_cannot_take_part_says_so_and_who_was_missing_is_said(federation, says):
+    thread, failed = start(federation)
+    (federation.folder / "hospital-0.npy").unlink()
+    says(2, "there is no file", "join", federation.file("hospital-0"))
+    log = federation.state("hospital-1")
+    reason = "1 of the parties answered and 2 are needed; nothing was revealed"
+    words = [
+        "hospital-1.npy: 8 rows, 5 features\n",
+        "connected; waiting for 'hospital-0'\n",
+        f"{reason}; without hospital-0; to begin a new session, delete the log {log}\n",
+    ]
+    options = ("--state", log, "--key-file", federation.key_file)
+    says(1, words, "join", federation.file("hospital-1"), *options)
+    thread.join()
+    assert reason in str(failed[0])
 
 
 def test_data_of_another_shape_end_the_session_for_all(federation, says):
@@ -251,7 +277,7 @@ def test_a_client_says_that_it_tries_again_and_for_how_long(federation, xclp):
     reason = r"localhost:1 cannot be reached: [^\n]+"
     line = rf"  no connection \({reason}\); trying again for up to 1 second\n"
     assert code == 3
-    lines = said.replace("  setup …\n", "")
+    lines = re.sub(r".*rows.*\n|  setup …\n", "", said)
     assert re.fullmatch(
         rf"{line}xclp: no connection to the server for 1 seconds: {reason}\n", lines
     )
@@ -395,6 +421,9 @@ def test_a_server_that_is_interrupted_while_clients_are_connected(tmp_path, cert
     federation.wait_for(SERVER, "connected", client="hospital-0")
     os.kill(federation.processes[SERVER].pid, signal.SIGINT)
     assert federation.exit_code(SERVER) == 130
+    assert f"xclp: interrupted; --state {federation.state(SERVER)} goes on" in federation.output(
+        SERVER
+    )
     assert "Traceback" not in federation.output(SERVER)
     federation.processes["hospital-0"].kill()
 

@@ -20,6 +20,7 @@ from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.files.tables import (
     SUFFIXES,
     CsvFormat,
+    Expected,
     Source,
     Table,
     integers_if_all,
@@ -323,9 +324,9 @@ def test_columns_that_are_not_there() -> None:
 def test_columns_are_matched_by_name() -> None:
     table = Table({"w": [], "id": [], "u": [], "v": []})
     assert columns(table, leave_out=["id"]) == ["w", "u", "v"]
-    like = ("bob", ["u", "v", "w"])
+    like = Expected("client 'bob'", ["u", "v", "w"])
     assert columns(table, leave_out=["id"], like=like) == ["u", "v", "w"]
-    assert columns(table, columns=["v", "w", "u"], like=like) == ["v", "w", "u"]
+    assert columns(table, columns=["v", "w", "u"], like=like) == ["u", "v", "w"]
     assert columns(table, columns=["v"], like=like) == ["v"]
 
 
@@ -340,7 +341,7 @@ def test_columns_are_matched_by_name() -> None:
 def test_other_columns_are_named(leave_out: list[str], difference: str) -> None:
     table = Table({"w": [], "id": [], "u": [], "v": []})
     with pytest.raises(DataError) as caught:
-        columns(table, leave_out=leave_out, like=("bob", ["u", "v", "w"]))
+        columns(table, leave_out=leave_out, like=Expected("client 'bob'", ["u", "v", "w"]))
     assert str(caught.value).startswith(
         "client 'alice': the feature columns of file are not those of client 'bob': "
         f"{difference}; name them alike, list feature_columns"

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,14 @@ from typing import Annotated, Any
 import typer
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.errors import ParameterError, StorageError
+from xclp_crypto.errors import (
+    LogError,
+    ParameterError,
+    ProtocolError,
+    StorageError,
+    XclpError,
+)
+from xclp_crypto.params import Agreement
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import Log, LogKey, NoLog
@@ -23,12 +31,21 @@ from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli.terminal import StepReporter, complain, note, say
 from xclp_lp.files.check import check_client
-from xclp_lp.files.network import load_client_file, load_server_file, names_of, parse_address
-from xclp_lp.session import Participation, client_role, server_role
+from xclp_lp.files.clients import LoadedClient, data_lines
+from xclp_lp.files.network import (
+    ClientFile,
+    load_client_file,
+    load_server_file,
+    names_of,
+    parse_address,
+)
+from xclp_lp.session import ClientData, Participation, client_role, server_role
 from xclp_lp.summary import dropout_lines, relabelled_lines
-from xclp_lp.wording import count, size
+from xclp_lp.wording import count, listing, size
 
 KEY_VARIABLE = "XCLP_LOG_KEY"
+ANSWER_SECONDS = 5.0
+"""How long a client that cannot take part tries to tell the server."""
 
 StateOption = Annotated[
     Path | None,
@@ -87,7 +104,10 @@ class _EventFile(logging.FileHandler):
 class _Lines(logging.Handler):
     """Says on the terminal who comes and goes."""
 
-    EVENTS = ("connected", "dropout", "refused", "TLS handshake failed", "dry run", "no connection")
+    EVENTS = (
+        *("connected", "is here", "does not take part", "dropout"),
+        *("refused", "TLS handshake failed", "dry run", "no connection"),
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,6 +120,8 @@ class _Lines(logging.Handler):
             return
         who, why = getattr(record, "client", ""), getattr(record, "reason", "")
         line = f"  {f'{who}: ' if who else ''}{event}{f' ({why})' if why else ''}"
+        if awaited := getattr(record, "awaited", []):
+            line += f"; waiting for {listing(awaited)}"
         if line != self._last:  # a client that tries again and again says it once
             left = getattr(record, "seconds_left", 0)
             more = f"; trying again for up to {count(left, 'second')}" if left else ""
@@ -182,6 +204,17 @@ def certs(
 
 
 @contextmanager
+def _naming(state: Path | None) -> Iterator[None]:
+    """Say of an error after which the log of a party is of no more use where that is."""
+    try:
+        yield
+    except (LogError, ProtocolError) as error:
+        if state is not None:
+            error.add_note(f"to begin a new session, delete the log {state}")
+        raise
+
+
+@contextmanager
 def _running(
     name: str,
     role: SeededRole,
@@ -195,17 +228,22 @@ def _running(
 
     The log holds what was secret.
     """
-    with _logging(log), StepReporter().showing() as progress:
-        durable = DurableRole(
-            name,
-            role,
-            _open_log(state, key_file),
-            peers=[party for party in (*clients, SERVER) if party != name],
-            binding=binding,
-            progress=progress,
-        )
-        with closing(durable):
-            yield durable
+    try:
+        with _logging(log), StepReporter().showing() as progress:
+            durable = DurableRole(
+                name,
+                role,
+                _open_log(state, key_file),
+                peers=[party for party in (*clients, SERVER) if party != name],
+                binding=binding,
+                progress=progress,
+            )
+            with closing(durable), _naming(state):
+                yield durable
+    except KeyboardInterrupt:
+        then = "; the others go on without it" if state is None else f"; --state {state} goes on"
+        complain(f"interrupted{then}")
+        raise
     if state is not None:
         state.unlink()
 
@@ -258,6 +296,12 @@ def check(
 
     Nothing is sent and nothing is written. Afterwards xclp join --dry-run asks the server.
     """
+    _check(file)
+    say(f"nothing wrong in {file}")
+
+
+def _check(file: Path) -> None:
+    """Say what is in a client's file and data; exit with 2 where something is wrong with them."""
     found = check_client(file)
     note(*found.facts)
     for caution in found.cautions:
@@ -267,7 +311,6 @@ def check(
     if found.problems:
         say(f"{count(len(found.problems), 'problem')} in {file}")
         raise typer.Exit(2)
-    say(f"nothing wrong in {file}")
 
 
 def join(
@@ -276,7 +319,8 @@ def join(
         bool,
         typer.Option(
             "--dry-run",
-            help="Only ask the server whether certificates and parameters fit; read no data.",
+            help="Do what xclp check does, and ask the server whether certificates and parameters "
+            "fit; no data are sent.",
         ),
     ] = False,
     state: StateOption = None,
@@ -288,14 +332,16 @@ def join(
     Writes NAME.csv (id, label, given label, confidence, probability of every class) and
     NAME-cost.json. See docs/do/deployment.md.
     """
+    if dry_run:
+        _check(file)
     loaded = load_client_file(file)
     agreement = loaded.agreement()
     if dry_run:
         network.check(agreement, loaded.address, loaded.tls, limits=loaded.limits)
         say("the server accepts this certificate and these parameters")
         return
-    loaded.require_writable()
-    table, data = loaded.load()
+    table, data = _read(loaded, agreement)
+    note(*data_lines(table, data, loaded.params.classes))
 
     async def role(io: Any, rng: Any) -> Any:
         return await client_role(
@@ -317,3 +363,15 @@ def join(
     say(f"{count(len(written), 'file')} written to {loaded.output}")
     if not loaded.settings.reset_labelled:
         note(*relabelled_lines([data.class_ids], [prediction.class_ids]))
+
+
+def _read(loaded: ClientFile, agreement: Agreement) -> tuple[LoadedClient, ClientData]:
+    """Read a client's data; where it cannot take part, tell the server before that is raised."""
+    try:
+        loaded.require_writable()
+        return loaded.load()
+    except XclpError:
+        limits = replace(loaded.limits, grace=min(loaded.limits.grace, ANSWER_SECONDS))
+        with suppress(XclpError):  # nobody waits where there is no server
+            network.decline(agreement, loaded.address, loaded.tls, limits=limits)
+        raise

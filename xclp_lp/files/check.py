@@ -6,7 +6,7 @@ other is listed here; whoever mends all of it can take part, as far as this mach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,21 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import XclpError
-from xclp_crypto.transport.tls import tls_context
-from xclp_lp import labels
+from xclp_crypto.errors import ParameterError, XclpError
 from xclp_lp.diagnostics import feature_cautions
-from xclp_lp.files.clients import read_labels, special_columns
+from xclp_lp.files.clients import labels_line, read_labels, rows_line, special_columns
 from xclp_lp.files.network import (
-    ClientContent,
+    ClientSection,
+    agreed_on,
     client_content,
+    labels_of_classes,
+    own_vectors,
     parse_address,
     read_identities,
     require_output,
+    tls_of,
 )
-from xclp_lp.files.tables import Source, integers_if_all, read_file
-from xclp_lp.files.toml import beside
-from xclp_lp.lsh import checked_vectors
+from xclp_lp.files.tables import Source, read_file
+from xclp_lp.files.toml import Mistakes, beside
 from xclp_lp.wording import count, listing, rows_called
 
 MOST_ROWS = 5
@@ -65,67 +66,74 @@ def check_client(path: Path) -> Findings:
         path: the file that ``xclp join`` would take.
     """
     found = Findings()
-    content = found.attempt(lambda: client_content(path))
-    if content is None:
+    try:
+        read = vars(client_content(path))
+    except Mistakes as error:
+        found.problems += error.each
+        read = dict(error.read)
+    except ParameterError as error:
+        found.problems.append(str(error))
         return found
-    own, tls = content.client, content.tls
-    files = [beside(path, file) for file in (tls.authority, tls.certificate, tls.key)]
-    found.attempt(lambda: tls_context(*files, server=False))
-    found.attempt(
-        lambda: read_identities(
-            content.identities, content.identity, path, own.name, content.clients
-        )
-    )
+    own: ClientSection | None = read.get("client")
+    if own is None:
+        return found
+    if "tls" in read:
+        found.attempt(lambda: tls_of(read["tls"], path, own.name))
+    if "clients" in read:
+        names = read.get("identities"), read.get("identity")
+        found.attempt(lambda: read_identities(*names, path, own.name, read["clients"]))
     found.attempt(lambda: parse_address(own.server, f"{path}: server"))
-    output = beside(path, own.output)
-    found.attempt(lambda: require_output(own.name, own, path, output))
+    output = found.attempt(lambda: beside(path, own.output))
+    if output is not None:
+        found.attempt(lambda: require_output(own.name, own, path, output))
     if not found.problems:
         found.facts.append(f"certificates can be used; results go to {output}")
     source = found.attempt(lambda: read_file(beside(path, own.features), own.name, own.csv))
     if source is not None:
-        _check_data(found, content, path, source)
+        _check_data(found, own, path, source, read)
     return found
 
 
-def _check_data(found: Findings, content: ClientContent, path: Path, source: Source) -> None:
-    """Check features and labels; cells of a table all, before any of them is refused."""
-    own, name = content.client, content.client.name
+def _check_data(
+    found: Findings, own: ClientSection, path: Path, source: Source, read: Mapping[str, Any]
+) -> None:
+    """Check features and labels; cells of a table all, before any of them is refused.
+
+    Args:
+        found: where that is put.
+        own: what the client's file says of its data.
+        path: the client's file.
+        source: the file of its features.
+        read: what can be used of the client's file, by key.
+    """
+    agreed, settings = read.get("columns"), read.get("parameters")
     columns, ids = None, None
     if source.table is not None:
-        like = None if content.columns is None else ("the agreement", content.columns)
-        special = found.attempt(lambda: special_columns(source, own, like))
+        special = found.attempt(lambda: special_columns(source, own, agreed_on(agreed)))
         if special is None:
             return
         columns, ids, _ = special
-        cells = [f"client {name!r}: {source.path}, {what}" for what in _cells(source, columns)]
+        cells = [f"client {own.name!r}: {source.path}, {what}" for what in _cells(source, columns)]
+        found.problems += cells
         if cells:
-            found.problems += cells
-            features = np.zeros((len(source.table), 0))  # for the number of rows
+            features = np.zeros((len(source.table), len(columns)))  # for the number of rows
         else:
             features = source.features(columns=columns)
-        width = len(columns)
     else:
-        features = found.attempt(lambda: checked_vectors(source.features(array=own.features_array)))
+        array = found.attempt(lambda: source.features(array=own.features_array))
+        features = found.attempt(lambda: own_vectors(array, own.name, agreed))
         if features is None:
             return
-        width = features.shape[1]
-    called = f": {listing(columns)}" if columns else ""
-    found.facts.append(
-        f"{source.path}: {count(len(features), 'row')}, {count(width, 'feature')}{called}"
-    )
-    if columns is not None and content.columns is None:
+    found.facts.append(rows_line(source.path, features.shape, columns))
+    if columns is not None and agreed is None:
         found.cautions.append(
             "no columns are agreed on, so they are taken in the order of each client's file"
         )
-    if content.columns is not None and width != len(content.columns):
-        found.problems.append(
-            f"client {name!r} has {width} features, and {len(content.columns)} columns are agreed "
-            "on"
-        )
-    found.cautions += feature_cautions({name: features}, content.parameters.scale, columns)
-    labels_given = found.attempt(lambda: read_labels(name, own, path, source, ids, features)[1])
-    if labels_given is not None:
-        _check_labels(found, content, labels_given)
+    if settings is not None:
+        found.cautions += feature_cautions({own.name: features}, settings.scale, columns)
+    given = found.attempt(lambda: read_labels(own.name, own, path, source, ids, features)[1])
+    if given is not None and settings is not None:
+        _check_labels(found, own.name, settings.params.classes, given)
 
 
 def _cells(source: Source, columns: list[str]) -> Iterator[str]:
@@ -141,21 +149,20 @@ def _cells(source: Source, columns: list[str]) -> Iterator[str]:
             yield f"column {column!r}: {count(len(rows), 'cell')} {kind} ({where})"
 
 
-def _check_labels(found: Findings, content: ClientContent, given: list[Any] | NDArray[Any]) -> None:
+def _check_labels(
+    found: Findings, name: str, classes: Sequence[Any], given: list[Any] | NDArray[Any]
+) -> None:
     """Say how many labels there are of each class, and which are of none."""
-    name, classes = content.client.name, content.parameters.params.classes
-    if any(isinstance(c, int) for c in classes):
-        (given,) = integers_if_all([given])
-    marked = found.attempt(lambda: labels.marked_values(given, name))
+    marked = found.attempt(lambda: labels_of_classes(given, name, classes))
     if marked is None:
         return
     values, labelled = marked
     where: dict[Any, list[int]] = {}
     for row in np.flatnonzero(labelled).tolist():
         where.setdefault(values[row], []).append(row)
-    each = ", ".join(f"{c!r} {len(rows):,}" for c, rows in where.items() if c in classes)
-    line = f"{int(labelled.sum()):,} of {count(len(values), 'row')} labelled"
-    found.facts.append(line + f": {each}" * bool(each))
+    found.facts.append(
+        labels_line({c: len(rows) for c, rows in where.items() if c in classes}, len(values))
+    )
     for value, rows in where.items():
         if value not in classes:
             called = rows_called(rows, [str(i + 1) for i in range(len(values))], MOST_ROWS)

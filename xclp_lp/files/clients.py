@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 import warnings
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +15,19 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
-from xclp_lp.files.tables import CsvFormat, Source, joined_by_id, looks_like_row_numbers, read_file
+from xclp_lp.files.tables import (
+    CsvFormat,
+    Expected,
+    Source,
+    joined_by_id,
+    looks_like_row_numbers,
+    read_file,
+)
 from xclp_lp.files.toml import beside, shown_key
+from xclp_lp.labels import UNLABELLED
+from xclp_lp.session import ClientData
 from xclp_lp.validation import Text, Validated
-from xclp_lp.wording import count
+from xclp_lp.wording import count, listing
 
 Folder = Annotated[str, Meta(min_length=1, title="the name of a folder")]
 """Where results go, relative to the file that says so."""
@@ -102,6 +112,35 @@ class LoadedClient:
         return None if self.columns is None else [str(i + 1) for i in range(len(self.ids))]
 
 
+def rows_line(path: Path, shape: tuple[int, ...], columns: Sequence[str] | None) -> str:
+    """Say how many rows and features were read, and what these are called."""
+    rows, features = shape
+    called = f": {listing(columns)}" if columns else ""
+    return f"{path}: {count(rows, 'row')}, {count(features, 'feature')}{called}"
+
+
+def labels_line(labels: Mapping[Any, int], rows: int) -> str:
+    """Say how many labels of each class were read."""
+    each = ", ".join(f"{label!r} {number:,}" for label, number in labels.items())
+    line = f"{sum(labels.values()):,} of {count(rows, 'row')} labelled"
+    return line + f": {each}" * bool(each)
+
+
+def data_lines(loaded: LoadedClient, data: ClientData, classes: Sequence[Any]) -> list[str]:
+    """Say what was read of a client.
+
+    Args:
+        loaded: as in its files.
+        data: as its role takes it.
+        classes: labels by class index.
+    """
+    given = Counter(data.class_ids[data.class_ids != UNLABELLED].tolist())
+    return [
+        rows_line(loaded.files[0], data.vectors.shape, loaded.columns),
+        labels_line({classes[i]: given[i] for i in sorted(given)}, len(data.class_ids)),
+    ]
+
+
 def require_file_names(names: Iterable[str], path: Path) -> None:
     """Refuse names of clients that cannot be names of files, or not beside each other.
 
@@ -131,7 +170,7 @@ def load_client(
     name: str,
     section: DataSection,
     path: Path,
-    like: tuple[str, Sequence[str]] | None,
+    like: Expected | None,
     title: str | None = None,
 ) -> LoadedClient:
     """Read the files of one client.
@@ -140,7 +179,7 @@ def load_client(
         name: the client's.
         section: what the file says of it.
         path: that file; others are relative to it.
-        like: another client and its feature columns.
+        like: which feature columns others have.
         title: of the section; ``clients.NAME`` by default.
 
     Raises:
@@ -218,7 +257,7 @@ def read_labels(
 
 
 def special_columns(
-    source: Source, section: DataSection, like: tuple[str, Sequence[str]] | None
+    source: Source, section: DataSection, like: Expected | None
 ) -> tuple[list[str], list[Any] | None, list[Any] | None]:
     """Return which columns are features, and what those of ids and true labels hold, if named."""
     ids, truth = None, None

@@ -44,7 +44,7 @@ from xclp_lp.files.clients import (
     load_client,
     require_file_names,
 )
-from xclp_lp.files.tables import integers_if_all
+from xclp_lp.files.tables import Expected, integers_if_all
 from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.labels import UNLABELLED, class_values, marked_values
 from xclp_lp.parameters import Arguments
@@ -153,8 +153,8 @@ def load_federation(path: Path) -> FederationFile:
             )
         owners[data] = name
         clients.append(client)
-        if like is None and client.columns is not None and section.feature_columns is None:
-            like = name, client.columns
+        if like is None and client.columns is not None:
+            like = Expected(f"client {name!r}", client.columns)
     _require_all_or_no_groups(clients, content.parameters.groups, path)
     _require_labels(clients)
     labels = integers_if_all([c.labels for c in clients])

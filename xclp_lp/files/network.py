@@ -43,6 +43,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DataError, DecodeError, ParameterError
@@ -52,12 +53,12 @@ from xclp_crypto.primitives.identity import Identity, IdentityKey
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network import Limits
-from xclp_crypto.transport.tls import tls_context
+from xclp_crypto.transport.tls import require_certificate_of, tls_context
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
 from xclp_lp.files.results import require_place, write_result
-from xclp_lp.files.tables import integers_if_all
+from xclp_lp.files.tables import Expected, integers_if_all
 from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
@@ -65,7 +66,6 @@ from xclp_lp.predictions import Prediction
 from xclp_lp.scaling import require_company
 from xclp_lp.session import ClientData
 from xclp_lp.validation import Text, Validated
-
 
 LAST_PORT = 65535
 
@@ -285,16 +285,29 @@ def load_data(
     Raises:
         DataError: a file is missing or cannot be used, or has a label that is not a class.
     """
-    like = None if columns is None else ("the agreement", columns)
-    loaded = load_client(name, section, path, like, "client")
-    own = [loaded.labels]
-    if any(isinstance(c, int) for c in params.classes):
-        own = integers_if_all(own)
-    values, labelled = labels.marked_values(own[0], name)
+    loaded = load_client(name, section, path, agreed_on(columns), "client")
+    values, labelled = labels_of_classes(loaded.labels, name, params.classes)
     if labelled.any():
         labels.class_values([(values, labelled)], params.classes, [name], [loaded.row_names])
+    vectors = own_vectors(loaded.features, name, columns)
+    return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
+
+
+def own_vectors(
+    features: NDArray[Any], name: str, columns: tuple[str, ...] | None
+) -> NDArray[np.floating[Any]]:
+    """Return a client's features as its role takes them.
+
+    Args:
+        features: as read, (n_j, d).
+        name: of the client.
+        columns: names of the features, if they are agreed on.
+
+    Raises:
+        DataError: they are no matrix, not finite, or not as many as are agreed on.
+    """
     try:
-        vectors = checked_vectors(loaded.features)
+        vectors = checked_vectors(features)
     except DataError as error:
         raise DataError(f"client {name!r}: {error}") from None
     if columns is not None and vectors.shape[1] != len(columns):
@@ -302,7 +315,25 @@ def load_data(
             f"client {name!r} has {vectors.shape[1]} features, and {len(columns)} columns are "
             "agreed on"
         )
-    return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
+    return vectors
+
+
+def labels_of_classes(
+    given: list[Any] | NDArray[Any], name: str, classes: Sequence[Any]
+) -> tuple[list[Any], NDArray[np.bool_]]:
+    """Return a client's labels and which there are, integers where classes are, any of no class.
+
+    Raises:
+        DataError: an entry cannot be a label.
+    """
+    if any(isinstance(c, int) for c in classes):
+        (given,) = integers_if_all([given])
+    return labels.marked_values(given, name)
+
+
+def agreed_on(columns: tuple[str, ...] | None) -> Expected | None:
+    """Return the columns that a client must have, if they are agreed on."""
+    return None if columns is None else Expected("the agreement", columns, binding=True)
 
 
 def client_binding(agreement: Agreement, data: ClientData) -> bytes:
@@ -371,20 +402,32 @@ def load_client_file(path: Path) -> ClientFile:
 def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) -> dict[str, Any]:
     """Return what all files have in common, in a party's own."""
     require_file_names(content.clients, path)
-    tls = content.tls
-    files = [beside(path, file) for file in (tls.authority, tls.certificate, tls.key)]
     return {
         "path": path,
         "clients": content.clients,
         "columns": content.columns,
         "settings": content.parameters,
-        "tls": tls_context(*files, server=me == SERVER),
+        "tls": tls_of(content.tls, path, me),
         "limits": content.limits,
         "address": address,
         "identities": read_identities(
             content.identities, content.identity, path, me, content.clients
         ),
     }
+
+
+def tls_of(section: TlsSection, path: Path, me: str) -> SSLContext:
+    """Read a party's certificates.
+
+    Raises:
+        ParameterError: they cannot be used, or are another client's.
+    """
+    names = (section.authority, section.certificate, section.key)
+    authority, certificate, key = (beside(path, name) for name in names)
+    context = tls_context(authority, certificate, key, server=me == SERVER)
+    if me != SERVER:
+        require_certificate_of(certificate, me)
+    return context
 
 
 def read_identities(

@@ -73,6 +73,21 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """Columns that a table should have.
+
+    Attributes:
+        whose: they are, for errors.
+        columns: in the order in which they are taken.
+        binding: whether columns of other names are refused although the user lists them.
+    """
+
+    whose: str
+    columns: Sequence[str]
+    binding: bool = False
+
+
+@dataclass(frozen=True)
 class Source:
     """What a file of a client holds: a table, one array, or the named arrays of an .npz file.
 
@@ -110,14 +125,15 @@ class Source:
         *,
         columns: Sequence[str] | None,
         leave_out: Sequence[str],
-        like: tuple[str, Sequence[str]] | None = None,
+        like: Expected | None = None,
     ) -> list[str]:
         """Return which columns of a table are features, in their order.
 
         Args:
             columns: those that the user lists, if any; by default all but `leave_out`.
             leave_out: columns that are not features.
-            like: another client and its columns: by default the same ones in the same order.
+            like: the same ones are taken in that order; where the user lists others, which may be
+                called in another way at each client, they are taken in the user's order.
 
         Raises:
             DataError: there are none, or others than those of `like`.
@@ -127,17 +143,17 @@ class Source:
         names = own if columns is None else list(columns)
         if not names:
             raise self.error("has no feature columns")
-        if columns is not None or like is None:
+        told = "" if like is None else differences(names, like.columns)
+        if like is None or (told and columns is not None and not like.binding):
             return names
-        other, expected = like
-        if told := differences(names, expected):
+        if told:
+            listed = "" if like.binding else "list feature_columns for each client, "
             raise DataError(
                 f"client {self.client!r}: the feature columns of {self.path} are not those of "
-                f"client {other!r}: {told}; name them alike, list "
-                "feature_columns for each client, or mark columns that are not features with "
-                "id_column or label_column"
+                f"{like.whose}: {told}; name them alike, {listed}or mark columns that are not "
+                "features with id_column or label_column"
             )
-        return list(expected)
+        return list(like.columns)
 
     def features(self, *, array: str | None = None, columns: Sequence[str] = ()) -> NDArray[Any]:
         """Return the (n_j, d) features.

@@ -146,7 +146,8 @@ def _value(hint: Any, value: Any, file: object, section: str) -> Any:
     if get_origin(kind) is abc.Mapping:
         if not isinstance(value, Mapping):
             return value  # which the dataclass refuses
-        read, mistakes = {}, []
+        read: dict[str, Any] = {}
+        mistakes: list[str] = []
         for key, inner in value.items():
             try:
                 read[key] = read_section(kinds[0], inner, file, f"{section}.{shown_key(key)}")

@@ -24,14 +24,15 @@ rest. A sender has at most `Limits.window` bytes on the way to one receiver, or 
 of which nothing has come `join` seconds after the start; or that computes for `deadline` seconds
 without any progress. A wait of a role ends when all that it lacks are given up, and then goes on
 without them or fails, as the role says. Clients hear of it and do the same. Who comes back within
-the session gets its messages all the same. Only seconds in which the server ran count (`Clock`).
+the session gets its messages all the same. Only seconds in which the server ran count (`Clock`). A
+client that cannot take part says goodbye instead (`decline`), so that nobody waits for it.
 """
 
-from xclp_crypto.transport.network.client import check, join
+from xclp_crypto.transport.network.client import check, decline, join
 from xclp_crypto.transport.network.limits import Limits
 from xclp_crypto.transport.network.server import serve
 
-__all__ = ["Limits", "check", "join", "serve"]
+__all__ = ["Limits", "check", "decline", "join", "serve"]
 
 
 def __dir__() -> list[str]:

@@ -40,6 +40,7 @@ class ClientParty(Party):
         self.agreement = agreement
         self.connection: Connection | None = None
         self.dropouts: set[str] = set()
+        self.awaited = [name for name in clients if name != role.name]
         self.over = False
 
     def expired(self, peer: str) -> bool:
@@ -100,7 +101,7 @@ class ClientParty(Party):
             )
         if not self.role.note:
             await self.in_thread(self.role.keep, session)
-        _logger.info("connected", extra={"party": self.me})
+        _logger.info("connected", extra={"party": self.me, "awaited": self.awaited})
         self.connection = connection
         try:
             for peer in self.peers:
@@ -133,7 +134,10 @@ class ClientParty(Party):
             if isinstance(frame, frames.Refused):
                 raise frames.heard(frame.why, "the server refuses")
             if isinstance(frame, frames.DroppedOut):
+                if frame.party and frame.party not in self.dropouts:
+                    _logger.info("dropout", extra={"party": self.me, "client": frame.party})
                 self.dropouts.add(frame.party)
+                self.awaited = [name for name in self.awaited if name != frame.party]
             elif isinstance(frame, frames.Data | frames.Ack | frames.Resume):
                 if frame.addressee != self.me:
                     raise errors.VersionMismatch(
@@ -144,6 +148,10 @@ class ClientParty(Party):
                 self.take(frame)
                 if isinstance(frame, frames.Resume):
                     self.dropouts.discard(frame.receiver)
+                    if frame.receiver in self.awaited:
+                        self.awaited = [name for name in self.awaited if name != frame.receiver]
+                        extra = {"party": self.me, "client": frame.receiver}
+                        _logger.info("is here", extra={**extra, "awaited": self.awaited})
             elif not isinstance(frame, frames.Beat):
                 raise errors.VersionMismatch(f"the server sends no frames of kind {frame.KIND}")
             self.wake.set()
@@ -285,15 +293,40 @@ def check(
 
     Arguments and errors are those of `join`.
     """
+    asyncio.run(_speak(agreement, address, tls, limits or Limits(), dry=True))
 
-    async def ask() -> None:
-        within = limits or Limits()
-        connection = await _connect(address, tls, within, Clock(within.beat), frames.Codec(()))
-        try:
-            await greet(connection, agreement, bytes(16), dry=True)
-        except party.BROKEN as error:
-            raise connection_error(error, f"{address[0]}:{address[1]}") from None
-        finally:
-            await connection.finish()
 
-    asyncio.run(ask())
+def decline(
+    agreement: Agreement,
+    address: tuple[str, int],
+    tls: ssl.SSLContext,
+    *,
+    limits: Limits | None = None,
+) -> None:
+    """Tell a server that this client takes no part, so that nobody waits for it.
+
+    If it joins all the same before the others have begun, it is welcome.
+
+    Arguments and errors are those of `join`.
+    """
+    asyncio.run(_speak(agreement, address, tls, limits or Limits(), dry=False))
+
+
+async def _speak(
+    agreement: Agreement,
+    address: tuple[str, int],
+    tls: ssl.SSLContext,
+    limits: Limits,
+    *,
+    dry: bool,
+) -> None:
+    """Greet the server without a role, and say goodbye unless it is a dry run."""
+    connection = await _connect(address, tls, limits, Clock(limits.beat), frames.Codec(()))
+    try:
+        await greet(connection, agreement, bytes(16), dry=dry)
+        if not dry:
+            await connection.send(frames.Bye(False))
+    except party.BROKEN as error:
+        raise connection_error(error, f"{address[0]}:{address[1]}") from None
+    finally:
+        await connection.finish()

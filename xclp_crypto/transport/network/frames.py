@@ -338,9 +338,10 @@ class Codec:
 
 
 def told(error: errors.XclpError) -> bytes:
-    """Encode an error for the other end."""
+    """Encode an error, and what was noted of it, for the other end."""
     codes = [i for i, kind in enumerate(_ERRORS) if i and isinstance(error, kind)]
-    return bytes(codes[:1] or [0]) + str(error).encode()[: PIECE_BYTES - 1]
+    text = "; ".join([str(error), *getattr(error, "__notes__", [])])
+    return bytes(codes[:1] or [0]) + text.encode()[: PIECE_BYTES - 1]
 
 
 def heard(why: bytes, who: str) -> errors.XclpError:

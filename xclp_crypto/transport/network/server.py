@@ -130,10 +130,11 @@ class ServerParty(Party):
             client.connection.close()
             await party.cancel(client.tasks)  # or they would take pieces out of its outbox
         client.connection, client.instance, client.came = connection, hello.instance, True
-        client.dropped_out = client.busy = False
+        client.dropped_out = client.busy = client.ended = False
         client.moved = self.clock()
         client.counts = {}
-        _logger.info("connected", extra={"client": name})
+        awaited = [n for n, c in self.clients.items() if not c.came]
+        _logger.info("connected", extra={"client": name, "awaited": awaited})
         await connection.send(frames.Welcome(self.role.instance))
         await connection.send(self.mail.resume(name))
         for peer, other in self.clients.items():
@@ -155,7 +156,9 @@ class ServerParty(Party):
             frame = await connection.read()
             if isinstance(frame, frames.Bye):
                 client.ended = True
-                _logger.info("ended", extra={"client": name, "well": frame.well})
+                silent = not self.role.fed[name] and not self.mail.inboxes[name].complete
+                event = "does not take part" if silent and not frame.well else "ended"
+                _logger.info(event, extra={"client": name, "well": frame.well})
                 self.wake.set()
                 return
             if isinstance(frame, frames.Beat):
@@ -198,8 +201,12 @@ class ServerParty(Party):
             await self.woken()
 
     async def end(self, error: errors.XclpError | None) -> None:
-        """Tell everybody that the session is over."""
-        end = frames.End(False) if error is None else frames.End(True, frames.told(error))
+        """Tell everybody that the session is over; and who was missing, if it failed."""
+        end = frames.End(False)
+        if error is not None:
+            if missing := [name for name in self.clients if self.expired(name)]:
+                error.add_note(f"without {', '.join(missing)}")
+            end = frames.End(True, frames.told(error))
         for name, client in self.clients.items():
             await self.tell(name, end)
             if client.connection is not None:
