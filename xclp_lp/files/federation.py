@@ -31,12 +31,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.files.clients import (
     ClientSection,
     Folder,
@@ -50,6 +49,9 @@ from xclp_lp.labels import UNLABELLED, class_values, marked_values
 from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan
 from xclp_lp.validation import Validated
+
+if TYPE_CHECKING:
+    from xclp_lp import CrossClientLabelPropagation
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,8 @@ class FederationFile:
 
     def estimator(self) -> CrossClientLabelPropagation:
         """Return the estimator with this file's parameters."""
+        from xclp_lp import CrossClientLabelPropagation  # loads scikit-learn, which takes a second
+
         named = [c.group for c in self.clients if c.group is not None]
         return CrossClientLabelPropagation(
             **self.arguments.keywords() | ({"groups": named} if named else {}),

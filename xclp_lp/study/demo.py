@@ -14,7 +14,6 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_lp.dropouts import checked_drop
-from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.labels import UNLABELLED, weighted_one_hot
 from xclp_lp.parameters import Settings
 from xclp_lp.plan import Plan
@@ -84,6 +83,8 @@ def plan_demo(
         ParameterError: no row is left to predict, `drop` names no client or step, or as from
             `CrossClientLabelPropagation.plan`.
     """
+    from xclp_lp import CrossClientLabelPropagation  # loads scikit-learn, which takes a second
+
     dropouts = checked_drop(drop, federation.names)
     shown = label_mask(federation.labels, labelled, seed, federation.test)
     stay = [mask for mask, c in zip(shown, federation.names, strict=True) if c not in dropouts]

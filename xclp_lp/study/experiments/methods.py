@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import weighted_one_hot
 from xclp_lp.lsh import projection_seed
@@ -59,6 +58,8 @@ class Labelling:
 
 def run_xclp(task: Task, chosen: Arguments) -> Labelling:
     """Run Algorithm 1 with every party in this process."""
+    from xclp_lp import CrossClientLabelPropagation  # loads scikit-learn, which takes a second
+
     estimator = CrossClientLabelPropagation(
         **chosen.keywords() | {"classes": range(task.n_classes)}, client_names=task.names
     )
