@@ -20,12 +20,22 @@ from xclp_lp.wording import listing
 
 DOMINANT, OFFSET = 0.9, 0.9
 """Share of the squared length of all rows that one column has; that their mean has."""
+DIRECTION, ALIKE = 0.5, 0.99
+"""Share of the squared length that one direction has; median cosine between rows."""
+TIED, APART = 2.0, 0.3
+"""Stored neighbours of a row, in k; edges between clients, over what chance gives."""
 FAR, TIMES = 5.0, 10.0
 """Deviations between a mean and the median of the means, and ratio of a deviation to theirs."""
 MOST_CONSTANT = 3
 """Columns; more are the borders of pictures."""
-FEWEST_ROWS = 10
-"""In all, and of a client that is compared."""
+FEWEST_ROWS, MANY_ROWS = 10, 100
+"""In all, and of a client that is compared; of directions and graphs, which are chance in fewer."""
+FEWEST_COLUMNS, SAMPLE = 3, 500
+"""Columns and rows that directions are measured on, at least and at most."""
+
+
+class CautionWarning(UserWarning):
+    """Something that often costs labels looks wrong, or the labels that came out do."""
 
 
 def feature_cautions(
@@ -46,10 +56,12 @@ def feature_cautions(
     if 1 <= constant.sum() <= MOST_CONSTANT:
         found = listing([names[i] for i in np.flatnonzero(constant).tolist()])
         yield f"constant over all rows, so they tell nothing: {found}"
-    if scale == "none":
-        yield from _unscaled_cautions(rows, names)
-    if scale != "client":
-        yield from _site_cautions(data, names)
+    odd = [*_unscaled_cautions(rows, names)] if scale == "none" else []
+    odd += _site_cautions(data, names) if scale != "client" else []
+    if scale != "none":
+        parts = data.values() if scale == "client" else [rows]
+        rows = np.concatenate([own_moments(x).scaled(x) for x in parts])
+    yield from odd or _direction_cautions(rows, names, "" if scale == "none" else " once scaled")
 
 
 def _unscaled_cautions(rows: NDArray[np.float64], names: Sequence[str]) -> Iterator[str]:
@@ -65,6 +77,35 @@ def _unscaled_cautions(rows: NDArray[np.float64], names: Sequence[str]) -> Itera
         yield (
             "all rows point nearly the same way, since the columns are far from zero; "
             "scale = 'shared' centres them"
+        )
+
+
+def _direction_cautions(
+    rows: NDArray[np.float64], names: Sequence[str], when: str
+) -> Iterator[str]:
+    """Look at a sample of rows for one direction that most of their length is in."""
+    sample = rows[:: -(-len(rows) // SAMPLE)]
+    lengths = np.linalg.norm(sample, axis=1)
+    sample, lengths = sample[lengths > 0], lengths[lengths > 0]
+    if len(names) < FEWEST_COLUMNS or len(sample) < MANY_ROWS:
+        return
+    products = sample @ sample.T
+    cosines = (products / lengths[:, None] / lengths)[np.triu_indices(len(sample), 1)]
+    if np.median(cosines) > ALIKE:
+        yield (
+            f"half of all pairs of rows have a cosine above {ALIKE}{when}, so hashes hardly tell "
+            "them apart; a few rows far from all others can do that, or columns far from zero"
+        )
+        return
+    values, vectors = np.linalg.eigh(products)
+    share = values[-1] / values.sum()
+    if share > DIRECTION:
+        weights = np.abs(sample.T @ vectors[:, -1])
+        most = [names[i] for i in np.argsort(-weights)[:MOST_CONSTANT].tolist()]
+        yield (
+            f"one direction has {share:.0%} of the squared length of all rows{when}, mostly in "
+            f"{listing(most)}: columns that say the same, or that are far from zero. Every other "
+            "good data set has such a direction, so look at the columns before you change anything"
         )
 
 
@@ -86,6 +127,28 @@ def _site_cautions(data: Mapping[str, NDArray[Any]], names: Sequence[str]) -> It
                 f"client {client!r} measures differently: the mean or spread of {called} is far "
                 "from the other clients'; check its units, and whether it scaled them already"
             )
+
+
+def geometry_cautions(geometry: Geometry, k: int) -> Iterator[str]:
+    """Say what looks wrong with the graph of all rows, a line each.
+
+    Args:
+        geometry: as the server tells it.
+        k: neighbours of each row that were asked for.
+    """
+    if geometry.rows < MANY_ROWS:
+        return
+    if geometry.neighbours > TIED * k:
+        yield (
+            f"a row has {geometry.neighbours:,.1f} neighbours on average, with k = {k}: many rows "
+            "are equally near, as where rows repeat, or point the same way"
+        )
+    if geometry.mixing < APART:
+        yield (
+            f"only {geometry.mixing:.0%} as many neighbours are of another client as by chance: "
+            "clients measure differently, in other units or with other instruments, or share no "
+            "class"
+        )
 
 
 def geometry_of(graph: sparse.csr_array, sizes: Mapping[str, int]) -> Geometry:

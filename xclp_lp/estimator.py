@@ -23,6 +23,7 @@ from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
 from xclp_lp.dataframes import column_names, labels_by_index, like_labels
 from xclp_lp.dataframes import row_names as frame_rows
+from xclp_lp.diagnostics import CautionWarning
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.graph import Ties
 from xclp_lp.labels import ClassWeight
@@ -31,7 +32,7 @@ from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan, check_features, checked_groups, require_usable
 from xclp_lp.scaling import Scale
 from xclp_lp.session import ClientData
-from xclp_lp.summary import lost_lines
+from xclp_lp.summary import result_lines
 from xclp_lp.validation import meaning
 from xclp_lp.wording import count
 
@@ -153,15 +154,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         checked_drop(drop, client_names(len(Xs), self.client_names))
         plan = self.plan(Xs, ys, row_names)
         for caution in plan.cautions():
-            warnings.warn(caution, UserWarning, stacklevel=2)
+            warnings.warn(caution, CautionWarning, stacklevel=2)
         result = plan.run(progress=progress, drop=drop, rng=rng)
+        for line in result_lines(result):
+            warnings.warn(line, CautionWarning, stacklevel=2)
         predictions = [result.predictions[name] for name in plan.data]
-        for line in lost_lines(
-            plan.params.classes,
-            [own.class_ids for own in plan.data.values()],
-            [p.class_ids for p in predictions],
-        ):
-            warnings.warn(line, UserWarning, stacklevel=2)
         self.classes_ = labels.class_array(plan.params.classes)
         self.transduction_ = [
             like_labels(result.labels(name), x, y)

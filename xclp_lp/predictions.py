@@ -10,6 +10,7 @@ from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.secret import Secret
+from xclp_lp.dropouts import Dropout
 from xclp_lp.kept import Kept
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.messages import Geometry
@@ -36,6 +37,7 @@ class Prediction(Secret):
         distribution: shape (n, C), float64: rows sum to 1; uniform without a label.
         geometry: what the graph of all rows looks like, as the server of a session says.
         kept: what gives labels to rows that come later, if the client has had a whole session.
+        dropouts: clients of the session whose points or labels are missing from the scores.
     """
 
     class_ids: NDArray[np.int64]
@@ -43,6 +45,7 @@ class Prediction(Secret):
     distribution: NDArray[np.float64]
     geometry: Geometry | None = None
     kept: Kept | None = None
+    dropouts: tuple[Dropout, ...] = ()
 
     @classmethod
     def none(cls, rows: int, n_classes: int) -> Prediction:

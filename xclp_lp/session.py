@@ -300,8 +300,9 @@ async def client_role(
         weighed = await io.compute(own_scores, params, own, totals)
         prediction = spread(await io.compute(predict, weighed), kept, n_classes)
         await io.send(SERVER, Labelled())
+        missing = _missing(invited, session.clients, sizes, sums.contributors)
         later = Kept(session.id, seed, scale, numbers[2], packed, own, totals)
-        return replace(prediction, geometry=geometry, kept=later)
+        return replace(prediction, geometry=geometry, dropouts=missing, kept=later)
 
 
 def _sum_of_moments(session: Session, params: Parameters) -> tuple[Rows, FixedPoint, MaskGraph]:
@@ -379,6 +380,18 @@ async def _receive_columns(
         )
     await io.compute(scores.check, codec, io.name)
     return scores
+
+
+def _missing(
+    invited: Iterable[str],
+    came: Collection[str],
+    in_graph: Collection[str],
+    in_sums: Collection[str],
+) -> tuple[Dropout, ...]:
+    """Return whose points or labels are missing from a client's scores, as far as it can tell."""
+    steps = (("setup", came), ("hamming", in_graph), ("row sums", in_sums))
+    left = {c: step for step, there in reversed(steps) for c in invited if c not in there}
+    return tuple(Dropout(client, step, contributed=False) for client, step in left.items())
 
 
 async def _draw_noise(

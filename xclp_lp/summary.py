@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, costs, get_backend
+from xclp_lp.diagnostics import geometry_cautions
 from xclp_lp.dropouts import Dropout
 from xclp_lp.forecast import FAST, computing_seconds
 from xclp_lp.labels import UNLABELLED
-from xclp_lp.plan import Plan
+from xclp_lp.messages import Geometry
+from xclp_lp.parameters import Parameters, Settings
+from xclp_lp.plan import Plan, Result
+from xclp_lp.predictions import Prediction
+from xclp_lp.session import ClientData
 from xclp_lp.wording import count, duration, listing, size
 
 SHORT, LONG = 1.0, 600.0
@@ -108,47 +113,92 @@ def dropout_lines(dropouts: Sequence[Dropout]) -> Iterator[str]:
         yield f"{own.client} dropped out before the end of the step {own.step!r}: {own.effect}."
 
 
-def relabelled_lines(
-    given: Sequence[NDArray[np.int64]], got: Sequence[NDArray[np.int64]]
+def outcome_lines(
+    params: Parameters,
+    given: Mapping[str, NDArray[np.int64]],
+    found: Mapping[str, Prediction],
 ) -> Iterator[str]:
+    """Say what whoever gets labels should know before trusting them, a line each.
+
+    Args:
+        params: the agreement.
+        given: by client, (n_j,) class indices, −1 for rows that had no label.
+        found: what came of the same rows.
+    """
+    among: dict[Geometry, list[str]] = {}
+    for client, own in found.items():
+        if own.geometry is not None:
+            among.setdefault(own.geometry, []).append(client)
+    for geometry, clients in among.items():
+        where = f"among {listing(clients, 5)}: " * (len(among) > 1)
+        for line in geometry_cautions(geometry, params.k):
+            yield where + line
+    before = np.concatenate([given[client] for client in found])
+    after = np.concatenate([own.class_ids for own in found.values()])
+    yield from relabelled_lines(before, after)
+    yield from lost_lines(params.classes, before, after)
+    unreached = int(((before == UNLABELLED) & (after == UNLABELLED)).sum())
+    if unreached:
+        yield f"no label reaches {unreached:,} of {count(len(before), 'row')}"
+    yield from neglected_lines(params, before, after)
+
+
+def result_lines(result: Result) -> Iterator[str]:
+    """Say so of a run of all parties in one process; see `outcome_lines`."""
+    plan, away = result.plan, result.without_result
+    found = {c: own for c, own in result.predictions.items() if c not in away}
+    return outcome_lines(plan.params, {c: plan.data[c].class_ids for c in found}, found)
+
+
+def client_lines(
+    params: Parameters, settings: Settings, data: ClientData, found: Prediction
+) -> Iterator[str]:
+    """Say so of what a client sees of a federation, and who is missing; see `outcome_lines`.
+
+    Args:
+        params: the agreement.
+        settings: how the client shows its result.
+        data: of the client.
+        found: what its role returned.
+    """
+    yield from dropout_lines(found.dropouts)
+    shown = settings.shown(found, data.class_ids)
+    yield from outcome_lines(params, {"": data.class_ids}, {"": shown})
+
+
+def relabelled_lines(given: NDArray[np.int64], got: NDArray[np.int64]) -> Iterator[str]:
     """Say how many labelled rows got another label than their own, or none.
 
     Args:
-        given: per client, (n_j,) class indices, −1 for rows that had no label.
+        given: (n,) class indices, −1 for rows that had no label.
         got: the same after the run.
     """
-    pairs = [(a[a != UNLABELLED], b[a != UNLABELLED]) for a, b in zip(given, got, strict=True)]
-    labelled = sum(len(a) for a, _ in pairs)
-    none = sum(int((b == UNLABELLED).sum()) for _, b in pairs)
-    changed = sum(int((a != b).sum()) for a, b in pairs) - none
+    labelled = given != UNLABELLED
+    given, got = given[labelled], got[labelled]
+    none = int((got == UNLABELLED).sum())
+    changed = int((got != given).sum()) - none
     what = [f"{changed:,} got another label"] * bool(changed) + [f"{none:,} got none"] * bool(none)
     if what:
-        yield (
-            f"of {count(labelled, 'labelled row')} {' and '.join(what)}; reset_labelled = true "
-            "keeps the given ones"
-        )
+        yield f"of {count(len(given), 'labelled row')} {' and '.join(what)}"
 
 
 def neglected_lines(
-    classes: Sequence[Any],
-    given: Sequence[NDArray[np.int64]],
-    got: Sequence[NDArray[np.int64]],
-    advice: str,
+    params: Parameters, given: NDArray[np.int64], got: NDArray[np.int64]
 ) -> Iterator[str]:
     """Say which classes got less than a quarter of the unlabelled rows that their labels suggest.
 
-    A class can lose nearly all its rows to one that has three times as many labels.
+    A class can lose nearly all its rows to one that has three times as many labels, if labels do
+    not weigh by class.
 
     Args:
-        classes: their names.
-        given: per client, (n_j,) class indices, −1 for rows that had no label.
+        params: the agreement.
+        given: (n,) class indices, −1 for rows that had no label.
         got: the same after the run.
-        advice: ends each line.
     """
-    before, after = np.concatenate(list(given)), np.concatenate(list(got))
-    labels = before[before != UNLABELLED]
-    found = after[(before == UNLABELLED) & (after != UNLABELLED)]
-    for index, name in enumerate(classes):
+    labels = given[given != UNLABELLED]
+    found = got[(given == UNLABELLED) & (got != UNLABELLED)]
+    advice = "" if params.weighted or params.noise else '; class_weight = "sqrt" helps'
+    for index, name in enumerate(params.classes):
         mine, came = int((labels == index).sum()), int((found == index).sum())
         if mine and 4 * came * len(labels) < mine * len(found):
             yield (
@@ -158,18 +208,11 @@ def neglected_lines(
 
 
 def lost_lines(
-    classes: Sequence[Any], given: Sequence[NDArray[np.int64]], got: Sequence[NDArray[np.int64]]
+    classes: Sequence[Any], given: NDArray[np.int64], got: NDArray[np.int64]
 ) -> Iterator[str]:
-    """Say of which classes every labelled row got another class.
-
-    Args:
-        classes: their names.
-        given: per client, (n_j,) class indices, −1 for rows that had no label.
-        got: the same after the run.
-    """
-    before, after = np.concatenate(list(given)), np.concatenate(list(got))
+    """Say of which classes every labelled row got another; arguments as `relabelled_lines`."""
     for index, name in enumerate(classes):
-        found = after[before == index]
+        found = got[given == index]
         if len(found) and not np.isin(found, (index, UNLABELLED)).any():
             others = listing([classes[i] for i in np.unique(found)])
             rows = f"every row labelled {name!r} ({len(found):,})"

@@ -17,7 +17,7 @@ from session_runs import SMALL, bits_of, blobs, federation
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.diagnostics import feature_cautions, geometry_of
+from xclp_lp.diagnostics import CautionWarning, feature_cautions, geometry_of
 from xclp_lp.graph import neighbour_graph_from_bits
 
 HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
@@ -68,6 +68,23 @@ def test_a_site_with_other_units_or_that_scaled_its_data(
     assert cautions(hospitals | {"hill": fahrenheit}, "client") == []
 
 
+def test_a_direction_that_most_of_the_length_is_in() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 6))
+    columns = ["a", "b", "c", "d", "e", "f"]
+    assert list(feature_cautions({"all": x}, "shared", columns)) == []
+    x[:, [1, 2, 3, 4]] += 9 * rng.normal(size=(300, 1))
+    for scale in ("shared", "client"):
+        (line,) = feature_cautions({"one": x[:150], "two": x[150:]}, scale, columns)
+        assert line.startswith("one direction has 6")
+        assert "once scaled, mostly in " in line
+        assert "'a'" not in line
+        assert "'f'" not in line
+    x[:, :] = rng.lognormal(0, 1, (300, 1)) * (1 + 0.01 * rng.normal(size=(300, 6)))
+    (line,) = feature_cautions({"all": x}, "none", columns)
+    assert line.startswith("half of all pairs of rows have a cosine above 0.99, so hashes")
+
+
 def test_few_rows_say_nothing() -> None:
     assert list(feature_cautions({"a": np.ones((3, 2)), "b": np.zeros((3, 2))}, "none")) == []
     data = {"a": np.eye(9), "b": 100 + np.eye(9)}
@@ -78,10 +95,11 @@ def test_fit_warns_and_run_says_so(
     hospitals: dict[str, pd.DataFrame], tmp_path: Path, xclp: Xclp
 ) -> None:
     Xs = [x.assign(ward=7.3)[:40] for x in hospitals.values()]
-    ys = [[0, 1, *[-1] * 38]] * 4
-    with pytest.warns(UserWarning, match="tell nothing: 'ward'") as caught:
+    ys = [[*np.arange(20) % 2, *[-1] * 20]] * 4
+    with pytest.warns(CautionWarning, match="tell nothing: 'ward'") as caught:
         CrossClientLabelPropagation(64, hamming="plain", random_state=0).fit(Xs, ys)
-    assert caught[0].filename == __file__
+    assert {w.filename for w in caught} == {__file__}
+    assert any("labelled rows" in str(w.message) for w in caught)
     sections = ""
     for name, x in zip(NAMES, Xs, strict=True):
         with (tmp_path / f"{name}.csv").open("w", newline="") as file:

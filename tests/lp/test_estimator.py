@@ -34,6 +34,7 @@ from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
 from xclp_lp import CrossClientLabelPropagation, estimator
+from xclp_lp.diagnostics import CautionWarning
 from xclp_lp.dropouts import STEPS
 from xclp_lp.labels import one_hot
 from xclp_lp.lsh import hash_bits, projection
@@ -435,7 +436,7 @@ def test_zero_rows_are_named_and_stay_unlabelled() -> None:
         UserWarning, match=r"'client-1': rows 1, 3 \(counted from 0\) are all zero"
     ) as caught:
         xclp = fit(Xs, ys)
-    assert len(caught) == 1
+    assert {w.category for w in caught[1:]} <= {CautionWarning}
     assert xclp.transduction_[1][[1, 3]].tolist() == [-1, -1]
     Xs, ys = example()
     Xs[0] = np.vstack([Xs[0], np.zeros((9, 4))])
@@ -847,7 +848,7 @@ def test_odd_classes_are_warned_of(labels: list[str], message: str) -> None:
     ys: list[Any] = [["dog"] + [None] * 5, [*labels, None, None, None][:4], [None] * 5]
     with pytest.warns(UserWarning, match=message) as caught:
         fit(Xs, ys)
-    assert len(caught) == 1
+    assert {w.category for w in caught[1:]} <= {CautionWarning}
     assert "\n" not in str(caught[0].message)
     assert Path(caught[0].filename) == Path(__file__)
     fit(Xs, ys, classes=["dog", *(c for c in labels if c != "dog")])  # these are meant

@@ -64,7 +64,7 @@ def test_labels_are_those_of_the_simulation_and_nothing_travels_in_the_clear(
     for name, own in zip(federation.clients, federation.ys, strict=True):
         got = federation.labels(name)
         changed = sum(a is not None and a != b for a, b in zip(own, got, strict=True))
-        line = f"of 2 labelled rows {changed} got another label; reset_labelled = true keeps"
+        line = f"of 2 labelled rows {changed} got another label"
         assert (line in federation.output(name)) == bool(changed)
     assert not any(federation.state(party).exists() for party in (SERVER, *federation.clients))
     # Both directions of four connections, with the bytes of the metered messages in them.

@@ -9,13 +9,17 @@ from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.dropouts import Dropout
-from xclp_lp.parameters import Parameters
+from xclp_lp.messages import Geometry
+from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.plan import Plan
+from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
 from xclp_lp.summary import (
+    client_lines,
     dropout_lines,
     estimate_line,
     neglected_lines,
+    outcome_lines,
     plan_lines,
     relabelled_lines,
 )
@@ -50,35 +54,61 @@ def test_words() -> None:
 @pytest.mark.parametrize(
     ("got", "line"),
     [
-        ([[0, 1, 1], [1]], []),
-        ([[0, 1, 0], [0]], ["of 3 labelled rows 1 got another label; reset_labelled = true keeps"]),
-        ([[-1, 1, 0], [-1]], ["of 3 labelled rows 2 got none; reset_labelled = true keeps"]),
-        ([[-1, 0, 0], [1]], ["of 3 labelled rows 1 got another label and 1 got none; reset"]),
+        ([0, 1, 1, 1], []),
+        ([0, 1, 0, 1], []),
+        ([0, 0, 0, 1], ["of 3 labelled rows 1 got another label"]),
+        ([-1, -1, 0, 1], ["of 3 labelled rows 2 got none"]),
+        ([1, -1, 0, 1], ["of 3 labelled rows 1 got another label and 1 got none"]),
     ],
 )
-def test_labelled_rows_that_change_are_counted(got: list[list[int]], line: list[str]) -> None:
-    given = [np.array([0, 1, -1]), np.array([1])]
-    found = list(relabelled_lines(given, [np.array(y) for y in got]))
-    assert len(found) == len(line)
-    assert all(a.startswith(b) for a, b in zip(found, line, strict=True))
+def test_labelled_rows_that_change_are_counted(got: list[int], line: list[str]) -> None:
+    given = np.array([0, 1, -1, 1])
+    assert list(relabelled_lines(given, np.array(got))) == line
 
 
 @pytest.mark.parametrize(
     ("came", "line"),
     [
         ([30, 10], None),
-        ([38, 2], "'wheat' has 3 of 11 labels and came out for 2 of 40 unlabelled rows: see"),
+        ([38, 2], "'wheat' has 3 of 11 labels and came out for 2 of 40 unlabelled rows"),
         ([37, 3], None),  # 40 · 3/11 / 4 is 2.7
-        ([40, 0], "'wheat' has 3 of 11 labels and came out for 0 of 40 unlabelled rows: see"),
+        ([40, 0], "'wheat' has 3 of 11 labels and came out for 0 of 40 unlabelled rows"),
     ],
 )
 def test_classes_that_hardly_come_out_are_named(came: list[int], line: str | None) -> None:
-    """The third class has no label here: a client that dropped out may have had its labels."""
-    given = [np.array([0] * 8 + [-1] * 20), np.array([1] * 3 + [-1] * 21)]
-    rows = np.repeat([0, 1], came)
-    got = [np.array([0] * 8 + [*rows[:20]]), np.array([0] * 3 + [*rows[20:], -1])]
-    found = list(neglected_lines(["oat", "wheat", "rye"], given, got, ": see"))
-    assert found == ([line] if line else [])
+    """The third class has no label here: a client that dropped out may have had its labels.
+
+    Only the advice that helps is given, where it can be taken.
+    """
+    given = np.array([0] * 8 + [1] * 3 + [-1] * 41)
+    got = np.array([0] * 8 + [1] * 3 + [*np.repeat([0, 1], came), -1])
+    weighted = Parameters(classes=("oat", "wheat", "rye"))
+    noise = replace(weighted, class_weight="none", privacy=LabelPrivacy(2, 1e-6, 3))
+    for params in (weighted, noise):
+        assert list(neglected_lines(params, given, got)) == ([line] if line else [])
+    (said,) = list(neglected_lines(replace(weighted, class_weight="none"), given, got)) or [None]
+    assert said == (line and line + '; class_weight = "sqrt" helps')
+
+
+def test_what_came_out_is_said_of_all_clients_or_by_one_client() -> None:
+    params = Parameters(classes=("oat", "rye"), k=10)
+    none, far = Prediction.none(3, 2), Prediction.none(2, 2)
+    one = replace(none, geometry=Geometry(31.4, 0.2, 500), dropouts=(Dropout("x", "setup", False),))
+    two = replace(far, class_ids=np.array([0, 1]), geometry=Geometry(12.0, 1.0, 500))
+    given = {"a": np.array([-1, -1, 1]), "b": np.array([0, -1])}
+    said = list(outcome_lines(params, given, {"a": one, "b": two}))
+    assert said[0].startswith("among 'a': a row has 31.4 neighbours on average, with k = 10")
+    assert said[1].startswith("among 'a': only 20% as many neighbours are of another client")
+    assert said[2] == "of 2 labelled rows 1 got none"
+    assert said[3] == "no label reaches 2 of 5 rows"
+    assert said[4].startswith("'oat' has 1 of 2 labels")
+    data = ClientData(np.ones((3, 2)), given["a"])
+    alone = list(client_lines(params, Settings(reset_labelled=True), data, one))
+    assert alone[0].startswith("x dropped out before the end of the step 'setup'")
+    assert alone[1].startswith("a row has 31.4 neighbours")
+    assert alone[3:] == ["no label reaches 2 of 3 rows"]
+    few = replace(one, geometry=Geometry(31.4, 0.2, 50))
+    assert not any("neighbours" in line for line in outcome_lines(params, given, {"a": few}))
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,12 @@ def test_a_dropout_changes_what_the_paper_says(params: Parameters, who: str) -> 
         counted = found is None or found.contributed
         assert graph.contributors == (CLIENTS if counted else others)
         plain = expected(DATA, params, tuple(graph.sizes), graph.contributors)
+        missing = {d.client: d.in_graph for d in graph.dropouts if not d.contributed}
         for client in others:
             assert_same(outcome.results[client], plain[client])
+            told = outcome.results[client].dropouts
+            assert {d.client: d.in_graph for d in told if not d.contributed} == missing
+            assert len(told) == len(missing)
         seen.add((found.step, counted) if found else None)
     assert seen == EVENTS
 

@@ -30,6 +30,7 @@ from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli.terminal import StepReporter, complain, note, say
+from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.check import check_client
 from xclp_lp.files.clients import LoadedClient, data_lines
 from xclp_lp.files.network import (
@@ -40,7 +41,7 @@ from xclp_lp.files.network import (
     parse_address,
 )
 from xclp_lp.session import ClientData, Participation, client_role, server_role
-from xclp_lp.summary import dropout_lines, relabelled_lines
+from xclp_lp.summary import client_lines, dropout_lines
 from xclp_lp.wording import count, listing, size
 
 KEY_VARIABLE = "XCLP_LOG_KEY"
@@ -342,6 +343,9 @@ def join(
         return
     table, data = _read(loaded, agreement)
     note(*data_lines(table, data, loaded.params.classes))
+    own = {loaded.name: data.vectors}
+    for caution in feature_cautions(own, loaded.params.scale, table.columns):
+        complain(f"caution: {caution}")
 
     async def role(io: Any, rng: Any) -> Any:
         return await client_role(
@@ -361,8 +365,7 @@ def join(
         )
         written = loaded.write(table, data, prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {loaded.output}")
-    if not loaded.settings.reset_labelled:
-        note(*relabelled_lines([data.class_ids], [prediction.class_ids]))
+    note(*client_lines(loaded.params, loaded.settings, data, prediction))
 
 
 def _read(loaded: ClientFile, agreement: Agreement) -> tuple[LoadedClient, ClientData]:

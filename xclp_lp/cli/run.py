@@ -23,7 +23,7 @@ from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
 from xclp_lp.plan import Plan
 from xclp_lp.study.scores import scores_of
-from xclp_lp.summary import dropout_lines, plan_lines
+from xclp_lp.summary import dropout_lines, plan_lines, result_lines
 from xclp_lp.wording import count, duration, size
 
 NO_RANDOM_STATE = (
@@ -75,7 +75,8 @@ def run(
     checked_drop(dropouts, plan.data)
     truth = loaded.truth(plan, dropouts)
     terminal.note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
-    for caution in plan.cautions(loaded.clients[0].columns):
+    columns = loaded.clients[0].columns
+    for caution in plan.cautions(columns):
         terminal.complain(caution)
     if plan.seed is None:
         terminal.note(NO_RANDOM_STATE)
@@ -87,8 +88,7 @@ def run(
         raise
     written = results.write_results(loaded, result)
     terminal.console.print(terminal.cost_table(result.cost))
-    terminal.note(*dropout_lines(result.participation.dropouts))
-    terminal.note(*results.label_lines(loaded, result))
+    terminal.note(*dropout_lines(result.participation.dropouts), *result_lines(result))
     if truth is not None:
         scores = scores_of(result, truth)
         rows = count(len(scores.truth), "unlabelled row")
@@ -96,7 +96,9 @@ def run(
         terminal.note(f"{right:,} of {rows} came out right ({scores.accuracy('xclp'):.1%})")
     terminal.say(f"{count(len(written), 'file')} written to {loaded.output}")
     terminal.note(*results.file_lines(loaded, result))
-    terminal.write_report(lambda reports: reports.run_report(result, truth), report_file, png)
+    terminal.write_report(
+        lambda reports: reports.run_report(result, truth, columns), report_file, png
+    )
 
 
 def _loaded(federation: Path, output: str | None = None) -> FederationFile:

@@ -22,7 +22,6 @@ from xclp_lp.parameters import Settings
 from xclp_lp.plan import Result
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
-from xclp_lp.summary import lost_lines, neglected_lines, relabelled_lines
 from xclp_lp.wording import listing
 
 if TYPE_CHECKING:
@@ -166,18 +165,6 @@ def file_lines(federation: FederationFile, result: Result) -> Iterator[str]:
     old = [t.name for t in tables if t.name not in written and t.resolve() not in read]
     if old:
         yield f"already in {federation.output}, and not of this run: {listing(old)}"
-
-
-def label_lines(federation: FederationFile, result: Result) -> Iterator[str]:
-    """Say how many labelled rows got another label, or none, and which classes hardly came out."""
-    plan, away = result.plan, result.without_result
-    stayed = [client.name for client in federation.clients if client.name not in away]
-    given = [plan.data[name].class_ids for name in stayed]
-    got = [result.predictions[name].class_ids for name in stayed]
-    yield from relabelled_lines(given, got)
-    yield from lost_lines(plan.params.classes, given, got)
-    advice = "" if plan.params.weighted else '; class_weight = "balanced" may help'
-    yield from neglected_lines(plan.params.classes, given, got, advice)
 
 
 def write_table(

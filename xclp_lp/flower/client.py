@@ -30,6 +30,7 @@ from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, answer
 from xclp_lp import labels
+from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.files.network import client_binding, load_data
 from xclp_lp.files.results import write_result
@@ -39,6 +40,7 @@ from xclp_lp.lsh import checked_vectors
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role
+from xclp_lp.summary import client_lines
 
 CONTEXT: Final = "xclp"
 """Name of the record in the context."""
@@ -123,6 +125,9 @@ def _write(
     data: ClientData,
 ) -> None:
     prediction: Prediction = durable.result()
+    cautions = feature_cautions({node.name: data.vectors}, run.params.scale, loaded.columns)
+    for line in (*cautions, *client_lines(run.params, run, data, prediction)):
+        _logger.warning("%s: %s", node.name, line)
     if node.output is None:
         _logger.info("%s has %d labels", node.name, len(prediction.class_ids))
         return

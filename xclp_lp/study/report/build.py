@@ -20,7 +20,7 @@ from xclp_lp.study.report import page, pictures
 from xclp_lp.study.report.page import Report, Section
 from xclp_lp.study.scores import BINS, Bins, Scores, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
-from xclp_lp.summary import dropout_lines, plan_lines
+from xclp_lp.summary import dropout_lines, plan_lines, result_lines
 from xclp_lp.wording import count, shown, size
 
 ONE_PROCESS = (
@@ -68,7 +68,11 @@ def demo_report(
     )
 
 
-def run_report(result: Result, truth: Sequence[ArrayLike] | None = None) -> Report:
+def run_report(
+    result: Result,
+    truth: Sequence[ArrayLike] | None = None,
+    columns: Sequence[str] | None = None,
+) -> Report:
     """Make the report of a run.
 
     Args:
@@ -76,6 +80,7 @@ def run_report(result: Result, truth: Sequence[ArrayLike] | None = None) -> Repo
         truth: per client, shape (n_j,), the true labels, where they are known: of classes of the
             estimator; −1, None or NaN for rows where they are not. Rows that were labelled are not
             scored.
+        columns: names of the features, if they have some.
 
     Raises:
         DataError: `truth` is not of these clients, rows and classes.
@@ -100,8 +105,14 @@ def run_report(result: Result, truth: Sequence[ArrayLike] | None = None) -> Repo
         text=text,
         facts={"rows without any label": f"{without:,}"} | _cost_facts(record),
         warnings=[ONE_PROCESS],
-        sections=[_labels(result), *scored, *_run_sections(record)],
+        sections=[*_cautions(result, columns), _labels(result), *scored, *_run_sections(record)],
     )
+
+
+def _cautions(result: Result, columns: Sequence[str] | None) -> list[Section]:
+    """What looks wrong with the features and with the labels that came of them."""
+    lines = [*result.plan.cautions(columns), *result_lines(result)]
+    return [Section("What to look at first", [shown(line, 400) for line in lines])] if lines else []
 
 
 def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> Report:
