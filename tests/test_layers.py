@@ -72,7 +72,17 @@ LP_LAYERS = [
         "solvers",
     ),
     *("influence", "dropouts", "kept", "predictions"),
-    *("propagation", "parameters", "noise", "session", "memory", "forecast", "plan", "summary"),
+    *(
+        "propagation",
+        "parameters",
+        "noise",
+        "session",
+        "later",
+        "memory",
+        "forecast",
+        "plan",
+        "summary",
+    ),
     *("estimator", ""),  # xclp_lp itself, which shows the estimator
     "files",
     ("study", "flower"),

@@ -125,6 +125,45 @@ def neighbour_graph_from_bits(
     return _normalised(_assembled(chosen, n), table)
 
 
+def nearest_weights(
+    H: NDArray[np.uint16], n_bits: int, k: int, *, gamma: float = 1.0, ties: Ties = "all"
+) -> sparse.csr_array:
+    """Return how much each old row counts for each new row: cos(πh/L)^γ of its k nearest.
+
+    Old rows at 90° or more never count, so a new row may have fewer than k, or none.
+
+    Args:
+        H: shape (m, n), uint16: distances in 0..L of m new rows to n old ones.
+        n_bits: L, in 1..32768.
+        k: old rows for each new one; all of them where there are fewer.
+        gamma: exponent γ > 0 of the similarity.
+        ties: see `neighbour_graph`.
+
+    Returns:
+        Shape (m, n), float64; the weights of a new row sum to 1, or there are none.
+
+    Raises:
+        ParameterError: a parameter is out of range.
+        ProtocolError: a distance exceeds L.
+    """
+    table = similarity_table(n_bits, gamma)
+    m, n = H.shape
+    if not H.size:
+        return sparse.csr_array((m, n))
+
+    def choose(rows: slice) -> _Chosen:
+        block, most = H[rows], min(k, n)
+        return _choose(block, rows.start, n_bits=n_bits, k=most, include_self=True, ties=ties)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        weights = _assembled(list(pool.map(choose, _blocks(m, n))), n)
+    weights.data = table[weights.data]
+    weights.eliminate_zeros()
+    sums = np.asarray(weights.sum(axis=1), dtype=np.float64)
+    weights.data /= np.repeat(sums, np.diff(weights.indptr))
+    return weights
+
+
 def cosine_graph(vectors: NDArray[np.float64], k: int, *, gamma: float = 1.0) -> sparse.csr_array:
     """Build 𝒲 from the cosines themselves, without hashing: what many bits tend to.
 
@@ -302,10 +341,10 @@ def _choose(
 
 
 def _assembled(chosen: list[_Chosen], n: int) -> sparse.csr_array:
-    """Put the blocks of rows together."""
+    """Put the blocks of rows together, of n columns."""
     counts, columns, distances = (np.concatenate(part) for part in zip(*chosen, strict=True))
     indptr = np.concatenate([[0], np.cumsum(counts)])
-    return sparse.csr_array((distances, columns, indptr), shape=(n, n))
+    return sparse.csr_array((distances, columns, indptr), shape=(len(counts), n))
 
 
 def checked_bits(bits: ArrayLike) -> NDArray[np.uint8]:

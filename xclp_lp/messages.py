@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.fields import MAX_PACKED_WIDTH, Bits, Floats, One, Packed, Raw
+from xclp_crypto.fields import MAX_PACKED_WIDTH, Bits, Floats, One, Packed, Raw, Uints
+from xclp_crypto.params import SEED_BYTES
 from xclp_crypto.wire import Message, sent
 
 DIGEST_BYTES = 32
@@ -76,6 +77,53 @@ class Influence(Message):
     def check(self) -> str | None:
         """See `Message.check`."""
         return "an influence is negative" if (self.values < 0).any() else None
+
+
+class Recalled(Message):
+    """Digest of what a client knows of an earlier session. Size: 32 bytes."""
+
+    TAG = 0x1010
+    digest: bytes = sent(Raw(DIGEST_BYTES))
+
+
+class Introduction(Message):
+    """What a client that was not in a session has to know of it: see `Kept`.
+
+    The moments are there if they are shared, deviations of constant columns as 0; the totals if
+    labels weigh by class.
+
+    Size: 64 + 16·features + 8·classes bytes.
+    """
+
+    TAG = 0x1011
+    session: bytes = sent(Raw(SEED_BYTES))
+    seed: bytes = sent(Raw(SEED_BYTES))
+    mean: NDArray[np.float64] = sent(Floats("features"))
+    deviation: NDArray[np.float64] = sent(Floats("features"))
+    totals: NDArray[np.uint64] = sent(Uints("classes", n_bytes=8))
+
+    def check(self) -> str | None:
+        """See `Message.check`."""
+        return "a deviation is negative" if (self.deviation < 0).any() else None
+
+
+class Neighbours(Message):
+    """Which old rows of the receiver count for which new row. Size: ⌈rows·columns/8⌉ bytes."""
+
+    TAG = 0x1012
+    near: NDArray[np.bool_] = sent(Packed("rows", "columns", width=1, dtype=np.bool_))
+
+
+class Weights(Message):
+    """How much they count, new row by new row, 0 < w ≤ 1. Size: 4·values bytes."""
+
+    TAG = 0x1013
+    values: NDArray[np.float32] = sent(Floats("values", n_bytes=4))
+
+    def check(self) -> str | None:
+        """See `Message.check`."""
+        fits = ((self.values > 0) & (self.values <= 1)).all()
+        return None if fits else "a weight is not above 0 and at most 1"
 
 
 class Labelled(Message):

@@ -279,7 +279,7 @@ async def client_role(
         packed = np.packbits(bits, axis=1)
         del bits  # L bytes of each row
     with io.step("propagation"):
-        sizes = await _receive_participants(session, params)
+        sizes = await receive_participants(session, params)
         geometry = await io.recv(Geometry, SERVER, rows=sum(sizes.values()))
         scores = await _receive_columns(session, params, sizes, class_ids)
         noise = await _draw_noise(session, params, sizes, scores, rng)
@@ -330,7 +330,7 @@ async def _shared_moments(
     return moments(sums.values[0].astype(np.int64))
 
 
-async def _receive_participants(session: Session, params: Parameters) -> dict[str, int]:
+async def receive_participants(session: Session, params: Parameters) -> dict[str, int]:
     """Return how many rows each client in the graph has; this client is one of them.
 
     Raises:

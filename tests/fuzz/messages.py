@@ -15,11 +15,15 @@ from xclp_crypto.rng import SeededRng
 from xclp_lp.messages import (
     Geometry,
     Influence,
+    Introduction,
     Labelled,
+    Neighbours,
     Participants,
     Prepared,
     Reach,
+    Recalled,
     Sensitivity,
+    Weights,
 )
 
 sys.path.extend(str(Path(__file__).parents[1] / d) for d in ("helpers", "crypto"))
@@ -57,12 +61,34 @@ def _geometry(rng: np.random.Generator) -> Example:
     return {"rows": rows}, Geometry(rows * float(rng.random()), float(rng.random()), rows)
 
 
+def _introduction(rng: np.random.Generator) -> Example:
+    d, n_classes = (int(n) for n in rng.integers(0, 5, 2))
+    totals = rng.integers(0, 1 << 64, n_classes, dtype=np.uint64)
+    known = Introduction(rng.bytes(32), rng.bytes(32), rng.normal(size=d), rng.random(d), totals)
+    return {"features": d, "classes": n_classes}, known
+
+
+def _neighbours(rng: np.random.Generator) -> Example:
+    shape = rng.integers(0, 8, 2)
+    near = rng.integers(0, 2, shape).astype(bool)
+    return {"rows": int(shape[0]), "columns": int(shape[1])}, Neighbours(near)
+
+
+def _weights(rng: np.random.Generator) -> Example:
+    n = int(rng.integers(0, 20))
+    return {"values": n}, Weights(1 - rng.random(n, dtype=np.float32))
+
+
 OF_SESSIONS = {
     Prepared: _prepared,
     Participants: _participants,
     Reach: _reach,
     Geometry: _geometry,
     Influence: _influence,
+    Recalled: lambda rng: ({}, Recalled(rng.bytes(32))),
+    Introduction: _introduction,
+    Neighbours: _neighbours,
+    Weights: _weights,
     Labelled: lambda rng: ({}, Labelled()),
     Sensitivity: lambda rng: ({}, Sensitivity(float(rng.random()) + 1e-9)),
 }

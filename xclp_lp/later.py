@@ -1,0 +1,394 @@
+"""Labels for rows that come after a session, from what its clients kept; nothing is solved again.
+
+::
+
+    client j                                         server
+    setup: keys, numbers of new and old rows ◀─────▶
+    hashing: Introduction, from a client that was in the session to each that was not
+             B = sign(V·Πᵀ) of the new rows
+             Recalled(digest of what it knows) ────▶ all digests equal?
+    hamming: distances of new to old rows ◀────────▶ h, (m, n)
+    propagation:                                     the k nearest old rows of each new one
+             ◀────── Participants, Neighbours, Weights(of j's old rows, for all new rows)
+             P_j = W_j·Z_j
+    row sums: SecureRowSums ◀──────────────────────▶
+    labels:  argmax and entropy of the own new rows of Σ_j P_j
+             Labelled ─────────────────────────────▶
+
+Row i of the old ones has the scores Z_i of the session. A new row gets their mean over its k
+nearest old rows, each with the weight cos(πh/L)^γ; then scores weigh by class as they did. New rows
+do not count for each other, and old rows keep their labels.
+
+*Server learns* the distances of new to old rows: all angles between them, and so where the new rows
+lie on the map that it may have kept. *Client j learns* scores of its new rows, and which new rows
+lean on which of its old ones, how much in proportion to others'. A client that was not in the
+session learns the projection and, if they are shared, moments and labels by class. Public: the
+numbers of new and old rows by client. See docs/understand/reveals.md.
+
+*A client that drops out* before the distances are complete takes its old rows with it, as if the
+session had been without them. Later, its old rows do not count: new rows get the mean over what
+others have. With noise in the sums of the session nothing more is spent: its scores are not exact,
+and what follows from them is no less private.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xclp_crypto.algebra.domain_tags import domain_tag
+from xclp_crypto.errors import DataError, FaultyPeer, ParameterError
+from xclp_crypto.params import Agreement
+from xclp_crypto.protocols.hamming import between_backend
+from xclp_crypto.protocols.hamming.interface import column_ranges
+from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
+from xclp_crypto.protocols.setup import (
+    SERVER,
+    Identities,
+    Session,
+    key_exchange_client,
+    key_exchange_server,
+    seed_agreement_client,
+    seed_agreement_server,
+)
+from xclp_crypto.rng import Rng
+from xclp_crypto.role import RoleIO
+from xclp_lp.graph import nearest_weights
+from xclp_lp.kept import Kept
+from xclp_lp.lsh import zero_rows
+from xclp_lp.messages import (
+    Introduction,
+    Labelled,
+    Neighbours,
+    Participants,
+    Recalled,
+    Weights,
+)
+from xclp_lp.parameters import Parameters, label_codec
+from xclp_lp.predictions import Prediction, predict
+from xclp_lp.scaling import Moments, own_moments
+from xclp_lp.session import hash_rows, own_scores, receive_participants, spread
+
+
+@dataclass(frozen=True)
+class Answered:
+    """All that the server keeps of such a session.
+
+    Attributes:
+        sizes: new rows by client that was there when the distances were complete.
+        contributors: clients whose old rows count.
+        dropouts: in which step it was seen that a client had dropped out.
+    """
+
+    sizes: dict[str, int]
+    contributors: tuple[str, ...]
+    dropouts: dict[str, str]
+
+
+def _agreement(params: Parameters) -> Agreement:
+    """Return what all must have in common; in no other session is it the same."""
+    return Agreement(**params.agreement().fields | {"rows": "later ones"})
+
+
+def check_kept(kept: Kept, params: Parameters, features: int) -> None:
+    """Refuse what was kept of a session of other parameters.
+
+    Raises:
+        ParameterError: number of bits or classes differ, or whether labels weigh by class.
+        DataError: the new rows have another number of features.
+    """
+    if features != kept.features:
+        raise DataError(f"the new rows have {features} features, the old ones {kept.features}")
+    shapes = kept.packed.shape[1], kept.sums.shape[1], kept.totals is not None
+    if shapes != (-(-params.n_bits // 8), len(params.classes), params.weighted):
+        raise ParameterError(
+            "what was kept is of a session with another n_bits, other classes or another "
+            "class_weight; give the parameters of that session"
+        )
+
+
+async def predict_client_role(
+    io: RoleIO,
+    vectors: NDArray[np.floating[Any]],
+    kept: Kept | None,
+    params: Parameters,
+    invited: Sequence[str],
+    rng: Rng,
+    identities: Identities | None = None,
+) -> Prediction:
+    """Get labels for new rows, and help others to get theirs, as a client.
+
+    Args:
+        io: this client, one of `invited`.
+        vectors: (m_j, d) its new rows; there may be none.
+        kept: what it kept of the session, or None if it was not in it.
+        params: the agreement of the session.
+        invited: names of all clients, in the order that all parties agree on.
+        rng: source of keys and masks.
+        identities: own key and pinned identities; all parties use the same, or none.
+
+    Returns:
+        Class indices, confidences and distributions of its new rows.
+
+    Raises:
+        ParameterError: the back end does not know distances of new to old rows only, or `kept` is
+            of a session with other parameters.
+        DataError: the new rows have another number of features.
+        ProtocolError, Excluded, FaultyPeer: as from `client_role`.
+    """
+    backend, n_classes = between_backend(params.hamming), len(params.classes)
+    params.require_resolution(len(invited))
+    if kept is not None:
+        check_kept(kept, params, vectors.shape[1])
+    taken, own = _with_direction(vectors, kept, params)
+    old_rows = 0 if kept is None else len(kept.packed)
+    with io.step("setup"):
+        numbers = [len(own), old_rows, vectors.shape[1], int(kept is not None)]
+        session = await key_exchange_client(
+            io, invited, _agreement(params), numbers, rng, identities
+        )
+        if backend.needs_common_secret:
+            await seed_agreement_client(session, rng)
+    io = session.io
+    with io.step("hashing"):
+        known = await _introduced(session, params, kept)
+        if params.shared_scale and known.moments is not None:
+            own = await io.compute(known.moments.scaled, own)
+        bits, digest = await io.compute(
+            hash_rows, known.seed, own, params.n_bits, params.projection, io.report
+        )
+        await io.send(SERVER, Recalled(_digest(known, digest, params)))
+    with io.step("hamming"):
+        old_bits = np.unpackbits(known.packed, axis=1, count=params.n_bits)
+        await backend.client_between(session, bits, old_bits, rng)
+        del bits, old_bits
+    with io.step("propagation"):
+        sizes = await receive_participants(session, params)
+        part = await _receive_part(session, sum(sizes.values()), known.sums)
+    with io.step("row sums"):
+        sums = await secure_row_sums_client(
+            session,
+            part,
+            _rows(sizes),
+            label_codec(params, len(sizes)),
+            params.mask_graph(tuple(sizes)),
+            rng,
+        )
+    with io.step("labels"):
+        weighed = await io.compute(own_scores, params, sums.values, known.totals)
+        prediction = spread(await io.compute(predict, weighed), taken, n_classes)
+        await io.send(SERVER, Labelled())
+        return prediction
+
+
+def _with_direction(
+    vectors: NDArray[Any], kept: Kept | None, params: Parameters
+) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Return which new rows take part, and those; scaled already, unless moments are shared."""
+    if params.shared_scale:
+        return np.ones(len(vectors), dtype=np.bool_), vectors
+    if params.scale == "client":
+        moments = None if kept is None else kept.moments
+        vectors = (moments or own_moments(vectors)).scaled(vectors)
+    taken = ~zero_rows(vectors)
+    return taken, vectors[taken]
+
+
+async def _introduced(session: Session, params: Parameters, kept: Kept | None) -> Kept:
+    """Return what this client knows of the earlier session, and tell those who were not in it.
+
+    Raises:
+        FaultyPeer: nobody was in it.
+    """
+    io = session.io
+    was_there = [c for c, numbers in session.numbers.items() if numbers[3]]
+    d = session.numbers[io.name][2]
+    if not was_there:
+        raise FaultyPeer(SERVER, "goes on with no client that was in the session before")
+    if kept is None:
+        told = await io.recv(
+            Introduction,
+            was_there[0],
+            features=d if params.shared_scale else 0,
+            classes=len(params.classes) if params.weighted else 0,
+        )
+        deviation = np.where(told.deviation > 0, told.deviation, np.inf)
+        return Kept(
+            told.session,
+            told.seed,
+            Moments(told.mean, deviation) if params.shared_scale else None,
+            d,
+            np.zeros((0, -(-params.n_bits // 8)), dtype=np.uint8),
+            np.zeros((0, len(params.classes))),
+            told.totals.astype(np.int64) if params.weighted else None,
+        )
+    if io.name == was_there[0]:
+        nothing = np.zeros(0)
+        shared = kept.moments if params.shared_scale else None
+        mean, deviation = (nothing, nothing) if shared is None else (shared.mean, shared.deviation)
+        deviation = np.where(np.isfinite(deviation), deviation, 0.0)
+        totals = (nothing if kept.totals is None else kept.totals).astype(np.uint64)
+        new = [c for c in session.clients if c not in was_there]
+        await io.send(new, Introduction(kept.session, kept.seed, mean, deviation, totals))
+    return kept
+
+
+def _digest(known: Kept, projection: bytes, params: Parameters) -> bytes:
+    """Return a digest of what all clients must know alike."""
+    shared = known.moments if params.shared_scale else None
+    arrays = [known.totals] if shared is None else [shared.mean, shared.deviation, known.totals]
+    content = (b"" if a is None else a.astype("<f8").tobytes() for a in arrays)
+    tag = domain_tag("kept of a session", known.session, projection, *content)
+    return hashlib.sha256(tag).digest()
+
+
+async def _receive_part(
+    session: Session, rows: int, sums: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Receive how much this client's old rows count, and return its part of all new scores.
+
+    Args:
+        session: the client's session.
+        rows: m, new rows of all clients.
+        sums: (n_j, C) of its old rows.
+
+    Returns:
+        (m, C) float64.
+    """
+    io = session.io
+    near = (await io.recv(Neighbours, SERVER, rows=rows, columns=len(sums))).near
+    values = (await io.recv(Weights, SERVER, values=int(near.sum()))).values
+    return await io.compute(weighed_sums, near, values, sums)
+
+
+def weighed_sums(
+    near: NDArray[np.bool_], values: NDArray[np.float32], sums: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return W·Z, (m, C).
+
+    Args:
+        near: (m, n_j), where W is not zero.
+        values: what it is there, row by row.
+        sums: Z, (n_j, C).
+    """
+    ends = np.concatenate([[0], np.cumsum(near.sum(axis=1))])
+    weights = sparse.csr_array((values.astype(np.float64), near.nonzero()[1], ends), near.shape)
+    return np.asarray(weights @ sums)
+
+
+def _rows(sizes: Mapping[str, int]) -> dict[str, NDArray[np.intp]]:
+    """Return each client's new rows among those of all."""
+    return {c: np.arange(place.start, place.stop) for c, place in column_ranges(sizes).items()}
+
+
+async def predict_server_role(
+    io: RoleIO,
+    params: Parameters,
+    invited: Sequence[str],
+    rng: Rng,
+    identities: Identities | None = None,
+) -> Answered:
+    """Get labels for new rows as the server, which needs nothing of the session before.
+
+    Args:
+        io: the server.
+        params: the agreement of the session.
+        invited: names of all clients, in the order that all parties agree on.
+        rng: source of its keys.
+        identities: own key and pinned identities; all parties use the same, or none.
+
+    Raises:
+        ParameterError: the back end does not know distances of new to old rows only.
+        TooFewParties: fewer clients than the threshold are left.
+        FaultyPeer: a client knows another session, or has other parameters.
+        DataError: there is no new row, no old row, or features differ in number.
+    """
+    backend = between_backend(params.hamming)
+    params.require_resolution(len(invited))
+    at_least = params.threshold or params.fewest_clients
+    dropped: dict[str, str] = {}
+
+    def note(step: str, expected: Iterable[str], present: Collection[str]) -> None:
+        dropped.update({c: step for c in expected if c not in present and c not in dropped})
+
+    with io.step("setup"):
+        session = await key_exchange_server(
+            io, invited, _agreement(params), 4, rng, at_least, identities
+        )
+        note("setup", invited, session.clients)
+        _check_numbers(session)
+        if backend.needs_common_secret:
+            note("setup", session.clients, await seed_agreement_server(session, at_least))
+    io = session.io
+    with io.step("hashing"):
+        known = await io.gather(Recalled, session.clients, at_least)
+        note("hashing", session.clients, known)
+        _require_same_session(known)
+    with io.step("hamming"):
+        found = await backend.server_between(session, params.n_bits, at_least)
+        sizes = found.rows
+        note("hamming", session.clients, sizes)
+    with io.step("propagation"):
+        await io.send(session.clients, Participants(np.array([c in sizes for c in session.sizes])))
+        weights = await io.compute(
+            nearest_weights,
+            found.matrix,
+            params.n_bits,
+            params.k,
+            gamma=params.gamma,
+            ties=params.ties,
+        )
+        for client, place in column_ranges(found.columns).items():
+            own = weights[:, place].toarray().astype(np.float32)
+            await io.send(client, Neighbours(own > 0))
+            await io.send(client, Weights(own[own > 0]))
+    with io.step("row sums"):
+        record = await secure_row_sums_server(
+            session,
+            _rows(sizes),
+            len(params.classes),
+            label_codec(params, len(sizes)),
+            params.mask_graph(tuple(sizes)),
+        )
+        note("row sums", record.dropouts, ())
+    with io.step("labels"):
+        note("labels", sizes, await io.gather(Labelled, tuple(sizes), 0))
+    return Answered(sizes, record.survivors, dropped)
+
+
+def _check_numbers(session: Session) -> None:
+    """Refuse public numbers that do not fit together.
+
+    Raises:
+        DataError: features differ in number, or there is no new or no old row.
+        FaultyPeer: a client announces old rows of a session in which it was not.
+    """
+    first, *_ = session.clients
+    for client, (_, old, features, was_there) in session.numbers.items():
+        if features != session.numbers[first][2]:
+            raise DataError(
+                f"client {client!r} has {features} features, {first!r} has "
+                f"{session.numbers[first][2]}; all must have the same"
+            )
+        if was_there > 1 or (old and not was_there):
+            raise FaultyPeer(client, "announces old rows of a session in which it was not")
+    for number, what in ((0, "new rows: there is nothing to label"), (1, "rows of a session")):
+        if not any(numbers[number] for numbers in session.numbers.values()):
+            raise DataError(f"no client has any {what}")
+
+
+def _require_same_session(known: Mapping[str, Recalled]) -> None:
+    first, *others = known
+    for client in others:
+        if not hmac.compare_digest(known[client].digest, known[first].digest):
+            raise FaultyPeer(
+                (first, client),
+                "they know different sessions: what each kept must be of the same one",
+            )
