@@ -21,17 +21,15 @@ from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
-from xclp_lp.dataframes import column_names, labels_by_index, like_labels
-from xclp_lp.dataframes import row_names as frame_rows
+from xclp_lp.dataframes import labels_by_index, like_labels
 from xclp_lp.diagnostics import CautionWarning
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.graph import Ties
 from xclp_lp.labels import ClassWeight
-from xclp_lp.lsh import Projection, projection_seed
+from xclp_lp.lsh import Projection
 from xclp_lp.parameters import Arguments
-from xclp_lp.plan import Plan, check_features, checked_groups, require_usable
+from xclp_lp.plan import Plan, require_lists
 from xclp_lp.scaling import Scale
-from xclp_lp.session import ClientData
 from xclp_lp.summary import result_lines
 from xclp_lp.validation import meaning
 from xclp_lp.wording import count
@@ -150,7 +148,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         Raises:
             XclpError: as from `plan` and `Plan.run`.
         """
-        _require_lists(Xs=Xs, ys=ys)
+        require_lists(Xs=Xs, ys=ys)
         checked_drop(drop, client_names(len(Xs), self.client_names))
         plan = self.plan(Xs, ys, row_names)
         for caution in plan.cautions():
@@ -204,58 +202,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             ParameterError: a parameter is out of range, or `privacy` is asked for and
                 dp-accounting is not installed.
         """
-        _require_lists(Xs=Xs, ys=ys)
-        names = client_names(len(Xs), self.client_names)
-        if len(ys) != len(Xs):
-            raise DataError(
-                f"{count(len(Xs), 'feature array')} and {count(len(ys), 'label array')}; give one "
-                "of each per client"
-            )
-        vectors = check_features(Xs, names)
-        called = row_names or [None] * len(Xs)
-        called = [frame_rows(x) if own is None else own for x, own in zip(Xs, called, strict=True)]
-        marked = [
-            labels.marked_values(
-                np.full(len(x), None) if y is None else labels_by_index(given, y, name), name
-            )
-            for x, given, y, name in zip(vectors, Xs, ys, names, strict=True)
-        ]
-        for name, x, (values, _) in zip(names, vectors, marked, strict=True):
-            if len(values) != len(x):
-                raise DataError(
-                    f"client {name!r}: {count(len(x), 'row')} of features, "
-                    f"{count(len(values), 'label')}"
-                )
-        classes = labels.class_values(marked, self.classes, names, called)
-        arguments = self._arguments()
-        data = {
-            name: ClientData(x, labels.encode(values, labelled, classes))
-            for name, x, (values, labelled) in zip(names, vectors, marked, strict=True)
-        }
-        plan = Plan(
-            arguments.parameters(classes),
-            data,
-            groups=checked_groups(self.groups, names, self.random_state),
-            grouped=self.groups is not None,
-            seed=projection_seed(self.random_state),
-            settings=arguments,
-            columns=column_names(Xs),
-        )
-        require_usable(plan, called)
-        if self.classes is None:
-            labels.warn_of_odd_labels(classes, marked, names)
-        return plan
-
-    @property
-    def draws_groups(self) -> bool:
-        """Return whether every run draws other groups."""
-        number = self.groups
-        drawn = isinstance(number, int | np.integer) and number > 1
-        return bool(drawn) and self.random_state is None
-
-    def _arguments(self) -> Arguments:
-        """Return the arguments, checked."""
-        return Arguments(**{f.name: getattr(self, f.name) for f in fields(Arguments)})
+        arguments = Arguments(**{f.name: getattr(self, f.name) for f in fields(Arguments)})
+        return Plan.of(arguments, Xs, ys, names=self.client_names, row_names=row_names)
 
     def fit_predict(
         self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]
@@ -281,7 +229,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 be compared with its labels, or none is of a row that had no label.
         """
         check_is_fitted(self)
-        _require_lists(Xs=Xs, ys=ys)
+        require_lists(Xs=Xs, ys=ys)
         names, right = self.client_names_, []
         if not len(Xs) == len(ys) == len(names):
             raise DataError(f"fit had {count(len(names), 'client')}; give all of them, in order")
@@ -303,15 +251,6 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         if not sum(map(len, right)):
             raise DataError("ys says nothing of any row that had no label")
         return float(np.concatenate(right).mean())
-
-
-def _require_lists(**arguments: object) -> None:
-    for what, arrays in arguments.items():
-        if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
-            raise DataError(
-                f"{what} must be a list with one array per client, got a value of type "
-                f"{type(arrays).__name__}; make a list of it"
-            )
 
 
 def _with_meanings(doc: str) -> str:

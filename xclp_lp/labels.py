@@ -215,7 +215,7 @@ def warn_of_odd_labels(
     """
 
     def warn(message: str) -> None:
-        warnings.warn(message, UserWarning, stacklevel=5)
+        warnings.warn(message, UserWarning, stacklevel=6)  # whoever called fit
 
     def whose(odd: Sequence[Any]) -> str:
         used = [c for c, (values, _) in zip(clients, labels, strict=True) if odd[0] in values]

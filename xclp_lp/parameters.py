@@ -369,6 +369,12 @@ class Arguments(Settings):
         ),
     ] = None
 
+    @property
+    def draws_groups(self) -> bool:
+        """Return whether every run draws other groups."""
+        number = isinstance(self.groups, int | np.integer) and self.groups > 1
+        return bool(number) and self.random_state is None
+
     def keywords(self) -> dict[str, Any]:
         """Return them by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}

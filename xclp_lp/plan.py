@@ -24,7 +24,7 @@ from xclp_crypto.errors import (
     ProtocolError,
     XclpError,
 )
-from xclp_crypto.front import warn_if_two
+from xclp_crypto.front import client_names, warn_if_two
 from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, rng_or_system
@@ -33,13 +33,20 @@ from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 from xclp_lp import labels
-from xclp_lp.dataframes import frame_values, is_frame, with_same_columns
+from xclp_lp.dataframes import (
+    column_names,
+    frame_values,
+    is_frame,
+    labels_by_index,
+    with_same_columns,
+)
+from xclp_lp.dataframes import row_names as frame_rows
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.forecast import Forecast, forecast
-from xclp_lp.lsh import checked_vectors
+from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.memory import require_room
-from xclp_lp.parameters import Parameters, Settings, Shape
+from xclp_lp.parameters import Arguments, Parameters, Settings, Shape
 from xclp_lp.predictions import Prediction
 from xclp_lp.scaling import in_graph
 from xclp_lp.session import ClientData, Participation, client_role, server_role
@@ -67,6 +74,72 @@ class Plan(Secret):
     seed: bytes | None = None
     settings: Settings = field(default_factory=Settings)
     columns: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        arguments: Arguments,
+        Xs: Sequence[ArrayLike],
+        ys: Sequence[ArrayLike | None],
+        *,
+        names: Sequence[str] | None = None,
+        row_names: Sequence[Sequence[str] | None] | None = None,
+    ) -> Plan:
+        """Check the data of all clients, and compute nothing.
+
+        `CrossClientLabelPropagation.plan` says more of what is taken, and what is refused.
+
+        Args:
+            arguments: of the run.
+            Xs: one (n_j, d) array or frame per client.
+            ys: one (n_j,) array or series of labels per client, or None.
+            names: of the clients.
+            row_names: per client, what errors and warnings call its rows, if not by their indices.
+
+        Raises:
+            DataError: the data cannot be used; names client, row and column.
+            ParameterError: an argument does not fit them.
+        """
+        require_lists(Xs=Xs, ys=ys)
+        clients = client_names(len(Xs), names)
+        if len(ys) != len(Xs):
+            raise DataError(
+                f"{count(len(Xs), 'feature array')} and {count(len(ys), 'label array')}; give one "
+                "of each per client"
+            )
+        vectors = check_features(Xs, clients)
+        called = row_names or [None] * len(Xs)
+        called = [frame_rows(x) if own is None else own for x, own in zip(Xs, called, strict=True)]
+        marked = [
+            labels.marked_values(
+                np.full(len(x), None) if y is None else labels_by_index(given, y, client), client
+            )
+            for x, given, y, client in zip(vectors, Xs, ys, clients, strict=True)
+        ]
+        for client, x, (values, _) in zip(clients, vectors, marked, strict=True):
+            if len(values) != len(x):
+                raise DataError(
+                    f"client {client!r}: {count(len(x), 'row')} of features, "
+                    f"{count(len(values), 'label')}"
+                )
+        classes = labels.class_values(marked, arguments.classes, clients, called)
+        data = {
+            client: ClientData(x, labels.encode(values, labelled, classes))
+            for client, x, (values, labelled) in zip(clients, vectors, marked, strict=True)
+        }
+        plan = cls(
+            arguments.parameters(classes),
+            data,
+            groups=checked_groups(arguments.groups, clients, arguments.random_state),
+            grouped=arguments.groups is not None,
+            seed=projection_seed(arguments.random_state),
+            settings=arguments,
+            columns=column_names(Xs),
+        )
+        require_usable(plan, called)
+        if arguments.classes is None:
+            labels.warn_of_odd_labels(classes, marked, clients)
+        return plan
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -309,6 +382,20 @@ def checked_groups(
     return found
 
 
+def require_lists(**arguments: object) -> None:
+    """Refuse what is not a list with one entry per client.
+
+    Raises:
+        DataError: names the argument.
+    """
+    for what, arrays in arguments.items():
+        if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
+            raise DataError(
+                f"{what} must be a list with one array per client, got a value of type "
+                f"{type(arrays).__name__}; make a list of it"
+            )
+
+
 def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the clients' vectors as matrices with the same number of columns.
 
@@ -394,7 +481,7 @@ def require_usable(plan: Plan, row_names: Sequence[Sequence[str] | None] | None)
             warnings.warn(
                 f"client {name!r}: {called} {what} no label",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,  # whoever called fit
             )
     plan.params.require_accountant()
     for group, shape in zip(plan.groups, plan.shapes(), strict=True):

@@ -70,7 +70,7 @@ def _settings(folder: Path) -> Iterator[Decoder]:
     def federation(file: Path) -> Any:
         for name in ("north", "south"):
             (file.parent / f"{name}.csv").write_bytes(table)
-        return federation_file.load_federation(file).estimator()
+        return federation_file.load_federation(file)
 
     whole = b"""output = "results"
 [parameters]

@@ -33,11 +33,11 @@ from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.simulate import Delivery, Faults, Simulation
-from xclp_lp import CrossClientLabelPropagation, estimator
+from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.diagnostics import CautionWarning
 from xclp_lp.dropouts import STEPS
 from xclp_lp.labels import one_hot
-from xclp_lp.lsh import hash_bits, projection
+from xclp_lp.lsh import hash_bits, projection, projection_seed
 from xclp_lp.memory import require_memory
 from xclp_lp.parameters import Parameters
 from xclp_lp.propagation import pooled
@@ -259,7 +259,7 @@ def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: 
     assert xclp.contributors_ == (("a", "b", "c", "d") if dropout.contributed else ("a", "c", "d"))
     params = replace(SMALL, hamming="rlwe", class_weight=class_weight)
     present = tuple(c for c in DROPPED if c != "b" or dropout.in_graph)
-    seed = estimator.projection_seed(0)
+    seed = projection_seed(0)
     assert seed is not None
     plain = expected(DROPPED, params, present, xclp.contributors_, seed)
     for j, client in enumerate(DROPPED):
@@ -409,7 +409,7 @@ def test_digits_get_the_labels_of_pooled_propagation(hamming: str) -> None:
     xclp = CrossClientLabelPropagation(
         512, 3, 0.95, preset="paper", hamming=hamming, random_state=4, classes=range(10)
     ).fit(Xs, ys)
-    pi = projection(estimator.projection_seed(4) or b"", 512, 64)
+    pi = projection(projection_seed(4) or b"", 512, 64)
     together = pooled([hash_bits(x, pi) for x in Xs], [one_hot(y, 10) for y in ys], k=3, alpha=0.95)
     for j, prediction in enumerate(together):
         assert (xclp.transduction_[j] == prediction.class_ids).all()
@@ -932,7 +932,7 @@ def test_confidence_relative_to_the_largest() -> None:
 def test_a_tight_frame_gives_the_labels_of_its_own_hashes() -> None:
     Xs, ys = options_example()
     options = {"k": 3, "random_state": 1, "projection": "tight-frame"}
-    seed = estimator.projection_seed(1) or b""
+    seed = projection_seed(1) or b""
     pi = projection(seed, 64, 4, "tight-frame")
     onehot = [np.eye(3)[y][:, :2] for y in ys]
     expected = pooled([hash_bits(x, pi) for x in Xs], onehot, k=3, alpha=0.9)

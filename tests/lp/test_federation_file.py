@@ -133,10 +133,7 @@ def write_federation(folder: Path, formats: list[Callable[..., str]], top: str =
 
 
 def ran(federation: FederationFile) -> Result:
-    plan = federation.estimator().plan(
-        [c.features for c in federation.clients], [c.labels for c in federation.clients]
-    )
-    return plan.run()
+    return federation.plan().run()
 
 
 def with_ids(path: Path, ids: list[str], column: str = "tree", label: str = "label") -> None:
@@ -257,10 +254,11 @@ def test_parameters_and_names_reach_the_estimator(tmp_path: Path) -> None:
     text = "gamma = 2.0\nclasses = [5, 3]\n"
     path.write_text(path.read_text().replace("k = 2\n", "k = 2\n" + text))
     given = {"n_bits": 64, "k": 2, "alpha": 0.9, "random_state": 0, "gamma": 2.0}
-    given |= {"classes": [5, 3], "client_names": list(NAMES)}
+    given |= {"classes": [5, 3]}
     given |= {"class_weight": "sqrt", "scale": "shared"}  # those of the preset
-    expected = CrossClientLabelPropagation(**given).get_params()
-    assert load_federation(path).estimator().get_params() == expected
+    loaded = load_federation(path)
+    assert loaded.arguments.keywords() == Arguments(**given).keywords()
+    assert tuple(loaded.plan().data) == NAMES
 
 
 PRIVATE = {"epsilon": "2.0", "delta": "1e-6", "noise_contributors": "2"}
@@ -299,7 +297,7 @@ def test_epsilon_alone_asks_for_randomised_labels(tmp_path: Path) -> None:
     path = write_federation(tmp_path, [as_npy] * 3)
     section = "[parameters.privacy]\nepsilon = 3\n\n"
     path.write_text(path.read_text().replace("[clients.", section + "[clients.", 1))
-    assert load_federation(path).estimator().privacy == RandomizedResponse(3.0)
+    assert load_federation(path).arguments.privacy == RandomizedResponse(3.0)
     path.write_text(path.read_text().replace("epsilon = 3", "epsilon = 0"))
     with pytest.raises(ParameterError, match=r"\[parameters.privacy\]: epsilon must be in"):
         load_federation(path)

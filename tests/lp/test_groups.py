@@ -13,6 +13,7 @@ from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning, TooFew
 from xclp_crypto.rng import SeededRng
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.files.federation import load_federation
+from xclp_lp.parameters import Arguments
 from xclp_lp.plan import checked_groups
 from xclp_lp.summary import plan_lines
 
@@ -46,7 +47,6 @@ def fit(groups: Any, **options: Any) -> CrossClientLabelPropagation:
     return estimator.fit(Xs, ys, **options)
 
 
-@pytest.mark.filterwarnings("ignore:every row labelled 1")
 def test_each_group_is_a_federation_of_its_own_and_results_are_in_order() -> None:
     groups = ["x", "y", "x", "y", "x", "y", "y"]
     whole = fit(groups)
@@ -160,13 +160,8 @@ def write(folder: Path, fields: str = "", groups: str = "") -> Path:
 
 def test_a_federation_file_names_groups_or_their_number(tmp_path: Path) -> None:
     named = load_federation(write(tmp_path, "group='x';group='y';group='x';group='y'"))
-    assert named.estimator().groups == ["x", "y", "x", "y"]
-    with pytest.warns(PrivacyWarning, match="with two clients"):
-        fitted = named.estimator().fit(
-            [c.features for c in named.clients], [c.labels for c in named.clients]
-        )
-    assert fitted.groups_ == {"x": ("a", "c"), "y": ("b", "d")}
-    assert load_federation(write(tmp_path, groups="groups = 2")).estimator().groups == 2
+    assert named.plan().groups == {"x": ("a", "c"), "y": ("b", "d")}
+    assert len(load_federation(write(tmp_path, groups="groups = 2")).plan().groups) == 2
 
 
 @pytest.mark.parametrize(
@@ -201,7 +196,7 @@ def test_progress_names_the_group() -> None:
 
 def test_only_random_groups_without_a_state_differ_from_run_to_run() -> None:
     def draws(groups: Any, random_state: int | None) -> bool:
-        return CrossClientLabelPropagation(groups=groups, random_state=random_state).draws_groups
+        return Arguments(groups=groups, random_state=random_state).draws_groups
 
     assert draws(2, None)
     assert draws(np.int64(2), None)

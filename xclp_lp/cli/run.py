@@ -21,7 +21,6 @@ from xclp_lp.files.toml import beside
 from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
-from xclp_lp.plan import Plan
 from xclp_lp.study.scores import scores_of
 from xclp_lp.summary import dropout_lines, plan_lines, result_lines
 from xclp_lp.wording import count, duration, size
@@ -71,7 +70,7 @@ def run(
     dropouts = terminal.parsed_drop(drop)
     loaded = _loaded(federation, output)
     results.require_writable(loaded, "" if output is None else f"--output {output}: ")
-    plan = _plan_of(loaded)
+    plan = loaded.plan()
     checked_drop(dropouts, plan.data)
     truth = loaded.truth(plan, dropouts)
     terminal.note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
@@ -107,14 +106,6 @@ def _loaded(federation: Path, output: str | None = None) -> FederationFile:
     return loaded if output is None else replace(loaded, output=beside(Path("--output"), output))
 
 
-def _plan_of(loaded: FederationFile) -> Plan:
-    return loaded.estimator().plan(
-        [c.features for c in loaded.clients],
-        [c.labels for c in loaded.clients],
-        [c.row_names for c in loaded.clients],
-    )
-
-
 @with_settings("Without a file: ")
 def plan(
     context: typer.Context,
@@ -143,9 +134,9 @@ def plan(
     if federation is not None:
         _require_no_sizes(context)
         loaded = _loaded(federation)
-        planned = _plan_of(loaded)
+        planned = loaded.plan()
         terminal.note(*plan_lines(planned))
-        if loaded.estimator().draws_groups:
+        if loaded.arguments.draws_groups:
             terminal.complain(
                 "each run draws other groups; set random_state to plan those that it will have"
             )

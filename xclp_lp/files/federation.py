@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -49,9 +49,6 @@ from xclp_lp.labels import UNLABELLED, class_values, marked_values
 from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan
 from xclp_lp.validation import Validated
-
-if TYPE_CHECKING:
-    from xclp_lp import CrossClientLabelPropagation
 
 
 @dataclass(frozen=True)
@@ -88,14 +85,15 @@ class FederationFile:
     output: Path
     path: Path | None = None
 
-    def estimator(self) -> CrossClientLabelPropagation:
-        """Return the estimator with this file's parameters."""
-        from xclp_lp import CrossClientLabelPropagation  # loads scikit-learn, which takes a second
-
+    def plan(self) -> Plan:
+        """Return what can be run; see `CrossClientLabelPropagation.plan`."""
         named = [c.group for c in self.clients if c.group is not None]
-        return CrossClientLabelPropagation(
-            **self.arguments.keywords() | ({"groups": named} if named else {}),
-            client_names=[c.name for c in self.clients],
+        return Plan.of(
+            Arguments(**self.arguments.keywords() | ({"groups": named} if named else {})),
+            [c.features for c in self.clients],
+            [c.labels for c in self.clients],
+            names=[c.name for c in self.clients],
+            row_names=[c.row_names for c in self.clients],
         )
 
     def truth(self, plan: Plan, without: Collection[str] = ()) -> list[list[Any]] | None:

@@ -15,7 +15,7 @@ from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.labels import UNLABELLED, weighted_one_hot
-from xclp_lp.parameters import Settings
+from xclp_lp.parameters import Arguments, Settings
 from xclp_lp.plan import Plan
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.scaling import Scale, in_graph, scaled_by_one
@@ -83,8 +83,6 @@ def plan_demo(
         ParameterError: no row is left to predict, `drop` names no client or step, or as from
             `CrossClientLabelPropagation.plan`.
     """
-    from xclp_lp import CrossClientLabelPropagation  # loads scikit-learn, which takes a second
-
     dropouts = checked_drop(drop, federation.names)
     shown = label_mask(federation.labels, labelled, seed, federation.test)
     stay = [mask for mask, c in zip(shown, federation.names, strict=True) if c not in dropouts]
@@ -92,14 +90,11 @@ def plan_demo(
         raise ParameterError(
             f"labelled must leave some row to predict, got {labelled} of {sum(map(len, stay))} rows"
         )
-    return CrossClientLabelPropagation(
-        **vars(Settings(**settings)),
-        classes=federation.classes,
-        random_state=seed,
-        client_names=federation.names,
-    ).plan(
+    return Plan.of(
+        Arguments(**vars(Settings(**settings)), classes=federation.classes, random_state=seed),
         federation.features,
         [np.ma.masked_array(y, ~m) for m, y in zip(shown, federation.labels, strict=True)],
+        names=federation.names,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from xclp_lp.graph import cosine_graph
 from xclp_lp.labels import weighted_one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.parameters import Arguments
+from xclp_lp.plan import Plan
 from xclp_lp.predictions import Prediction, predict
 from xclp_lp.propagation import per_client, propagate
 from xclp_lp.session import hash_rows
@@ -58,12 +59,8 @@ class Labelling:
 
 def run_xclp(task: Task, chosen: Arguments) -> Labelling:
     """Run Algorithm 1 with every party in this process."""
-    from xclp_lp import CrossClientLabelPropagation  # loads scikit-learn, which takes a second
-
-    estimator = CrossClientLabelPropagation(
-        **chosen.keywords() | {"classes": range(task.n_classes)}, client_names=task.names
-    )
-    result = estimator.plan(task.features, task.class_ids).run()
+    arguments = replace(chosen, classes=range(task.n_classes))
+    result = Plan.of(arguments, task.features, task.class_ids, names=task.names).run()
     predictions = result.predictions.values()
     return Labelling(
         [p.class_ids for p in predictions],
