@@ -164,3 +164,20 @@ def test_arrays_too(north: Path, features: object, labels: object, words: str) -
     change(north, 'id_column = "patient"\nlabel_column = "diagnosis"\n', "")
     (problem,) = check_client(north).problems
     assert words in problem
+
+
+def test_cells_are_those_of_the_schema(north: Path) -> None:
+    schema = """[schema]
+ward = {kind = "categories", values = [7, 8]}
+age = {kind = "number"}
+bmi = {kind = "number"}
+[parameters]"""
+    before = load_client_file(north).agreement()
+    change(north, "[parameters]", schema)
+    assert check_client(north).facts[1].endswith("4 features: 'ward = 7', 'ward = 8', 'age', 'bmi'")
+    assert load_client_file(north).agreement().encode() != before.encode()
+    change(north.parent / "north.csv", "p2,,61,24.0,7", "p2,,61,24.0,9")
+    (problem,) = check_client(north).problems
+    assert problem.endswith("column 'ward': 1 cell none of the declared values (row 2)")
+    change(north, "clients =", 'columns = ["ward"]\nclients =')
+    assert any("a schema names the columns" in told for told in check_client(north).problems)

@@ -558,7 +558,7 @@ def removed(file: str) -> Callable[[Path], None]:
         ("k = 2", "k = 2\nthreshold = 1",
          r"^/.*/federation.toml, \[parameters\]: threshold must be at least 2, got 1$"),
         ("[parameters]", 'client_names = "x"\n[parameters]',
-         "unknown field 'client_names'; the fields are parameters, clients, output"),
+         "unknown field 'client_names'; the fields are parameters, clients, schema, output"),
         ("[parameters]", "output = 3\n[parameters]", "folder, got 3"),
         ("[parameters]", 'output = ""\n[parameters]', "folder, got ''"),
         ("[clients.south]", "[clients.north]", "federation.toml: .*north"),

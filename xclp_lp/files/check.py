@@ -19,7 +19,6 @@ from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.clients import labels_line, read_labels, rows_line, special_columns
 from xclp_lp.files.network import (
     ClientSection,
-    agreed_on,
     client_content,
     labels_of_classes,
     own_vectors,
@@ -28,7 +27,8 @@ from xclp_lp.files.network import (
     require_output,
     tls_of,
 )
-from xclp_lp.files.tables import Source, read_file
+from xclp_lp.files.schema import NUMBER, Schema, feature_names
+from xclp_lp.files.tables import Source, agreed_on, read_file
 from xclp_lp.files.toml import Mistakes, beside
 from xclp_lp.wording import count, listing, rows_called
 
@@ -106,26 +106,28 @@ def _check_data(
         source: the file of its features.
         read: what can be used of the client's file, by key.
     """
-    agreed, settings = read.get("columns"), read.get("parameters")
+    agreed, settings, schema = read.get("columns"), read.get("parameters"), read.get("schema", {})
     columns, ids = None, None
     if source.table is not None:
-        special = found.attempt(lambda: special_columns(source, own, agreed_on(agreed)))
+        special = found.attempt(lambda: special_columns(source, own, agreed_on(agreed, schema)))
         if special is None:
             return
         columns, ids, _ = special
-        cells = [f"client {own.name!r}: {source.path}, {what}" for what in _cells(source, columns)]
+        told = _cells(source, columns, schema)
+        cells = [f"client {own.name!r}: {source.path}, {what}" for what in told]
         found.problems += cells
         if cells:
             features = np.zeros((len(source.table), len(columns)))  # for the number of rows
         else:
-            features = source.features(columns=columns)
+            features = source.features(columns=columns, schema=schema)
+            columns = feature_names(columns, schema)
     else:
-        array = found.attempt(lambda: source.features(array=own.features_array))
+        array = found.attempt(lambda: source.features(array=own.features_array, schema=schema))
         features = found.attempt(lambda: own_vectors(array, own.name, agreed))
         if features is None:
             return
     found.facts.append(rows_line(source.path, features.shape, columns))
-    if columns is not None and agreed is None:
+    if columns is not None and agreed is None and not schema:
         found.cautions.append(
             "no columns are agreed on, so they are taken in the order of each client's file"
         )
@@ -136,12 +138,12 @@ def _check_data(
         _check_labels(found, own.name, settings.params.classes, given)
 
 
-def _cells(source: Source, columns: list[str]) -> Iterator[str]:
-    """Say by column how many cells are not usable numbers, and in which rows the first are."""
+def _cells(source: Source, columns: list[str], schema: Schema) -> Iterator[str]:
+    """Say by column how many cells are not what it holds, and in which rows the first are."""
     for column in columns:
         kinds: dict[str, list[int]] = {}
         for row, cell in enumerate(source.column(column)):
-            kind = source.fault(cell)
+            kind = source.fault(cell, schema.get(column, NUMBER))
             if kind:
                 kinds.setdefault(kind, []).append(row)
         for kind, rows in kinds.items():

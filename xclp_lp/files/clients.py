@@ -15,6 +15,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
+from xclp_lp.files.schema import NO_SCHEMA, feature_names
 from xclp_lp.files.tables import (
     CsvFormat,
     Expected,
@@ -188,13 +189,16 @@ def load_client(
     """
     source = read_file(beside(path, section.features), name, section.csv)
     columns, ids, truth = None, None, None
+    schema = NO_SCHEMA if like is None else like.schema
     if source.table is None:
         _require_no_columns(section, f"{path}, [{title or f'clients.{name}'}]")
     else:
         columns, ids, truth = special_columns(source, section, like)
-    features = source.features(array=section.features_array, columns=columns or ())
-    if columns is not None and section.feature_columns is None:
-        _warn_of_row_numbers(name, columns, features, section.id_column)
+    features = source.features(array=section.features_array, columns=columns or (), schema=schema)
+    if columns is not None:
+        columns = feature_names(columns, schema)
+        if section.feature_columns is None and not schema:
+            _warn_of_row_numbers(name, columns, features, section.id_column)
     rows = len(np.atleast_1d(features))
     if not rows:
         warnings.warn(f"client {name!r}: {source.path} has no rows", UserWarning, stacklevel=3)

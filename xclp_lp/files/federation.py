@@ -22,6 +22,12 @@
     features = "south.npy"
     labels = "south_labels.npy"        # or in a file of their own; -1 is unlabelled
 
+    [schema]                           # optional: what columns hold, if not all are numbers
+    age = {kind = "number"}            # names every feature column, in the order of features
+    smoker = {kind = "boolean"}
+    stage = {kind = "ordered", values = ["I", "II", "III"]}
+    ward = {kind = "categories", values = ["surgery", "medicine"]}
+
 Tables without `feature_columns` must have the same feature columns, in any order. With `id_column`
 in both tables of a client, labels are joined by id; otherwise by position.
 """
@@ -43,7 +49,8 @@ from xclp_lp.files.clients import (
     load_client,
     require_file_names,
 )
-from xclp_lp.files.tables import Expected, integers_if_all
+from xclp_lp.files.schema import Column
+from xclp_lp.files.tables import Expected, agreed_on, integers_if_all
 from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.labels import UNLABELLED, class_values, marked_values
 from xclp_lp.parameters import Arguments
@@ -66,6 +73,7 @@ class Content(Validated):
 
     parameters: FederationArguments = FederationArguments()
     clients: Mapping[str, ClientSection] = field(default_factory=dict)
+    schema: Mapping[str, Column] = field(default_factory=dict)
     output: Folder = "results"
 
 
@@ -143,7 +151,7 @@ def load_federation(path: Path) -> FederationFile:
         raise ParameterError(f"{path}: there is no section [clients.NAME]")
     require_file_names(content.clients, path)
     clients: list[LoadedClient] = []
-    like = None
+    like = agreed_on(None, content.schema)
     owners: dict[tuple[Path, str | None], str] = {}
     for name, section in content.clients.items():
         client = load_client(name, section, path, like)

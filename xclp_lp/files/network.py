@@ -3,7 +3,8 @@
 ::
 
     clients = ["north", "south"]       # the same in all files, in this order
-    columns = ["x0", "x1"]             # optional, the same in all: names of the features
+    columns = ["x0", "x1"]             # optional, the same in all: names of the features; or
+                                       # [schema], as in a federation file
     identities = "identities.toml"     # optional, the same in all: NAME = "xclp-ed25519:…" of each
     identity = "server.identity"       # with identities: this party's own key, 64 hex digits
 
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import SSLContext
@@ -58,7 +59,8 @@ from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
 from xclp_lp.files.results import require_place, write_result
-from xclp_lp.files.tables import Expected, integers_if_all
+from xclp_lp.files.schema import NO_SCHEMA, Column, Schema, agreed_schema
+from xclp_lp.files.tables import agreed_on, integers_if_all
 from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
@@ -135,12 +137,15 @@ class _Content(Validated):
     columns: Annotated[
         Annotated[tuple[str, ...], Meta(min_length=1)] | None, Meta(title="a list of names")
     ] = None
+    schema: Mapping[str, Column] = field(default_factory=dict)
     identities: Text | None = None
     identity: Text | None = None
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.columns is not None and self.schema:
+            raise ParameterError("a schema names the columns, so leave out columns = …")
         object.__setattr__(self, "clients", tuple(client_names(len(self.clients), self.clients)))
         self.parameters.params.require_resolution(len(self.clients))
         require_company(self.parameters.scale, len(self.clients))
@@ -166,6 +171,7 @@ class NetworkFile:
         path: the file.
         clients: names of all clients.
         columns: names of the features, if they are agreed on.
+        schema: what the columns hold, if that is agreed on.
         settings: parameters of the session, and how a client shows its result.
         tls: certificates.
         limits: how long is waited.
@@ -176,6 +182,7 @@ class NetworkFile:
     path: Path
     clients: tuple[str, ...]
     columns: tuple[str, ...] | None
+    schema: Schema
     settings: NetworkSettings
     tls: SSLContext
     limits: Limits
@@ -198,7 +205,10 @@ class NetworkFile:
         if self.identities is not None:
             pinned = tuple(self.identities.of(p).to_text() for p in (*self.clients, SERVER))
         return self.settings.agreement_with(
-            clients=self.clients, columns=self.columns, identities=pinned
+            clients=self.clients,
+            columns=self.columns,
+            schema=agreed_schema(self.schema),
+            identities=pinned,
         )
 
 
@@ -222,7 +232,7 @@ class ClientFile(NetworkFile):
         Raises:
             DataError: a file is missing or cannot be used, or has a label that is not a class.
         """
-        return load_data(self.name, self.section, self.path, self.params, self.columns)
+        return load_data(self.name, self.section, self.path, self.params, self.columns, self.schema)
 
     def binding(self, data: ClientData) -> bytes:
         """Return what a log of this client is bound to: the agreement and its data."""
@@ -272,6 +282,7 @@ def load_data(
     path: Path,
     params: Parameters,
     columns: tuple[str, ...] | None = None,
+    schema: Schema = NO_SCHEMA,
 ) -> tuple[LoadedClient, ClientData]:
     """Read a client's data.
 
@@ -281,11 +292,12 @@ def load_data(
         path: to which they are relative, and which errors name.
         params: the agreement.
         columns: names of the features, if they are agreed on.
+        schema: what the columns hold, if that is agreed on.
 
     Raises:
         DataError: a file is missing or cannot be used, or has a label that is not a class.
     """
-    loaded = load_client(name, section, path, agreed_on(columns), "client")
+    loaded = load_client(name, section, path, agreed_on(columns, schema), "client")
     values, labelled = labels_of_classes(loaded.labels, name, params.classes)
     if labelled.any():
         labels.class_values([(values, labelled)], params.classes, [name], [loaded.row_names])
@@ -329,11 +341,6 @@ def labels_of_classes(
     if any(isinstance(c, int) for c in classes):
         (given,) = integers_if_all([given])
     return labels.marked_values(given, name)
-
-
-def agreed_on(columns: tuple[str, ...] | None) -> Expected | None:
-    """Return the columns that a client must have, if they are agreed on."""
-    return None if columns is None else Expected("the agreement", columns, binding=True)
 
 
 def client_binding(agreement: Agreement, data: ClientData) -> bytes:
@@ -406,6 +413,7 @@ def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) ->
         "path": path,
         "clients": content.clients,
         "columns": content.columns,
+        "schema": content.schema,
         "settings": content.parameters,
         "tls": tls_of(content.tls, path, me),
         "limits": content.limits,

@@ -10,8 +10,7 @@ import csv
 import re
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.damaged import DAMAGED
+from xclp_lp.files.schema import NO_SCHEMA, NUMBER, Column, Schema
 from xclp_lp.validation import Validated
 from xclp_lp.wording import count, differences, listing
 
@@ -29,8 +29,6 @@ SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,38})(\.0+)?")
 
 
-BOOLEANS = {"false": 0.0, "true": 1.0}
-"""What .csv files have for booleans, which .parquet files have as such."""
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
 _FRACTION = re.compile(r"[+-]?\d+([.,])\d+([eE][+-]?\d+)?")
 
@@ -80,11 +78,20 @@ class Expected:
         whose: they are, for errors.
         columns: in the order in which they are taken.
         binding: whether columns of other names are refused although the user lists them.
+        schema: what they hold, if that is said.
     """
 
     whose: str
     columns: Sequence[str]
     binding: bool = False
+    schema: Schema = field(default_factory=dict)
+
+
+def agreed_on(columns: Sequence[str] | None, schema: Schema) -> Expected | None:
+    """Return the columns that every table must have, if they are agreed on."""
+    if schema:
+        return Expected("the schema", tuple(schema), binding=True, schema=schema)
+    return None if columns is None else Expected("the agreement", columns, binding=True)
 
 
 @dataclass(frozen=True)
@@ -155,23 +162,35 @@ class Source:
             )
         return list(like.columns)
 
-    def features(self, *, array: str | None = None, columns: Sequence[str] = ()) -> NDArray[Any]:
+    def features(
+        self,
+        *,
+        array: str | None = None,
+        columns: Sequence[str] = (),
+        schema: Schema = NO_SCHEMA,
+    ) -> NDArray[Any]:
         """Return the (n_j, d) features.
 
         Args:
             array: which array of an .npz file; by default the only one.
             columns: which columns of a table, in this order.
+            schema: what they hold, if that is said; by default numbers.
 
         Raises:
-            DataError: a column is missing, or a cell is empty or no finite number.
+            DataError: a column is missing, or a cell is empty, not finite or not what the column
+                holds.
         """
         if self.table is None:
+            if schema:
+                raise self.error("is not a table, which a schema needs: .csv or .parquet")
             return self._array(array, "features_array")
-        matrix = np.empty((len(self.table), len(columns)))
-        for i, name in enumerate(columns):
-            for row, cell in enumerate(self.column(name)):
-                matrix[row, i] = self._number(cell, row, name)
-        return matrix
+        parts = [np.empty((len(self.table), 0))]
+        for name in columns:
+            held = schema.get(name, NUMBER)
+            cells = enumerate(self.column(name))
+            numbers = np.array([self._number(cell, row, name, held) for row, cell in cells])
+            parts.append(held.features(numbers))
+        return np.hstack(parts)
 
     def labels(
         self, *, array: str | None, column: str | None, id_column: str | None = None
@@ -235,37 +254,43 @@ class Source:
         return arrays[name]
 
     @property
-    def _with_comma(self) -> str:
-        return " with a decimal comma" * (self.table is not None and self.table.decimal == ",")
+    def _decimal(self) -> str:
+        return "." if self.table is None else self.table.decimal
 
-    def fault(self, cell: Any) -> str:
-        """Return why a cell cannot be a feature: empty, not a number, not finite; or ""."""
+    @property
+    def _with_comma(self) -> str:
+        return " with a decimal comma" * (self._decimal == ",")
+
+    def fault(self, cell: Any, held: Column = NUMBER) -> str:
+        """Return why a cell cannot be what its column holds: empty, not a number, …; or ""."""
         if _is_empty(cell):
             return "empty"
-        try:
-            number = _float(cell, "." if self.table is None else self.table.decimal)
-        except (TypeError, ValueError):
-            return "not a number"
+        number = held.number(cell, self._decimal)
+        if number is None:
+            return held.refusal
         return "" if np.isfinite(number) else "not finite"
 
-    def _number(self, cell: Any, row: int, column: str) -> float:
-        with suppress(TypeError, ValueError):
-            number = _float(cell, "." if self.table is None else self.table.decimal)
-            if np.isfinite(number):
-                return number
+    def _number(self, cell: Any, row: int, column: str, held: Column) -> float:
+        number = None if _is_empty(cell) else held.number(cell, self._decimal)
+        if number is not None and np.isfinite(number):
+            return number
+        fault = self.fault(cell, held)
         place = f"client {self.client!r}: row {row + 1}, column {column!r} of {self.path}"
         remedy = "drop the row or the column, or fill it in (impute)"
-        match self.fault(cell):
-            case "empty":
-                raise DataError(f"{place} is empty; {remedy}")
-            case "not a number":
-                raise DataError(
-                    f"{place} is {cell!r}, which is not a number{self._with_comma}; if the column "
-                    "is not a feature, name it in id_column or label_column, or list "
-                    "feature_columns"
-                )
-            case _:
-                raise DataError(f"{place} is {cell!r}, which is not finite; {remedy}")
+        if fault == "empty":
+            raise DataError(f"{place} is empty; {remedy}")
+        if fault == "not finite":
+            raise DataError(f"{place} is {cell!r}, which is not finite; {remedy}")
+        if held.values is not None:
+            values = list(map(str, held.values))
+            raise DataError(
+                f"{place} is {cell!r}, which is {fault}: {listing(values)}"
+                f"{did_you_mean(str(cell), values)}"
+            )
+        raise DataError(
+            f"{place} is {cell!r}, which is {fault}{self._with_comma}; if the column is not a "
+            "feature, name it in id_column or label_column, or list feature_columns"
+        )
 
 
 def read_file(path: Path, client: str, form: CsvFormat | None = None) -> Source:
@@ -401,21 +426,6 @@ def _recognised_decimal(rows: Sequence[Sequence[str]], client: str, path: Path) 
             'csv = {delimiter = ";", decimal = ","}'
         )
     return next(iter(places), ".")
-
-
-def _float(cell: Any, decimal: str) -> float:
-    """Return a number; raises `ValueError` for text that has another decimal mark."""
-    if not isinstance(cell, str):
-        return float(cell)
-    if (word := cell.strip().casefold()) in BOOLEANS:
-        return BOOLEANS[word]
-    if "_" in cell:  # Python takes 1_000
-        raise ValueError
-    if decimal == ",":
-        if "." in cell:
-            raise ValueError
-        cell = cell.replace(",", ".")
-    return float(cell)
 
 
 def _read_parquet(path: Path) -> Table:
