@@ -64,6 +64,7 @@ LP_LAYERS = [
         "validation",
         "labels",
         "dataframes",
+        "machine",
         "graph",
         "lsh",
         "scaling",

@@ -14,11 +14,15 @@ from scipy import sparse
 from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_crypto.params import MAX_HASH_BITS
 from xclp_crypto.role import OnProgress
+from xclp_lp.machine import require_available
 
 Ties = Literal["all", "lowest-index"]
 
 WORKERS = os.cpu_count() or 1
 """Threads over blocks; NumPy and SciPy release the lock in everything that takes long here."""
+
+ENTRY_BYTES = 24
+"""Memory of an entry of the graph while labels propagate: of 𝒲 and of I − α𝒲."""
 
 _FLOOR = 1e-100  # smaller weights count as 0: their square roots' products would lose precision
 _BLOCK_ENTRIES = 1 << 21  # uint16 entries of one block of rows: 4 MiB, about a core's cache
@@ -57,14 +61,17 @@ def neighbour_graph(
         Shape (n, n), float64, exactly symmetric, entries ≥ 0, spectral radius ≤ 1.
 
     Raises:
-        ParameterError: a parameter is out of range.
+        ParameterError: a parameter is out of range, or so many ties do not fit into memory.
         ProtocolError: a distance exceeds L.
 
     Source: paper §4.1, Algorithm 1; permutation-invariant tie rule ours.
     """
     table = similarity_table(n_bits, gamma)
-    chosen = top_k(H, n_bits, k, include_self=include_self, ties=ties, progress=progress)
-    return _normalised(chosen, table)
+    if ties != "all":
+        chosen = top_k(H, n_bits, k, include_self=include_self, ties=ties, progress=progress)
+        return _normalised(chosen, table)
+    _check_distances(H, n_bits, k, ties)
+    return _within_limits(H, k, table, include_self, progress)
 
 
 def neighbour_graph_from_bits(
@@ -216,9 +223,79 @@ def _symmetric(B: sparse.csr_array) -> sparse.csr_array:
     B.eliminate_zeros()
     W = sparse.csr_array(B + B.T)
     W.sort_indices()
+    _divide_by_degrees(W)
+    return W
+
+
+def _divide_by_degrees(W: sparse.csr_array) -> None:
+    """Replace W by D^-½ W D^-½, some rows at a time."""
     # Every stored weight is at least _FLOOR, so rows with entries have a positive sum.
     root = np.sqrt(np.asarray(W.sum(axis=1), dtype=np.float64))
-    W.data /= np.repeat(root, np.diff(W.indptr)) * root[W.indices]
+    for rows in _blocks(*W.shape):
+        own = slice(W.indptr[rows.start], W.indptr[rows.stop])
+        degrees = np.diff(W.indptr[rows.start : rows.stop + 1])
+        W.data[own] /= np.repeat(root[rows], degrees) * root[W.indices[own]]
+
+
+def _within_limits(
+    H: NDArray[np.uint16],
+    k: int,
+    table: NDArray[np.float64],
+    include_self: bool,
+    progress: OnProgress | None,
+) -> sparse.csr_array:
+    """Return 𝒲 where all ties are kept; takes little more memory than its own 12 bytes per entry.
+
+    Whom a row chooses is then said by a number, its limit: all that are no farther. So entries are
+    counted first, and each is written into its place.
+    """
+    n, n_bits = len(H), len(table) - 1
+    last = np.count_nonzero(table) - 1  # the largest distance with a weight
+    limits = np.empty(n, dtype=np.uint16)
+    counts = np.empty(n, dtype=np.int64)
+
+    def limit(rows: slice) -> None:
+        kth = _kth_distances(H[rows], rows.start, n_bits, k, include_self)
+        limits[rows] = np.minimum(kth, last)
+
+    def near(rows: slice) -> NDArray[np.bool_]:
+        found = H[rows] <= np.maximum(limits[rows, None], limits)
+        if not include_self:
+            np.fill_diagonal(found[:, rows.start :], False)
+        return found
+
+    def count(rows: slice) -> None:
+        counts[rows] = np.count_nonzero(near(rows), axis=1)
+
+    def fill(rows: slice) -> None:
+        own = slice(indptr[rows.start], indptr[rows.stop])
+        of_row = np.repeat(np.arange(rows.start, rows.stop), counts[rows])
+        indices[own] = columns = np.flatnonzero(near(rows)) - (of_row - rows.start) * n
+        h = H[of_row, columns]
+        both = (h <= limits[of_row]) & (h <= limits[columns])
+        data[own] = table[h] * (1.0 + both)
+
+    blocks = _blocks(n, n)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        for done, _ in zip(blocks, pool.map(limit, blocks), strict=True):
+            if progress is not None:
+                progress("neighbours", done.stop, n)
+        list(pool.map(count, blocks))
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        require_available(
+            ENTRY_BYTES * int(indptr[-1]),
+            f"{n:,} rows with {int(indptr[-1]):,} neighbours, since all that are equally near are "
+            "kept,",
+            "use ties = 'lowest-index'",
+        )
+
+        data = np.empty(indptr[-1])
+        indices = np.empty(indptr[-1], dtype=np.int32)
+        list(pool.map(fill, blocks))
+    if indptr[-1] <= np.iinfo(np.int32).max:
+        indptr = indptr.astype(np.int32)
+    W = sparse.csr_array((data, indices, indptr), shape=(n, n))
+    _divide_by_degrees(W)
     return W
 
 
@@ -273,12 +350,8 @@ def top_k(
         ParameterError: a parameter is out of range.
         ProtocolError: a distance exceeds L.
     """
-    if H.ndim != 2 or H.shape[0] != H.shape[1]:
-        raise ParameterError(f"H has shape {H.shape}; it must be square")
-    if H.dtype != np.uint16:
-        raise ParameterError(f"H has dtype {H.dtype}; it must be uint16")
+    _check_distances(H, n_bits, k, ties)
     n = len(H)
-    _check_choice(n, n_bits, k, ties)
     choose = partial(_choose, n_bits=n_bits, k=k, include_self=include_self, ties=ties)
     blocks = _blocks(n, n)
     strip = max(1, _STRIP_ENTRIES // _BLOCK_ENTRIES)
@@ -305,18 +378,8 @@ def _choose(
     block: NDArray[np.uint16], start: int, *, n_bits: int, k: int, include_self: bool, ties: Ties
 ) -> _Chosen:
     """Select from the rows from `start` on: counts by row, columns, distances."""
-    if block.max() > n_bits:
-        i, j = (int(x) for x in np.argwhere(block > n_bits)[0])
-        raise ProtocolError(
-            f"distance {block[i, j]} between points {start + i} and {j} exceeds {n_bits} bits: "
-            "some party did not follow the protocol"
-        )
     rows = np.arange(len(block))
-    ordered = block.copy()
-    if not include_self:
-        ordered[rows, start + rows] = _NEVER
-    ordered.partition(k - 1, axis=1)
-    kth = ordered[:, k - 1 : k]
+    kth = _kth_distances(block, start, n_bits, k, include_self)[:, None]
     farthest = np.uint16((n_bits - 1) // 2)  # the largest h with 2h < L
     keep = block <= np.minimum(kth, farthest)
     if not include_self:
@@ -338,6 +401,24 @@ def _choose(
         counts = np.bincount(of_row[stay], minlength=len(rows))
         columns, distances = columns[stay], distances[stay]
     return counts, columns, distances
+
+
+def _kth_distances(
+    block: NDArray[np.uint16], start: int, n_bits: int, k: int, include_self: bool
+) -> NDArray[np.uint16]:
+    """Return the k-th smallest distance of each of the rows from `start` on."""
+    if block.max() > n_bits:
+        i, j = (int(x) for x in np.argwhere(block > n_bits)[0])
+        raise ProtocolError(
+            f"distance {block[i, j]} between points {start + i} and {j} exceeds {n_bits} bits: "
+            "some party did not follow the protocol"
+        )
+    ordered = block.copy()
+    if not include_self:
+        rows = np.arange(len(block))
+        ordered[rows, start + rows] = _NEVER
+    ordered.partition(k - 1, axis=1)
+    return ordered[:, k - 1]
 
 
 def _assembled(chosen: list[_Chosen], n: int) -> sparse.csr_array:
@@ -368,6 +449,14 @@ def checked_bits(bits: ArrayLike) -> NDArray[np.uint8]:
     if b.dtype.kind not in "buif" or not ((b == 0) | (b == 1)).all():
         raise DataError("bits have an entry that is neither 0 nor 1")
     return b.astype(np.uint8, copy=False)
+
+
+def _check_distances(H: NDArray[np.uint16], n_bits: int, k: int, ties: Ties) -> None:
+    if H.ndim != 2 or H.shape[0] != H.shape[1]:
+        raise ParameterError(f"H has shape {H.shape}; it must be square")
+    if H.dtype != np.uint16:
+        raise ParameterError(f"H has dtype {H.dtype}; it must be uint16")
+    _check_choice(len(H), n_bits, k, ties)
 
 
 def _check_choice(n: int, n_bits: int, k: int, ties: Ties) -> None:

@@ -5,15 +5,14 @@ What a run needs is the sum of the arrays that exist at once, in one process wit
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-
-import numpy as np
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.hamming import Estimate, HammingBackend, estimate, get_backend
+from xclp_lp.graph import ENTRY_BYTES
 from xclp_lp.influence import block_columns
 from xclp_lp.lsh import require_features
+from xclp_lp.machine import available_memory, require_available
 from xclp_lp.parameters import Parameters, Shape
 from xclp_lp.scaling import require_company
 from xclp_lp.solvers import DENSE_BYTES
@@ -25,6 +24,8 @@ PAIR_BYTES = 2_000
 """Memory of the keys and counters that a simulation holds for each ordered pair of clients."""
 FEWER_ROWS = "fewer rows, or split the clients into groups"
 """What helps where rows do not fit."""
+LOWEST_INDEX = "ties = 'lowest-index' for the rows that are equal, "
+"""What helps where equal rows are neighbours of one another."""
 
 
 def hamming_estimate(params: Parameters, shape: Shape) -> Estimate:
@@ -41,6 +42,8 @@ def memory(params: Parameters, shape: Shape) -> dict[str, int]:
     own = sum(word * min(classes, labelled) for labelled in shape.labelled.values())
     columns = min(block_columns(n), sum(shape.labelled.values()))
     solver = min(8 * n**2, DENSE_BYTES) + 64 * 3 * params.k * n + 6 * word * columns
+    if params.ties == "all":
+        solver += ENTRY_BYTES * shape.equal
     noise = p * word * classes if params.noise is not None else 0
     sums = own + noise + 6 * word * classes
     return {
@@ -61,32 +64,6 @@ def hamming_memory(params: Parameters, shape: Shape, distances: Estimate) -> int
 
 def _kept_bytes(shape: Shape) -> int:
     return BASE_BYTES + PAIR_BYTES * len(shape.rows) ** 2 + 8 * shape.n * shape.features
-
-
-def available_memory() -> float:
-    """Return the bytes of memory of this machine; infinite where it does not say."""
-    if not hasattr(os, "sysconf"):  # Windows does not say it this way
-        return np.inf
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-def require_available(needed: float, what: str, instead: str) -> None:
-    """Refuse what needs more memory than this machine has.
-
-    Args:
-        needed: bytes.
-        what: needs them; plural.
-        instead: what to do about it.
-
-    Raises:
-        ParameterError: there is less.
-    """
-    available = available_memory()
-    if needed > available:
-        raise ParameterError(
-            f"{what} need {needed / 1e9:,.1f} GB and this machine has {available / 1e9:,.1f} GB; "
-            f"{instead}"
-        )
 
 
 def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | HammingBackend) -> None:
@@ -145,5 +122,5 @@ def require_room(params: Parameters, shape: Shape) -> None:
     require_available(
         needs[step],
         f"{count(shape.n, 'row')} of {count(clients, 'client')}, in the step {step!r},",
-        f"use {FEWER_ROWS}",
+        f"use {LOWEST_INDEX * bool(shape.equal and params.ties == 'all')}{FEWER_ROWS}",
     )

@@ -388,11 +388,14 @@ class Shape:
         rows: by client.
         labelled: labelled rows by client.
         features: d.
+        equal: pairs of equal rows, both orders counted, where somebody sees all rows; each is an
+            entry of the graph where all ties are kept.
     """
 
     rows: Mapping[str, int]
     labelled: Mapping[str, int]
     features: int
+    equal: int = 0
 
     @property
     def n(self) -> int:

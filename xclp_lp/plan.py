@@ -8,6 +8,7 @@ federation each party has what it learns itself: a client its `Prediction`, the 
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -165,7 +166,12 @@ class Plan(Secret):
         """Return the public sizes of every group."""
         sizes, labelled = self.sizes, self.labelled
         return [
-            Shape({c: sizes[c] for c in own}, {c: labelled[c] for c in own}, self.features)
+            Shape(
+                {c: sizes[c] for c in own},
+                {c: labelled[c] for c in own},
+                self.features,
+                equal_pairs([self.data[c].vectors for c in own]),
+            )
             for own in self.groups.values()
         ]
 
@@ -315,6 +321,12 @@ class Result(Secret):
     def labels(self, client: str) -> NDArray[Any]:
         """Return a client's labels, (n_j,): −1 (integers) or None where no label reaches a row."""
         return labels.decode(self.predictions[client].class_ids, self.plan.params.classes)
+
+
+def equal_pairs(matrices: Sequence[NDArray[Any]]) -> int:
+    """Return how many ordered pairs of rows are equal, over all matrices."""
+    seen = Counter(row.tobytes() for x in matrices for row in x.astype(np.float64, copy=False))
+    return sum(number * (number - 1) for number in seen.values())
 
 
 def _in_group(group: str, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:

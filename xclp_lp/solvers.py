@@ -103,7 +103,9 @@ class Propagator:
         self._report = progress or (lambda *_: None)
         self._limit = max(TOLERANCE, 32 * np.finfo(np.float64).eps / (1 - alpha))
         n = graph.shape[0]
-        matrix = sparse.csr_array(sparse.eye_array(n, format="csr") - alpha * graph)
+        scaled = sparse.csr_array((alpha * graph.data, graph.indices, graph.indptr), shape=(n, n))
+        matrix = sparse.csr_array(sparse.eye_array(n, format="csr") - scaled)
+        del scaled  # as large as the graph
         self._choose(matrix, solver)
 
     def _choose(self, matrix: sparse.csr_array, solver: Solver) -> None:
@@ -293,7 +295,9 @@ class Propagator:
         self.precision = precision
         self._report("dense factors", 0, self.core)
         # The core is symmetric: the transposed view is what LAPACK can overwrite without a copy.
-        core = self._elimination.core.astype(precision).toarray().T
+        core = self._elimination.core
+        values = core.data.astype(precision, copy=False)
+        core = sparse.csr_array((values, core.indices, core.indptr), shape=core.shape).toarray().T
         try:
             factor = linalg.cho_factor(core, lower=True, overwrite_a=True, check_finite=False)
         except linalg.LinAlgError as error:
@@ -466,6 +470,8 @@ def _eliminate(matrix: sparse.csr_array, worth: _Worth | None, report: OnProgres
         while worth is not None and len(left) > _SMALL:
             degree = np.diff(matrix.indptr) - 1
             value, price = worth(len(left), degree, matrix.nnz)
+            if np.maximum(value, 0).sum() <= price:  # said without arrays as large as the matrix
+                break
             chosen = _independent(matrix, degree, value > 0)
             if value[chosen].sum() <= price:
                 break

@@ -707,6 +707,13 @@ def test_a_run_larger_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch
         fit()
 
 
+def test_equal_rows_are_counted_before_a_run() -> None:
+    Xs = [np.ones((3, 2)), np.ones((2, 2), dtype=np.float32), np.arange(4.0).reshape(2, 2)]
+    estimator = CrossClientLabelPropagation(64, 2, hamming="plain")
+    (shape,) = estimator.plan(Xs, [[0, 1, -1], [-1, -1], [-1, -1]]).shapes()
+    assert shape.equal == 5 * 4
+
+
 def test_the_back_end_says_how_much_memory_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     with_memory(monkeypatch, 10**9)
     sizes = {"a": 500, "b": 500}

@@ -100,6 +100,10 @@ def test_memory_grows_with_what_it_is_for() -> None:
     assert memory(many, shape)["row sums"] >= base["row sums"] + 8 * 15_000 * 490
     noisy = replace(params, privacy=LabelPrivacy(1, 1e-5, 2))
     assert memory(noisy, shape)["row sums"] > base["row sums"]
+    tied = replace(shape, equal=10**8)
+    assert memory(params, tied)["propagation"] == base["propagation"] + 24 * 10**8
+    lowest = replace(params, ties="lowest-index")
+    assert memory(lowest, tied) == base
     crowd = Shape({f"c{i}": 1 for i in range(700)}, {f"c{i}": 1 for i in range(700)}, 8)
     assert memory(params, crowd)["setup"] > 5e8
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import os
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -135,6 +137,27 @@ def test_all_points_equal() -> None:
     np.testing.assert_allclose(everyone[~np.eye(6, dtype=bool)], 1 / 5)
     first = top_k(H, 16, 2, ties="lowest-index")
     assert first.indices.reshape(6, 2).tolist() == [[1, 2], [0, 2]] + [[0, 1]] * 4
+
+
+def test_ties_take_the_memory_of_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_module, "_BLOCK_ENTRIES", 1 << 13)
+    H = np.zeros((800, 800), dtype=np.uint16)
+    tracemalloc.start()
+    try:
+        graph = neighbour_graph(H, 64, 5)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert graph.nnz == 800 * 799
+    assert peak < 15 * graph.nnz
+    pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": 20 * graph.nnz}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    with pytest.raises(
+        ParameterError,
+        match=r"800 rows with 639,200 neighbours, .* need 0\.0 GB .*; use ties = 'lowest-index'",
+    ):
+        neighbour_graph(H, 64, 5)
+    assert neighbour_graph(H, 64, 5, ties="lowest-index").nnz < 800 * 799 / 2
 
 
 def test_opposite_and_isolated_points_have_zero_rows() -> None:

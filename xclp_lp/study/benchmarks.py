@@ -30,7 +30,8 @@ from xclp_crypto.role import OnProgress
 from xclp_crypto.transport.driver import Progress
 from xclp_lp.graph import neighbour_graph, neighbour_graph_from_bits
 from xclp_lp.lsh import hash_bits, projection
-from xclp_lp.memory import BASE_BYTES, available_memory, require_available, require_memory
+from xclp_lp.machine import available_memory, require_available
+from xclp_lp.memory import BASE_BYTES, require_memory
 from xclp_lp.predictions import predict
 from xclp_lp.propagation import hamming_distances
 from xclp_lp.solvers import Propagator, Solver
