@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.wording import did_you_mean
 
-STEPS = ("setup", "hashing", "hamming", "propagation", "row sums", "labels")
+STEPS = ("setup", "hashing", "hamming", "propagation", "row sums", "labels", "validation")
 """Steps of a session, in order."""
 
 BEFORE_GRAPH = STEPS[:3]
@@ -21,9 +21,9 @@ class Dropout:
 
     Attributes:
         client: its name.
-        step: the step in which that is seen: ``setup``, ``hashing``, ``hamming``, ``row sums`` or
-            ``labels``. That of a dropout in ``propagation``, where clients send nothing, is
-            ``row sums``.
+        step: the step in which that is seen: ``setup``, ``hashing``, ``hamming``, ``row sums``,
+            ``labels`` or ``validation``. That of a dropout in ``propagation``, where clients send
+            nothing, is ``row sums``.
         contributed: whether its labels are in the sums.
     """
 

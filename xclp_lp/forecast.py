@@ -14,8 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from xclp_crypto import wire
 from xclp_crypto.protocols.hamming import BACKENDS, Estimate, get_backend
+from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
@@ -23,6 +26,7 @@ from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_lp.dropouts import STEPS
 from xclp_lp.influence import block_columns
+from xclp_lp.leave_one_out import alphas, counts_width
 from xclp_lp.memory import hamming_estimate, hamming_memory, memory
 from xclp_lp.messages import (
     Geometry,
@@ -41,7 +45,7 @@ Links = dict[tuple[str, str], int]
 
 ANNOUNCED = 3
 """Public numbers of each client: rows, labelled rows, features."""
-ROUNDS = {"setup": 6, "hashing": 1, "propagation": 1, "row sums": 8, "labels": 1}
+ROUNDS = {"setup": 6, "hashing": 1, "propagation": 1, "row sums": 8, "labels": 1, "validation": 0}
 """Messages that wait for each other in each step but ``hamming``."""
 OVERLAPPING = 2
 """Rounds that need not wait: the first ones of ``hashing`` and of ``hamming`` go with the last one
@@ -90,7 +94,7 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
     """
     rows, p, n = shape.rows, len(shape.rows), shape.n
     steps: dict[str, Links] = {step: defaultdict(int) for step in STEPS}
-    setup, width = steps["setup"], block_columns(n)
+    setup = steps["setup"]
     for client, own in rows.items():
         hello = Hello.size(agreement=params.agreement().size, numbers=ANNOUNCED, signature=0)
         setup[client, SERVER] = wire.TAG_BYTES + hello
@@ -106,12 +110,7 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
         steps["hashing"][client, SERVER] = sealed_size(Prepared.size(rows=own))
         steps["labels"][client, SERVER] = sealed_size(Labelled.size())
         down = sealed_size(Participants.size(clients=p)) + sealed_size(Geometry.size(rows=n))
-        labelled = shape.labelled[client]
-        if labelled:
-            down += sealed_size(Reach.size(rows=n, labelled=labelled))
-            whole, rest = divmod(labelled, width)
-            down += whole * sealed_size(Influence.size(values=width * n))
-            down += sealed_size(Influence.size(values=rest * n)) if rest else 0
+        down += _columns_bytes(n, shape.labelled[client])
         if params.noise is not None:
             down += sealed_size(Sensitivity.size())
         steps["propagation"][SERVER, client] = down
@@ -123,14 +122,48 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
     steps["hamming"] |= hamming_estimate(params, shape).bytes_per_link
     graph = params.mask_graph(tuple(rows))
     steps["row sums"] |= row_sums_bytes(rows_of_sums(params, rows), len(params.classes), graph)
+    if params.validated:
+        steps["validation"] |= validation_bytes(params, shape)
     return {step: dict(links) for step, links in steps.items()}
+
+
+def validation_bytes(params: Parameters, shape: Shape) -> Links:
+    """Return the bytes of leaving labelled rows out, as `message_bytes`."""
+    clients = tuple(shape.rows)
+    graph, labelled = params.mask_graph(clients), sum(shape.labelled.values())
+    each = {client: np.array([i]) for i, client in enumerate(clients)}
+    links: Links = defaultdict(int, row_sums_bytes(each, counts_width(params), graph))
+    if not (others := len(alphas(params))):
+        return links
+    rows = column_ranges(shape.labelled)
+    scores = {client: np.arange(own.start, own.stop) for client, own in rows.items()}
+    for link, number in row_sums_bytes(scores, len(params.classes) * others, graph).items():
+        links[link] += number
+    for client, own in shape.labelled.items():
+        links[SERVER, client] += others * _columns_bytes(labelled, own)
+    return links
+
+
+def _columns_bytes(rows: int, labelled: int) -> int:
+    """Return the bytes of the columns of a client's labelled rows, with so many rows each."""
+    if not labelled:
+        return 0
+    width = block_columns(rows)
+    whole, rest = divmod(labelled, width)
+    size = sealed_size(Reach.size(rows=rows, labelled=labelled))
+    size += whole * sealed_size(Influence.size(values=width * rows))
+    return size + (sealed_size(Influence.size(values=rest * rows)) if rest else 0)
 
 
 def rounds(params: Parameters, shape: Shape) -> dict[str, int]:
     """Return the messages that wait for each other, by step; the whole run has two fewer."""
     hamming = hamming_estimate(params, shape).rounds
     waits = {step: ROUNDS.get(step, hamming) for step in STEPS}
-    return waits | {"hashing": waits["hashing"] + ROUNDS["row sums"] * params.shared_scale}
+    sums = params.validated + (1 if alphas(params) else 0)
+    return waits | {
+        "hashing": waits["hashing"] + ROUNDS["row sums"] * params.shared_scale,
+        "validation": ROUNDS["row sums"] * sums + (1 if alphas(params) else 0),
+    }
 
 
 def computing_seconds(operations: Mapping[str, int]) -> float:
@@ -160,6 +193,7 @@ def seconds(
         steps["row sums"][SERVER] += SECONDS["sum byte"] * summed
     solved = n * sum(shape.labelled.values()) * params.k
     steps["propagation"][SERVER] += SECONDS["distance"] * n**2 + SECONDS["influence"] * solved
+    steps["validation"][SERVER] += SECONDS["influence"] * solved * len(alphas(params))
     return steps
 
 

@@ -56,7 +56,7 @@ class Layout:
         here = np.union1d(of_column, [0])
         if not of_column.all() or not np.isin(groups, here).all():
             raise FaultyPeer(SERVER, "says that labelled rows reach what they cannot reach")
-        self.rows = len(groups)
+        self.rows, self.own = len(groups), own
         self.order = np.argsort(of_column, kind="stable")
         self._groups = of_column[self.order]
         self._by_group = np.argsort(groups, kind="stable")
@@ -150,6 +150,7 @@ class PartialScores:
 
     Attributes:
         sensitivity: of the columns so far, see `label_sensitivity`; 0 without a codec.
+        diagonal: (l_j,) S_ii of the labelled rows whose columns are added, without a codec.
     """
 
     def __init__(
@@ -160,6 +161,7 @@ class PartialScores:
         codec: FixedPoint | None = None,
     ) -> None:
         self.sensitivity = 0.0
+        self.diagonal = np.zeros(len(class_ids))
         self._layout, self._n_classes, self._codec = layout, n_classes, codec
         # Only of the classes that this client has: with hundreds of classes, few labels and all
         # clients in one process the others would be most of the memory.
@@ -174,7 +176,8 @@ class PartialScores:
         Raises:
             DataError, EncodingOverflow: a value does not fit the codec, whatever the labels.
         """
-        class_ids = self._class_ids[self._layout.columns(block)]
+        labelled = self._layout.columns(block)
+        class_ids = self._class_ids[labelled]
         at = 0
         for run, rows in self._layout.runs(block):
             shape = run.stop - run.start, len(rows)
@@ -183,6 +186,8 @@ class PartialScores:
             at += size
             if self._codec is None:
                 self._sums[rows] += columns @ np.eye(len(self._classes))[class_ids[run]]
+                places = np.searchsorted(rows, self._layout.own[labelled[run]])
+                self.diagonal[labelled[run]] = columns[places, np.arange(shape[0])]
                 continue
             self.sensitivity = max(self.sensitivity, label_sensitivity(columns, self._codec))
             self._largest[rows] += columns.sum(axis=1)

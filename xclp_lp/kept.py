@@ -22,8 +22,8 @@ class Kept(Secret):
         features: d.
         packed: (n_j, ⌈L/8⌉) uint8, the hashes of its rows in the graph, eight bits to a byte.
         sums: (n_j, C) float64, its rows of the sums, neither weighed by class nor cut at zero.
-        totals: (C,) int64, labels by class of all clients that contributed, if labels weigh by
-            class.
+        totals: (C,) int64, labels by class of all clients that contributed, if they were summed.
+        labels: (C,) int64, those of the client.
     """
 
     session: bytes
@@ -33,3 +33,4 @@ class Kept(Secret):
     packed: NDArray[np.uint8]
     sums: NDArray[np.float64]
     totals: NDArray[np.int64] | None
+    labels: NDArray[np.int64]

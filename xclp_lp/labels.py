@@ -310,12 +310,12 @@ def class_weights(counts: NDArray[np.int64], kind: ClassWeight) -> NDArray[np.fl
     """Return what a label of each class weighs; 0 where there is none.
 
     Args:
-        counts: (C,) N_c, labels of each class over all clients, N in all.
+        counts: (…, C) N_c, labels of each class over all clients, N in all.
         kind: ``balanced`` for N/(C·N_c), as scikit-learn has it, ``sqrt`` for the square root of
             that, ``none`` for 1.
     """
-    weights = np.zeros(len(counts))
-    np.divide(counts.sum() / len(counts), counts, out=weights, where=counts > 0)
+    weights, all_labels = np.zeros(counts.shape), counts.sum(axis=-1, keepdims=True)
+    np.divide(all_labels / counts.shape[-1], counts, out=weights, where=counts > 0)
     return weights ** {"balanced": 1.0, "sqrt": 0.5, "none": 0.0}[kind] * (counts > 0)
 
 

@@ -107,7 +107,7 @@ def check_kept(kept: Kept, params: Parameters, features: int) -> None:
     if features != kept.features:
         raise DataError(f"the new rows have {features} features, the old ones {kept.features}")
     shapes = kept.packed.shape[1], kept.sums.shape[1], kept.totals is not None
-    if shapes != (-(-params.n_bits // 8), len(params.classes), params.weighted):
+    if shapes != (-(-params.n_bits // 8), len(params.classes), params.class_totals):
         raise ParameterError(
             "what was kept is of a session with another n_bits, other classes or another "
             "class_weight; give the parameters of that session"
@@ -182,7 +182,7 @@ async def predict_client_role(
             rng,
         )
     with io.step("labels"):
-        weighed = await io.compute(own_scores, params, sums.values, known.totals)
+        weighed = await io.compute(own_scores, params, sums.values, known.totals, known.labels)
         prediction = spread(await io.compute(predict, weighed), taken, n_classes)
         await io.send(SERVER, Labelled())
         return prediction
@@ -217,7 +217,7 @@ async def _introduced(session: Session, params: Parameters, kept: Kept | None) -
             Introduction,
             was_there[0],
             features=d if params.shared_scale else 0,
-            classes=len(params.classes) if params.weighted else 0,
+            classes=len(params.classes) if params.class_totals else 0,
         )
         deviation = np.where(told.deviation > 0, told.deviation, np.inf)
         return Kept(
@@ -227,7 +227,8 @@ async def _introduced(session: Session, params: Parameters, kept: Kept | None) -
             d,
             np.zeros((0, -(-params.n_bits // 8)), dtype=np.uint8),
             np.zeros((0, len(params.classes))),
-            told.totals.astype(np.int64) if params.weighted else None,
+            told.totals.astype(np.int64) if params.class_totals else None,
+            np.zeros(len(params.classes), dtype=np.int64),
         )
     if io.name == was_there[0]:
         nothing = np.zeros(0)

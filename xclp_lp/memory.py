@@ -11,6 +11,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.hamming import Estimate, HammingBackend, estimate, get_backend
 from xclp_lp.graph import ENTRY_BYTES
 from xclp_lp.influence import block_columns
+from xclp_lp.leave_one_out import alphas
 from xclp_lp.lsh import require_features
 from xclp_lp.machine import available_memory, require_available
 from xclp_lp.parameters import Parameters, Shape
@@ -53,6 +54,7 @@ def memory(params: Parameters, shape: Shape) -> dict[str, int]:
         "propagation": kept + 2 * n**2 + max(own + solver, own + noise),
         "row sums": kept + sums,
         "labels": kept + 4 * word * classes,
+        "validation": kept + (solver if alphas(params) else 0),
     }
 
 

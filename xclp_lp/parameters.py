@@ -17,10 +17,18 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, get_backend
 from xclp_crypto.protocols.secure_sum import MaskGraph
+from xclp_lp.accuracy import ClientPrior, Setting, ValidationKind
 from xclp_lp.graph import Ties
 from xclp_lp.labels import ClassWeight
 from xclp_lp.lsh import Projection
-from xclp_lp.predictions import RESOLUTION, Prediction, relative_confidence, reset_labelled
+from xclp_lp.predictions import (
+    RESOLUTION,
+    Prediction,
+    abstaining,
+    calibrated,
+    relative_confidence,
+    reset_labelled,
+)
 from xclp_lp.propagation import NeighbourOptions
 from xclp_lp.scaling import FEWEST, Scale
 from xclp_lp.validation import FINITE, Validated
@@ -37,17 +45,25 @@ DEFAULTS: Mapping[str, Any] = {
     "gamma": 3.0,
     "class_weight": "sqrt",
     "scale": "shared",
+    "validation": "leave-one-out",
 }
 """What a parameter that is ``auto`` is, without a preset."""
 
 WITH_NOISE: Mapping[str, Any] = {"alpha": 0.8, "class_weight": "none"}
 """What differs where there is noise in the sums, which excludes class weights."""
 
+WITH_PRIVACY: Mapping[str, Any] = {"validation": "none"}
+"""What differs where labels are private, so that nobody may count which are right."""
+
+WITH_PRIOR: Mapping[str, Any] = {"class_weight": "balanced"}
+"""What differs where a client's own classes weigh."""
+
 PAPER: Mapping[str, Any] = {
     "alpha": 0.99,
     "gamma": 1.0,
     "class_weight": "none",
     "scale": "none",
+    "validation": "none",
 }
 """What a parameter that is ``auto`` is with the preset of the paper."""
 
@@ -139,6 +155,25 @@ class Agreed(Validated):
             "none every label weighs 1"
         ),
     ] = AUTO
+    client_prior: Annotated[
+        ClientPrior,
+        Meta(
+            description="own multiplies a client's scores by the shares of the classes among its "
+            "own labels, with class_weight balanced by default: good where the clients' case mixes "
+            "differ and each client's labels are a random sample of its rows, bad elsewhere; "
+            "leave-one-out says which"
+        ),
+    ] = "none"
+    validation: Annotated[
+        ValidationKind,
+        Meta(
+            description="leave-one-out scores each labelled row as if it had no label, and tells "
+            "the clients how many are right, by class and by confidence, over all of them: it "
+            "estimates the accuracy and calibrates confidences. tune does so for several alpha, "
+            "class weights and client_prior on the same distances. none measures nothing; with "
+            "privacy of labels nothing can be measured"
+        ),
+    ] = AUTO
     privacy: Annotated[
         LabelPrivacy | RandomizedResponse | None,
         Meta(
@@ -152,7 +187,13 @@ class Agreed(Validated):
     ] = None
 
     def __post_init__(self) -> None:
-        self._fill({**DEFAULTS, **(WITH_NOISE if self.noise else {})})
+        if self.privacy is not None:
+            self._fill(WITH_PRIVACY)
+        if self.noise is not None:
+            self._fill(WITH_NOISE)
+        if self.client_prior == "own":
+            self._fill(WITH_PRIOR)
+        self._fill(DEFAULTS)
         super().__post_init__()
         get_backend(self.hamming)
         FixedPoint(self.fraction_bits)
@@ -160,6 +201,11 @@ class Agreed(Validated):
             raise ParameterError(
                 "class_weight and privacy by noise in the sums exclude each other: the exact "
                 "totals of the classes would tell what the noise hides; use RandomizedResponse"
+            )
+        if self.privacy is not None and self.validation != "none":
+            raise ParameterError(
+                "validation and privacy of labels exclude each other: how many labels are right "
+                "would tell what privacy hides"
             )
         if self.threshold is not None and self.threshold < self.fewest_clients:
             noise = self.noise
@@ -180,6 +226,21 @@ class Agreed(Validated):
     def weighted(self) -> bool:
         """Return whether labels weigh by their classes, whose totals the clients then learn."""
         return self.class_weight != "none"
+
+    @property
+    def validated(self) -> bool:
+        """Return whether the labels are counted that leaving out gives back."""
+        return self.validation != "none"
+
+    @property
+    def class_totals(self) -> bool:
+        """Return whether the clients learn how many labels each class has in all."""
+        return self.weighted or self.validated
+
+    @property
+    def setting(self) -> Setting:
+        """Return what decides the labels once the graph is there."""
+        return Setting(self.alpha, self.class_weight, self.client_prior)
 
     @property
     def neighbours(self) -> NeighbourOptions:
@@ -311,8 +372,15 @@ class Settings(Agreed):
     ] = False
     relative_confidence: Annotated[
         bool,
-        Meta(description="whether each client divides its confidences by the largest of them"),
+        Meta(
+            description="whether confidences are 1 minus the normalised entropy of a row's scores, "
+            "divided by the client's largest, instead of probabilities of being right"
+        ),
     ] = False
+    min_confidence: Annotated[
+        float,
+        Meta(ge=0, le=1, description="rows whose confidence is below get no label"),
+    ] = 0.0
 
     def __post_init__(self) -> None:
         if self.preset == "paper":
@@ -331,8 +399,8 @@ class Settings(Agreed):
             prediction: of its n_j rows.
             class_ids: (n_j,) class indices of its own labels.
         """
-        if self.relative_confidence:
-            prediction = relative_confidence(prediction)
+        shown = relative_confidence if self.relative_confidence else calibrated
+        prediction = abstaining(shown(prediction), self.min_confidence)
         return reset_labelled(prediction, class_ids) if self.reset_labelled else prediction
 
 

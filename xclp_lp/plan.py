@@ -34,6 +34,7 @@ from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 from xclp_lp import labels
+from xclp_lp.accuracy import Validation
 from xclp_lp.dataframes import (
     column_names,
     frame_values,
@@ -317,6 +318,16 @@ class Result(Secret):
     def without_result(self) -> tuple[str, ...]:
         """Return the clients that dropped out, and so have no labels."""
         return tuple(dropout.client for dropout in self.participation.dropouts)
+
+    @property
+    def validations(self) -> dict[str, Validation]:
+        """Return, for each group that measured it, how right its labels are, without own parts."""
+        found = {}
+        for group, clients in self.plan.groups.items():
+            own = [v for c in clients if (v := self.predictions[c].validation) is not None]
+            if own:
+                found[group] = replace(own[0], own_labels=0, own_right=0)
+        return found
 
     def labels(self, client: str) -> NDArray[Any]:
         """Return a client's labels, (n_j,): −1 (integers) or None where no label reaches a row."""

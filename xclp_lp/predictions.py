@@ -10,9 +10,10 @@ from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.secret import Secret
+from xclp_lp.accuracy import Setting, Validation
 from xclp_lp.dropouts import Dropout
 from xclp_lp.kept import Kept
-from xclp_lp.labels import UNLABELLED
+from xclp_lp.labels import UNLABELLED, class_weights
 from xclp_lp.messages import Geometry
 
 RESOLUTION = 2.0**-30
@@ -25,6 +26,8 @@ error of p·2^-41. Both are far below the resolutions, so scores that are equal 
 tied in a private one as well, and so are zeros. Labels can differ only where a score, or a
 difference of two, lies within these errors of a resolution itself.
 """
+PRIOR_ROWS = 5
+"""Rows of equally many of every class that a client's own classes are counted with, as a prior."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,6 +39,8 @@ class Prediction(Secret):
         confidence: shape (n,), float64, in [0, 1]: 1 − entropy/log C; 0 without a label.
         distribution: shape (n, C), float64: rows sum to 1; uniform without a label.
         geometry: what the graph of all rows looks like, as the server of a session says.
+        validation: how right the labels probably are, of all clients together; None where it was
+            not measured.
         kept: what gives labels to rows that come later, if the client has had a whole session.
         dropouts: clients of the session whose points or labels are missing from the scores.
     """
@@ -44,6 +49,7 @@ class Prediction(Secret):
     confidence: NDArray[np.float64]
     distribution: NDArray[np.float64]
     geometry: Geometry | None = None
+    validation: Validation | None = None
     kept: Kept | None = None
     dropouts: tuple[Dropout, ...] = ()
 
@@ -55,6 +61,49 @@ class Prediction(Secret):
             np.zeros(rows),
             np.full((rows, n_classes), 1 / n_classes),
         )
+
+
+def weighed(
+    scores: NDArray[np.float64],
+    totals: NDArray[np.int64] | None,
+    setting: Setting,
+    own: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return scores, weighed by the labels of each class and by a client's own classes.
+
+    Args:
+        scores: (n, C), S·Y with labels that weigh 1.
+        totals: (C,) or (n, C), labels by class of all clients; None without class weights.
+        setting: which weights and prior.
+        own: (C,) or (n, C), labels by class of the client whose rows they are. As a prior, each of
+            its n_j labels is a random one of its rows: (n_jc + 5/C)/(n_j + 5).
+    """
+    if totals is not None and setting.class_weight != "none":
+        scores = scores * class_weights(totals, setting.class_weight)
+    if setting.client_prior == "own":
+        n_classes = scores.shape[1]
+        counts = own + PRIOR_ROWS / n_classes
+        scores = scores * (counts / counts.sum(axis=-1, keepdims=True))
+    return scores
+
+
+def with_prior(
+    prediction: Prediction, setting: Setting, class_ids: NDArray[np.int64]
+) -> Prediction:
+    """Return the prediction that `weighed` makes with the client's prior, from one without.
+
+    Args:
+        prediction: of the n_j rows of a client.
+        setting: says whether there is a prior.
+        class_ids: (n_j,), classes of its labelled rows, −1 elsewhere.
+    """
+    if setting.client_prior == "none":
+        return prediction
+    n_classes = prediction.distribution.shape[1]
+    own = np.bincount(class_ids[class_ids != UNLABELLED], minlength=n_classes)
+    reached = prediction.class_ids != UNLABELLED
+    prior = Setting(setting.alpha, "none", "own")
+    return predict(weighed(prediction.distribution * reached[:, None], None, prior, own))
 
 
 def predict(Z: ArrayLike) -> Prediction:
@@ -116,6 +165,20 @@ def reset_labelled(prediction: Prediction, class_ids: NDArray[np.int64]) -> Pred
         confidence=np.where(labelled, 1.0, prediction.confidence),
         distribution=np.where(labelled[:, None], own, prediction.distribution),
     )
+
+
+def calibrated(prediction: Prediction) -> Prediction:
+    """Say as confidences how probably labels are right, where that was measured."""
+    if prediction.validation is None:
+        return prediction
+    confidence = prediction.validation.calibrated(prediction.confidence)
+    return replace(prediction, confidence=confidence)
+
+
+def abstaining(prediction: Prediction, least: float) -> Prediction:
+    """Take labels away whose confidence is below the least one."""
+    unsure = prediction.confidence < least
+    return replace(prediction, class_ids=np.where(unsure, UNLABELLED, prediction.class_ids))
 
 
 def relative_confidence(prediction: Prediction) -> Prediction:

@@ -14,6 +14,7 @@
     row sums: SecureRowSums ◀──────────────────────▶
     labels:  argmax and entropy of the own rows of Z
              Labelled ─────────────────────────────▶ who has its result
+    validation: SecureRowSums ◀────────────────────▶ (of counts; see `xclp_lp.leave_one_out`)
 
 *Server learns* H, and so the geometry of all points up to rotation; which rows are labelled, but no
 label and no score. *Client j learns* the scores of its own rows, and the columns of S for its
@@ -25,9 +26,9 @@ what the graph looks like as a whole.
 stay in the graph; its labels count if the row sums have its upload, and not otherwise, as if it had
 none. It finds its own result whenever it comes back within the session. See `Dropout`.
 
-With a `class_weight` the clients, not the server, learn how many labels each class has in all:
-every client's matrix in the row sums has one more row for each owner, its numbers of labels by
-class. So the totals are over exactly those clients whose labels count.
+With a `class_weight` or `validation` the clients, not the server, learn how many labels each class
+has in all: every client's matrix in the row sums has one more row for each owner, its numbers of
+labels by class. So the totals are over exactly those clients whose labels count.
 
 With `privacy` each client randomises its labels, or each upload carries noise: see
 `xclp_crypto.privacy`.
@@ -77,25 +78,19 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import OnProgress, RoleIO, recorded
 from xclp_crypto.secret import Secret
+from xclp_lp.column_transfer import receive_scores, send_columns
 from xclp_lp.diagnostics import geometry_of
 from xclp_lp.dropouts import Dropout
 from xclp_lp.graph import neighbour_graph
-from xclp_lp.influence import Layout, PartialScores, batches, cut_block, reaches
+from xclp_lp.influence import PartialScores
 from xclp_lp.kept import Kept
-from xclp_lp.labels import UNLABELLED, class_weights
+from xclp_lp.labels import UNLABELLED
+from xclp_lp.leave_one_out import OwnLabels, validate_client, validate_server
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest
-from xclp_lp.messages import (
-    Geometry,
-    Influence,
-    Labelled,
-    Participants,
-    Prepared,
-    Reach,
-    Sensitivity,
-)
-from xclp_lp.noise import SensitivityOfAll, noise_of_client
+from xclp_lp.messages import Geometry, Labelled, Participants, Prepared, Sensitivity
+from xclp_lp.noise import noise_of_client
 from xclp_lp.parameters import Parameters, label_codec
-from xclp_lp.predictions import Prediction, predict
+from xclp_lp.predictions import Prediction, predict, weighed
 from xclp_lp.scaling import (
     Moments,
     encoded_moments,
@@ -106,7 +101,6 @@ from xclp_lp.scaling import (
     own_moments,
     require_company,
 )
-from xclp_lp.solvers import Propagator
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,6 +126,7 @@ class Participation:
         dropouts: clients that did not stay to the end, in the order in which they dropped out.
         scaled_over: clients whose rows are in shared means and variances.
         geometry: what the graph looks like; None over several groups.
+        validated: clients whose labelled rows were counted to estimate the accuracy.
     """
 
     sizes: dict[str, int]
@@ -139,6 +134,7 @@ class Participation:
     dropouts: tuple[Dropout, ...]
     scaled_over: tuple[str, ...] = ()
     geometry: Geometry | None = None
+    validated: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return for a file whose labels were counted, who dropped out, when, with what effect."""
@@ -151,7 +147,7 @@ class Participation:
 def rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDArray[np.intp]]:
     """Return each client's rows in the row sums: its points, and one for the class totals."""
     rows = {c: np.arange(s.start, s.stop) for c, s in column_ranges(sizes).items()}
-    if not params.weighted:
+    if not params.class_totals:
         return rows
     n = sum(sizes.values())
     return {c: np.append(own, n + i) for i, (c, own) in enumerate(rows.items())}
@@ -169,7 +165,7 @@ def contribution(
         clients: number of clients in the graph.
     """
     own = scores.scores()
-    if not params.weighted:
+    if not params.class_totals:
         return own
     totals = np.bincount(class_ids, minlength=len(params.classes)).astype(np.float64)
     return np.concatenate([own, np.tile(totals, (clients, 1))])
@@ -178,19 +174,28 @@ def contribution(
 def own_sums(
     params: Parameters, sums: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
-    """Return a client's rows of the sums, and the labels by class if labels weigh by class."""
-    if params.weighted:
+    """Return a client's rows of the sums, and the labels by class if they were summed too."""
+    if params.class_totals:
         return sums[:-1], np.rint(sums[-1]).astype(np.int64)
     return sums, None
 
 
 def own_scores(
-    params: Parameters, sums: NDArray[np.float64], totals: NDArray[np.int64] | None
+    params: Parameters,
+    sums: NDArray[np.float64],
+    totals: NDArray[np.int64] | None,
+    labels: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    """Return scores from what `own_sums` returns: weighed by class, noise cut at zero."""
-    if totals is not None:
-        return sums * class_weights(totals, params.class_weight)
-    return sums if params.noise is None else np.maximum(sums, 0.0)
+    """Return scores from what `own_sums` returns: weighed, noise cut at zero.
+
+    Args:
+        params: the agreement.
+        sums: (n_j, C).
+        totals: (C,) labels by class of all clients, if they were summed.
+        labels: (C,) those of the client.
+    """
+    scores = sums if params.noise is None else np.maximum(sums, 0.0)
+    return weighed(scores, totals, params.setting, labels)
 
 
 def spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> Prediction:
@@ -281,13 +286,18 @@ async def client_role(
     with io.step("propagation"):
         sizes = await receive_participants(session, params)
         geometry = await io.recv(Geometry, SERVER, rows=sum(sizes.values()))
-        scores = await _receive_columns(session, params, sizes, class_ids)
+        own, codec = np.flatnonzero(labelled), label_codec(params, len(sizes))
+        places = column_ranges(sizes)[io.name].start + own
+        scores = await receive_scores(
+            session, params, sum(sizes.values()), places, class_ids[own], codec
+        )
+        diagonal = scores.diagonal
         noise = await _draw_noise(session, params, sizes, scores, rng)
         row_sums = secure_row_sums_client(
             session,
-            partial(contribution, params, scores, class_ids[labelled], len(sizes)),
+            partial(contribution, params, scores, class_ids[own], len(sizes)),
             rows_of_sums(params, sizes),
-            label_codec(params, len(sizes)),
+            codec,
             params.mask_graph(tuple(sizes)),
             rng,
             noise=noise,
@@ -296,13 +306,23 @@ async def client_role(
     with io.step("row sums"):
         sums = await row_sums
     with io.step("labels"):
-        own, totals = own_sums(params, sums.values)
-        weighed = await io.compute(own_scores, params, own, totals)
-        prediction = spread(await io.compute(predict, weighed), kept, n_classes)
+        mine, totals = own_sums(params, sums.values)
+        by_class = np.bincount(class_ids[own], minlength=n_classes)
+        weighed_sums = await io.compute(own_scores, params, mine, totals, by_class)
+        prediction = replace(
+            spread(await io.compute(predict, weighed_sums), kept, n_classes),
+            geometry=geometry,
+            kept=Kept(session.id, seed, scale, numbers[2], packed, mine, totals, by_class),
+        )
         await io.send(SERVER, Labelled())
-        missing = _missing(invited, session.clients, sizes, sums.contributors)
-        later = Kept(session.id, seed, scale, numbers[2], packed, own, totals)
-        return replace(prediction, geometry=geometry, dropouts=missing, kept=later)
+    missing = _missing(invited, session.clients, sizes, sums.contributors)
+    prediction = replace(prediction, dropouts=missing)
+    if totals is None or not params.validated or io.name not in sums.contributors:
+        return prediction
+    with io.step("validation"):
+        labels = OwnLabels(class_ids[own], mine[own], diagonal)
+        found = await validate_client(session, params, sizes, totals, labels, rng)
+        return replace(prediction, validation=found)
 
 
 def _sum_of_moments(session: Session, params: Parameters) -> tuple[Rows, FixedPoint, MaskGraph]:
@@ -346,40 +366,6 @@ async def receive_participants(session: Session, params: Parameters) -> dict[str
     if len(sizes) < max(params.threshold or 0, params.fewest_clients):
         raise FaultyPeer(SERVER, f"goes on with {len(sizes)} clients, below the threshold")
     return sizes
-
-
-async def _receive_columns(
-    session: Session, params: Parameters, sizes: Mapping[str, int], class_ids: NDArray[np.int64]
-) -> PartialScores:
-    """Receive the columns of S of a client's labelled rows, and return its Z̄ = S_L·Y_L.
-
-    Args:
-        session: the client's session.
-        params: the agreement.
-        sizes: rows by client in the graph.
-        class_ids: (n_j,) class indices of its rows.
-
-    Raises:
-        FaultyPeer: the server's messages contradict each other.
-        DataError, EncodingOverflow: the scores do not fit the fixed-point code.
-    """
-    io, n, codec = session.io, sum(sizes.values()), label_codec(params, len(sizes))
-    labelled = np.flatnonzero(class_ids != UNLABELLED)
-    groups = np.zeros(n, dtype=np.uint16)
-    if len(labelled):
-        groups = (await io.recv(Reach, SERVER, rows=n, labelled=len(labelled))).groups
-    layout = Layout(groups, column_ranges(sizes)[io.name].start + labelled)
-    exact = None if params.noise is None else codec
-    scores = PartialScores(layout, class_ids[labelled], len(params.classes), exact)
-    for block in range(layout.blocks):
-        # Not bound to a name, so that it goes before the next one comes.
-        await io.compute(
-            scores.add_block,
-            block,
-            (await io.recv(Influence, SERVER, values=layout.size(block))).values,
-        )
-    await io.compute(scores.check, codec, io.name)
-    return scores
 
 
 def _missing(
@@ -478,12 +464,12 @@ async def server_role(
         await io.send(session.clients, Participants(np.array([c in present for c in sizes])))
         labelled = np.concatenate([prepared[c].labelled for c in present])
         _require_labels(labelled, dropped)
-        graph = await io.compute(build_graph, distances.matrix, params, io.report)
+        weights = await io.compute(build_graph, distances.matrix, params, io.report)
         del distances  # n² of them
-        geometry = await io.compute(geometry_of, graph, present)
+        geometry = await io.compute(geometry_of, weights, present)
         await io.send(tuple(present), geometry)
-        await _send_columns(session, graph, params, {c: prepared[c].labelled for c in present})
-        del graph
+        marks = {c: prepared[c].labelled for c in present}
+        await send_columns(session, weights, params, params.alpha, marks)
     with io.step("row sums"):
         record = await secure_row_sums_server(
             session,
@@ -495,55 +481,13 @@ async def server_role(
         note("row sums", record.dropouts, ())
     with io.step("labels"):
         note("labels", present, await io.gather(Labelled, tuple(present), 0))
+    validated: tuple[str, ...] = ()
+    if params.validated:
+        with io.step("validation"):
+            validated = await validate_server(session, params, weights, marks)
+        note("validation", present if validated else (), validated)
     dropouts = tuple(Dropout(c, s, c in record.survivors) for c, s in dropped.items())
-    return Participation(present, record.survivors, dropouts, scaled_over, geometry)
-
-
-async def _send_columns(
-    session: Session,
-    graph: sparse.csr_array,
-    params: Parameters,
-    labelled: Mapping[str, NDArray[np.bool_]],
-) -> None:
-    """Solve for the columns of S, and send each client those of its labelled rows.
-
-    Args:
-        session: the server's session.
-        graph: 𝒲.
-        params: the agreement.
-        labelled: by client in the graph, which of its rows are labelled.
-    """
-    io, n = session.io, graph.shape[0]
-    places = column_ranges({c: len(marks) for c, marks in labelled.items()})
-    owned = {c: places[c].start + np.flatnonzero(m) for c, m in labelled.items() if m.any()}
-    layouts = {}
-    for client, groups in (await io.compute(reaches, graph, owned)).items():
-        await io.send(client, Reach(groups, len(owned[client])))
-        layouts[client] = Layout(groups, owned[client])
-    total, done = sum(map(len, owned.values())), 0
-    propagator = await io.compute(Propagator, graph, params.alpha, total, progress=io.report)
-    sensitivity = SensitivityOfAll(params, n, len(labelled))
-    for batch in batches(layouts):
-        picked = np.concatenate([owned[c][layouts[c].columns(block)] for c, block in batch])
-        columns = await io.compute(columns_of, propagator, picked)
-        if params.noise is not None:
-            await io.compute(sensitivity.add_columns, columns)
-        at = 0
-        for client, block in batch:
-            own = columns[at : at + len(layouts[client].columns(block))]
-            at += len(own)
-            await io.send(client, Influence(cut_block(layouts[client], block, own)))
-        done += at
-        io.report("columns of S", done, total)
-    if params.noise is not None:
-        told = Sensitivity(await io.compute(sensitivity.checked))
-        await io.send(tuple(labelled), told)
-
-
-@recorded
-def columns_of(propagator: Propagator, picked: NDArray[np.intp]) -> NDArray[np.float32]:
-    """Return columns of S, transposed and rounded, (m, n)."""
-    return np.ascontiguousarray(propagator.columns(picked).T, dtype=np.float32)
+    return Participation(present, record.survivors, dropouts, scaled_over, geometry, validated)
 
 
 def build_graph(

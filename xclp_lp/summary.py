@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, costs, get_backend
+from xclp_lp.accuracy import FEWEST, Validation
 from xclp_lp.diagnostics import geometry_cautions
 from xclp_lp.dropouts import Dropout
 from xclp_lp.forecast import FAST, computing_seconds
@@ -79,6 +80,11 @@ def plan_lines(
     if params.weighted:
         weight = {"sqrt": "1/√N", "balanced": "1/N"}[params.class_weight]
         yield f"labels weigh {weight} with N labels of their class, which the server does not learn"
+    if params.validated:
+        yield (
+            "each label is left out in turn to see how many come back; the clients learn these "
+            "numbers by class and confidence, the server does not"
+        )
     if isinstance(params.privacy, RandomizedResponse):
         yield (
             f"every client randomises its labels, which are {params.privacy.epsilon:g}-"
@@ -105,6 +111,34 @@ def plan_lines(
         yield "the largest:"
     largest = max(groups, key=lambda own: own.n)
     yield estimate_line(plan.params.hamming, largest.rows, plan.params.n_bits)
+
+
+def validation_lines(validation: Validation | None) -> Iterator[str]:
+    """Say how right the labels of all clients probably are, and what might be better.
+
+    Args:
+        validation: None where it was not measured.
+    """
+    if validation is None:
+        return
+    labels = count(validation.n_labels, "label")
+    if validation.error is None:
+        yield f"how good the labels are cannot be said: {labels} are too few, {FEWEST} are needed"
+        return
+    yield (
+        f"estimated accuracy: {validation.accuracy():.0%} ± {100 * validation.error:.3g} points, "
+        f"and {validation.balanced_accuracy():.0%} as the mean over classes; found by leaving out "
+        f"each of the {labels} of all clients, as far as other rows are like labelled ones"
+    )
+    if validation.own_labels:
+        yield f"of {count(validation.own_labels, 'own label')} {validation.own_right:,} came back"
+    if (advised := validation.advised) is not None:
+        line = (
+            f"{advised} would be right for {validation.accuracy(advised):.0%} of them instead of "
+            f"{validation.accuracy():.0%}"
+        )
+        prior = advised.client_prior != "none"
+        yield line + ", if each client's labels are a random sample of its rows" * prior
 
 
 def dropout_lines(dropouts: Sequence[Dropout]) -> Iterator[str]:
@@ -136,10 +170,14 @@ def outcome_lines(
     before = np.concatenate([given[client] for client in found])
     after = np.concatenate([own.class_ids for own in found.values()])
     yield from relabelled_lines(before, after)
-    yield from lost_lines(params.classes, before, after)
-    unreached = int(((before == UNLABELLED) & (after == UNLABELLED)).sum())
-    if unreached:
+    if params.privacy is None:  # with it, labels change on purpose
+        yield from lost_lines(params.classes, before, after)
+    confidence = np.concatenate([own.confidence for own in found.values()])
+    without = (before == UNLABELLED) & (after == UNLABELLED)
+    if unreached := int((without & (confidence == 0)).sum()):
         yield f"no label reaches {unreached:,} of {count(len(before), 'row')}"
+    if unsure := int((without & (confidence > 0)).sum()):
+        yield f"below the least confidence, so without a label: {count(unsure, 'row')}"
     yield from neglected_lines(params, before, after)
 
 
@@ -164,6 +202,7 @@ def client_lines(
     yield from dropout_lines(found.dropouts)
     shown = settings.shown(found, data.class_ids)
     yield from outcome_lines(params, {"": data.class_ids}, {"": shown})
+    yield from validation_lines(found.validation)
 
 
 def relabelled_lines(given: NDArray[np.int64], got: NDArray[np.int64]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from xclp_crypto.transport.simulate import Outcome
 from xclp_lp.labels import UNLABELLED, class_weights, one_hot
 from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.parameters import Parameters
-from xclp_lp.predictions import Prediction
+from xclp_lp.predictions import Prediction, predict
 from xclp_lp.propagation import pooled
 from xclp_lp.scaling import Scale, scaled_by_one
 from xclp_lp.session import ClientData, client_role, server_role
@@ -39,6 +39,7 @@ SMALL = Parameters(
     hamming="masked",
     class_weight="none",
     scale="none",
+    validation="none",
 )
 
 
@@ -144,6 +145,10 @@ def expected(
     result = {}
     for c, prediction in zip(present, together, strict=True):
         kept = kept_rows[c]
+        if params.client_prior == "own":
+            own = np.bincount(codes[c][codes[c] >= 0], minlength=n_classes) + 5 / n_classes
+            reached = prediction.class_ids >= 0
+            prediction = predict(prediction.distribution * own / own.sum() * reached[:, None])
         result[c] = Prediction.none(len(kept), n_classes)
         result[c].class_ids[kept] = prediction.class_ids
         result[c].confidence[kept] = prediction.confidence

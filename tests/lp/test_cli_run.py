@@ -423,7 +423,7 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     code, out, _ = xclp("plan", *sizes)
     assert code == 0
     assert "masked (chosen)" in out
-    assert "in 24 rounds" in " ".join(out.split())
+    assert "in 32 rounds" in " ".join(out.split())
     code, _, err = xclp("plan", "--clients", "2", "--rows", "2", "-k", "9", "--scale", "none")
     assert (code, one_line(err)[:19]) == (2, "k must be smaller t")
     code, _, err = xclp("plan", "--rows", "10000000", "--clients", "3", "--hamming", "masked")

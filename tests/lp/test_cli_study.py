@@ -11,6 +11,7 @@ import pytest
 from command_lines import Xclp, content_of, never, one_line
 
 from xclp_lp.cli import demo as demo_cli
+from xclp_lp.dropouts import STEPS
 from xclp_lp.study.demo import compare
 
 
@@ -26,7 +27,7 @@ def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path
         "\n10 clients, 1,797 rows, 64 features\n10 classes: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9\n"
         "90 of 1,797 rows labelled\nfeatures are scaled over the rows of all clients, who learn "
         "each feature's mean and variance; the server does not\nlabels weigh 1/√N with N labels of "
-        "their class, which the server does not learn\ndistances by masked: "
+        "their class, which the server does not learn\neach label is left out in turn to see "
     ) in out
     result = json.loads((tmp_path / "out.json").read_text())
     assert set(result) == {
@@ -57,7 +58,10 @@ def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path
         "fraction_bits": 40,
         "reset_labelled": False,
         "relative_confidence": False,
+        "min_confidence": 0.0,
         "class_weight": "sqrt",
+        "client_prior": "none",
+        "validation": "leave-one-out",
         "imbalance": 1.0,
         "threshold": None,
         "epsilon": None,
@@ -66,7 +70,7 @@ def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path
         "seeds": [0],
     }
     steps = result["cost"]["steps"]
-    assert list(steps) == ["setup", "hashing", "hamming", "propagation", "row sums", "labels"]
+    assert tuple(steps) == STEPS
     for step in steps.values():
         assert set(step) == {"rounds", "seconds", "bytes_sent", "bytes_received"}
     assert len(steps["hamming"]["bytes_sent"]) == 10 + 1

@@ -192,13 +192,13 @@ def test_a_wrong_secure_label_is_found(
 def test_labels_are_identical_when_a_client_drops_out(step: str, class_weight: Any) -> None:
     """The plain run has the points and labels that the secure one had, whatever the step."""
     data = blobs(seed=3)  # see the next test
-    settings = SETTINGS | {"class_weight": class_weight}
+    settings = SETTINGS | {"class_weight": class_weight, "validation": "leave-one-out"}
     result = compared(data, **settings, drop={"b": step})
     assert result.identical
     (dropout,) = result.participation.dropouts
     assert dropout.client == "b"
     assert dropout.in_graph is (step not in STEPS[:3])
-    assert dropout.contributed is (step == "labels")
+    assert dropout.contributed is (step in ("labels", "validation"))
     assert result.participation.to_dict() == {
         "contributors": ["a", "b", "c"] if dropout.contributed else ["a", "c"],
         "dropouts": [

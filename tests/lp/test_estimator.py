@@ -104,10 +104,13 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "fraction_bits": 33,
         "threshold": np.int64(2),
         "class_weight": "balanced",
+        "client_prior": "own",
+        "validation": "tune",
         "privacy": None,
         "preset": "paper",
         "reset_labelled": True,
         "relative_confidence": True,
+        "min_confidence": 0.1,
         "groups": None,
         "random_state": 3,
         "client_names": ["x", "y", "z"],
@@ -253,7 +256,7 @@ def drop(data: Any = DROPPED, steps: Any = None, **settings: Any) -> CrossClient
 @pytest.mark.parametrize("class_weight", ["none", "sqrt", "balanced"])
 @pytest.mark.parametrize("step", STEPS)
 def test_the_others_have_the_labels_of_the_pooled_data(step: str, class_weight: Any) -> None:
-    xclp = drop(steps={"b": step}, class_weight=class_weight)
+    xclp = drop(steps={"b": step}, class_weight=class_weight, validation="leave-one-out")
     (dropout,) = xclp.dropouts_
     assert dropout.client == "b"
     assert xclp.contributors_ == (("a", "b", "c", "d") if dropout.contributed else ("a", "c", "d"))
@@ -327,8 +330,8 @@ def test_labels_that_are_counted_are_not_warned_of() -> None:
         ({"a": "row_sums"}, "not 'row_sums'; did you mean 'row sums'"),
         ({"a": "hamming "}, "not 'hamming '; did you mean 'hamming'"),
         ({"z": "hamming"}, "cannot drop 'z': the clients are a, b, c, d"),
-        ({"a": "lunch"}, "'a' can drop out before setup, .*, labels, not 'lunch'"),
-        ({"a": 3}, "'a' can drop out before setup, .*, labels, not 3"),
+        ({"a": "lunch"}, "'a' can drop out before setup, .*, validation, not 'lunch'"),
+        ({"a": 3}, "'a' can drop out before setup, .*, validation, not 3"),
     ],
 )
 def test_wrong_dropouts_are_found_before_anything_is_computed(steps: Any, message: str) -> None:

@@ -255,7 +255,7 @@ def test_parameters_and_names_reach_the_estimator(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("k = 2\n", "k = 2\n" + text))
     given = {"n_bits": 64, "k": 2, "alpha": 0.9, "random_state": 0, "gamma": 2.0}
     given |= {"classes": [5, 3]}
-    given |= {"class_weight": "sqrt", "scale": "shared"}  # those of the preset
+    given |= {"class_weight": "sqrt", "scale": "shared", "validation": "leave-one-out"}  # preset
     loaded = load_federation(path)
     assert loaded.arguments.keywords() == Arguments(**given).keywords()
     assert tuple(loaded.plan().data) == NAMES
@@ -746,6 +746,7 @@ def test_results(tmp_path: Path) -> None:
         "contributors": list(NAMES),
         "dropouts": [],
         "without_result": [],
+        "validation": {"all": result.validations["all"].to_dict()},
         **json.loads(json.dumps(result.cost.to_dict())),
     }
 

@@ -36,10 +36,13 @@ OTHER = {
     "fraction_bits": 41,
     "threshold": 3,
     "class_weight": "balanced",
+    "client_prior": "own",
+    "validation": "tune",
     "privacy": RandomizedResponse(3.0),
     "preset": "paper",
     "reset_labelled": True,
     "relative_confidence": True,
+    "min_confidence": 0.5,
 }
 """Of every parameter a value that is not its default."""
 
@@ -56,10 +59,13 @@ WRONG = {
     "fraction_bits": 99,
     "threshold": 1,
     "class_weight": "even",
+    "client_prior": "others",
+    "validation": True,
     "privacy": {"epsilon": 0},
     "preset": "papers",
     "reset_labelled": "yes",
     "relative_confidence": 0,
+    "min_confidence": 1.1,
 }
 """Of every parameter a value that is refused."""
 
@@ -169,17 +175,24 @@ def test_the_estimator_takes_the_arguments_that_are_declared():
 def test_presets_fill_what_is_not_given():
     def chosen(**given):
         found = Settings(**given)
-        return found.alpha, found.gamma, found.class_weight, found.scale
+        return found.alpha, found.gamma, found.class_weight, found.scale, found.validation
 
     noise = LabelPrivacy(1.0, 1e-6, noise_contributors=2)
-    assert chosen() == (0.9, 3.0, "sqrt", "shared")
-    assert chosen(preset="paper") == (0.99, 1.0, "none", "none")
-    assert chosen(privacy=noise) == (0.8, 3.0, "none", "shared")
-    assert chosen(preset="paper", privacy=noise) == (0.99, 1.0, "none", "none")
-    assert chosen(preset="paper", alpha=0.5, gamma="auto") == (0.5, 1.0, "none", "none")
+    assert chosen() == (0.9, 3.0, "sqrt", "shared", "leave-one-out")
+    assert chosen(preset="paper") == (0.99, 1.0, "none", "none", "none")
+    assert chosen(privacy=noise) == (0.8, 3.0, "none", "shared", "none")
+    assert chosen(preset="paper", privacy=noise) == (0.99, 1.0, "none", "none", "none")
+    assert chosen(preset="paper", alpha=0.5, gamma="auto") == (0.5, 1.0, "none", "none", "none")
     assert Settings(preset="paper").parameters("ab") == Parameters(
-        classes=("a", "b"), alpha=0.99, gamma=1.0, class_weight="none", scale="none"
+        classes=("a", "b"),
+        alpha=0.99,
+        gamma=1.0,
+        class_weight="none",
+        scale="none",
+        validation="none",
     )
+    assert chosen(client_prior="own")[2] == "balanced"
+    assert chosen(privacy=RandomizedResponse(3.0))[2:] == ("sqrt", "shared", "none")
 
 
 @pytest.mark.parametrize("command", [demo, plan])

@@ -32,7 +32,14 @@ def plan(labelled: dict[str, int], classes: tuple[str | int, ...], rows: int = 4
         for c, n in labelled.items()
     }
     return Plan(
-        Parameters(classes=classes, k=2, hamming="masked", class_weight="none", scale="none"),
+        Parameters(
+            classes=classes,
+            k=2,
+            hamming="masked",
+            class_weight="none",
+            scale="none",
+            validation="none",
+        ),
         data,
         {"all": tuple(data)},
     )
@@ -83,7 +90,8 @@ def test_classes_that_hardly_come_out_are_named(came: list[int], line: str | Non
     given = np.array([0] * 8 + [1] * 3 + [-1] * 41)
     got = np.array([0] * 8 + [1] * 3 + [*np.repeat([0, 1], came), -1])
     weighted = Parameters(classes=("oat", "wheat", "rye"))
-    noise = replace(weighted, class_weight="none", privacy=LabelPrivacy(2, 1e-6, 3))
+    privacy = LabelPrivacy(2, 1e-6, 3)
+    noise = replace(weighted, class_weight="none", privacy=privacy, validation="none")
     for params in (weighted, noise):
         assert list(neglected_lines(params, given, got)) == ([line] if line else [])
     (said,) = list(neglected_lines(replace(weighted, class_weight="none"), given, got)) or [None]
@@ -216,12 +224,14 @@ def test_what_changes_the_result_is_announced() -> None:
     assert "goes on without clients that drop out, down to 3" in lines
     scaled = replace(shown, params=replace(shown.params, scale="client"))
     assert "features are scaled by each client for itself" in list(plan_lines(scaled))
-    private = replace(shown, params=replace(shown.params, privacy=LabelPrivacy(2, 1e-6, 3)))
+    noise = replace(shown.params, privacy=LabelPrivacy(2, 1e-6, 3), validation="none")
+    private = replace(shown, params=noise)
     assert (
         "labels are (2, 1e-06)-differentially private while the noise of 3 clients is unknown to "
         "whoever looks"
     ) in list(plan_lines(private))
-    randomised = replace(shown, params=replace(shown.params, privacy=RandomizedResponse(3)))
+    response = replace(shown.params, privacy=RandomizedResponse(3), validation="none")
+    randomised = replace(shown, params=response)
     (line,) = [line for line in plan_lines(randomised) if "private" in line]
     assert line.startswith("every client randomises its labels, which are 3-differentially private")
 

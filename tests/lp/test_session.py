@@ -71,7 +71,7 @@ from xclp_crypto.testing import (
 )
 from xclp_crypto.transport.driver import Role
 from xclp_crypto.transport.simulate import Delivery, Faults
-from xclp_lp import session
+from xclp_lp import column_transfer, session
 from xclp_lp.graph import neighbour_graph_from_bits
 from xclp_lp.labels import UNLABELLED, one_hot
 from xclp_lp.messages import Geometry, Influence, Labelled, Participants, Prepared, Reach
@@ -175,6 +175,7 @@ def federations(
         ties=draw(st.sampled_from(ties)),
         class_weight="none",
         scale="none",
+        validation="none",
     )
     return data, params
 
@@ -350,8 +351,8 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
         links[sender, receiver] = links.get((sender, receiver), 0) + size
 
     for c, rows in sizes.items():
-        # 15 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
-        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=120, numbers=3, signature=0))
+        # 17 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
+        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=136, numbers=3, signature=0))
         count(SERVER, c, wire.TAG_BYTES + Directory.size(invited=p, numbers=3, signature=0))
         for peer in sizes:
             if peer != c:
@@ -524,6 +525,7 @@ def test_numpy_numbers_agree_with_pythons() -> None:
         hamming="masked",
         class_weight=np.str_("none"),
         scale=np.str_("none"),
+        validation=np.str_("none"),
     )
     assert odd == SMALL
     assert not run(federation(data, {"a": odd, "b": SMALL, SERVER: SMALL})).errors
@@ -608,7 +610,7 @@ def test_an_impossible_influence_is_refused(
     def broken(solver: Any, picked: Any) -> NDArray[np.float32]:
         return np.full((len(picked), 7), value, np.float32)
 
-    monkeypatch.setattr(session, "columns_of", broken)
+    monkeypatch.setattr(column_transfer, "columns_of", broken)
     outcome = run(federation(blobs({"a": 3, "b": 2, "c": 2}), SMALL))
     assert_blames(outcome.errors["a"], (SERVER,), message)
 
@@ -699,7 +701,7 @@ def test_privacy_needs_clients_that_add_noise_and_no_totals() -> None:
 # What the parties see
 
 VIEW_DATA = blobs({"a": 3, "b": 3, "c": 2}, labelled=2, d=3)
-VIEW_PARAMS = replace(SMALL, n_bits=16, k=2)
+VIEW_PARAMS = replace(SMALL, n_bits=16, k=2, validation="leave-one-out")
 
 
 def kind_of(message: wire.Message) -> str:
@@ -741,7 +743,7 @@ def upload_counts(data: Data, runs: int) -> NDArray[np.intp]:
         for _, kind, payload in received(data, SERVER, seed)
         if kind == "RowSumsUpload"
     ]
-    assert len(uploads) == runs * len(data)
+    assert len(uploads) == 2 * runs * len(data)  # of the scores, and of what leaving out counts
     return np.bincount(np.frombuffer(b"".join(uploads), dtype=np.uint8), minlength=256)
 
 

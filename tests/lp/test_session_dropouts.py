@@ -212,8 +212,8 @@ def test_two_that_drop_out_in_different_steps(pair: tuple[str, str]) -> None:
     """With a threshold of two, every pair of steps has the effect that the paper states."""
     params = replace(SMALL, hamming="plain", threshold=2)
     make = federation(DATA, params)
-    for first in STEPS:
-        for second in STEPS:
+    for first in STEPS[:-1]:  # `SMALL` measures nothing
+        for second in STEPS[:-1]:
             drop = dict(zip(pair, (first, second), strict=True))
             outcome, sent = run_and_watch(make, dropouts=drop)
             assert not outcome.errors, (drop, outcome.errors)

@@ -13,7 +13,7 @@ from xclp_lp.parameters import Settings
 from xclp_lp.study.data import LOADERS, load
 from xclp_lp.study.demo import Comparison, compare, plan_demo, summary
 from xclp_lp.study.scores import Scores
-from xclp_lp.summary import dropout_lines, plan_lines
+from xclp_lp.summary import dropout_lines, plan_lines, validation_lines
 
 AGREEMENT = {
     True: "Secure and plain labels are [green]identical[/].",
@@ -146,4 +146,5 @@ def _show(first: Comparison, result: dict[str, Any], hamming: str) -> None:
         + f"Accuracies are over {first.predicted:,} rows. " * bool(first.participation.dropouts)
         + AGREEMENT[result["identical_labels"]]
     )
+    terminal.note(*validation_lines(first.validation))
     terminal.console.print(terminal.cost_table(first.cost))

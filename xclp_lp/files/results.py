@@ -97,6 +97,7 @@ def write_results(federation: FederationFile, result: Result) -> list[Path]:
             **({"groups": groups} if plan.grouped else {}),
             **result.participation.to_dict(),
             "without_result": list(without),
+            "validation": {g: found.to_dict() for g, found in result.validations.items()},
             **result.cost.to_dict(),
         }
         _write_json(folder / "cost.json", content)

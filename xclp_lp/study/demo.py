@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
+from xclp_lp.accuracy import Validation
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.labels import UNLABELLED, weighted_one_hot
 from xclp_lp.parameters import Arguments, Settings
-from xclp_lp.plan import Plan
+from xclp_lp.plan import Plan, Result
+from xclp_lp.predictions import with_prior
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.scaling import Scale, in_graph, scaled_by_one
 from xclp_lp.session import Participation, hash_rows, spread
@@ -42,6 +44,7 @@ class Comparison:
         counted: number of labels that were counted in the secure run.
         predicted: number of rows that accuracies are over.
         participation: whose labels were counted and who dropped out.
+        validation: what the secure run estimated of itself; None if it did not.
         cost: cost of the secure run.
         scores: the labels of these rows by all three methods, ``per-client``, ``xclp`` and
             ``pooled``, for a report.
@@ -55,6 +58,7 @@ class Comparison:
     counted: int
     predicted: int
     participation: Participation
+    validation: Validation | None
     cost: Cost
     scores: Scores = field(compare=False, repr=False)
     record: RunRecord = field(compare=False, repr=False)
@@ -123,7 +127,7 @@ def compare(
     result = plan.run(progress=progress, drop=drop, rng=rng)
     stay = [j for j, name in enumerate(names) if name not in result.without_result]
     secure = [found.class_ids for found in result.predictions.values()]
-    alone, plain = _references(plan, result.participation)
+    alone, plain = _references(plan, result)
 
     def hidden(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
         """Return what all rows have whose label was hidden, of clients that stayed."""
@@ -154,6 +158,7 @@ def compare(
         counted=int(sum(m.sum() for m, name in zip(shown, names, strict=True) if name in counted)),
         predicted=len(scores.truth),
         participation=result.participation,
+        validation=next(iter(result.validations.values()), None),
         cost=result.cost,
         scores=scores,
         record=RunRecord.of(result),
@@ -161,18 +166,19 @@ def compare(
 
 
 def _references(
-    plan: Plan, took_part: Participation
+    plan: Plan, result: Result
 ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
     """Return what each client alone would find, and one party with the data of those in the graph.
 
     Args:
         plan: of the secure run.
-        took_part: whose points and labels the pooled data have.
+        result: of the run; the pooled data have the points and labels of those that took part.
 
     Returns:
         Per client, (n_j,) class indices; no labels of pooled data for a client without points.
     """
     params, n_classes = plan.params, len(plan.params.classes)
+    took_part = result.participation
     vectors = {name: own.vectors for name, own in plan.data.items()}
     given = {name: own.class_ids for name, own in plan.data.items()}
 
@@ -210,13 +216,21 @@ def _references(
         **params.neighbours | {"k": min(params.k, sum(len(bits[name]) for name in present) - 1)},
     )
     plain = {
-        name: plan.settings.shown(spread(found, rows[name], n_classes), given[name]).class_ids
+        name: replace(
+            with_prior(spread(found, rows[name], n_classes), params.setting, given[name]),
+            validation=result.predictions[name].validation,
+        )
         for name, found in zip(present, together, strict=True)
     }
     return [
         spread(found, own_rows[name], n_classes).class_ids
         for name, found in zip(given, alone, strict=True)
-    ], [plain.get(name, np.full_like(own, UNLABELLED)) for name, own in given.items()]
+    ], [
+        plan.settings.shown(plain[name], own).class_ids
+        if name in plain
+        else np.full_like(own, UNLABELLED)
+        for name, own in given.items()
+    ]
 
 
 def summary(runs: list[Comparison]) -> dict[str, Any]:

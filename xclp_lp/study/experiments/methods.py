@@ -16,7 +16,7 @@ from xclp_lp.labels import weighted_one_hot
 from xclp_lp.lsh import projection_seed
 from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan
-from xclp_lp.predictions import Prediction, predict
+from xclp_lp.predictions import Prediction, predict, with_prior
 from xclp_lp.propagation import per_client, propagate
 from xclp_lp.session import hash_rows
 from xclp_lp.study.experiments.fedavg import train
@@ -95,7 +95,10 @@ def run_pooled(task: Task, chosen: Arguments) -> Labelling:
 
 
 def _shown(predictions: Sequence[Prediction], task: Task, chosen: Arguments) -> Labelling:
-    shown = [chosen.shown(p, y) for p, y in zip(predictions, task.class_ids, strict=True)]
+    shown = [
+        chosen.shown(with_prior(p, chosen.setting, y), y)
+        for p, y in zip(predictions, task.class_ids, strict=True)
+    ]
     return Labelling([p.class_ids for p in shown], confidence=[p.confidence for p in shown])
 
 
