@@ -24,6 +24,11 @@ def is_frame(x: Any) -> bool:
     return hasattr(x, "columns") and hasattr(x, "reindex")
 
 
+def index_of(x: Any) -> Any:
+    """Return a data frame's index; None of anything else."""
+    return x.index if is_frame(x) else None
+
+
 def column_names(Xs: Sequence[Any]) -> tuple[str, ...] | None:
     """Return the columns of the first table that has any, if all are text."""
     tables = (getattr(x, "column_names", getattr(x, "columns", ())) for x in Xs)
@@ -116,35 +121,35 @@ def _place(frame: Any, row: int, column: int) -> str:
     return f"{rows_called([row], row_names(frame))}, column {frame.columns[column]!r}"
 
 
-def labels_by_index(x: Any, y: Any, name: str) -> Any:
+def labels_by_index(index: Any, y: Any, name: str) -> Any:
     """Return labels in the order of a data frame's rows, if both have an index.
 
     Args:
-        x: a client's features.
-        y: its labels; rows of `x` that a series has no entry for get NaN: they are unlabelled.
+        index: of a client's features; None if they have none.
+        y: its labels; rows that a series has no entry for get NaN: they are unlabelled.
         name: of the client.
 
     Raises:
-        DataError: the series has an entry for a row that `x` does not have, or an index that
+        DataError: the series has an entry for a row that the features do not have, or an index that
             differs names a row twice.
     """
-    if not is_frame(x) or not (hasattr(y, "index") and hasattr(y, "reindex")):
+    if index is None or not (hasattr(y, "index") and hasattr(y, "reindex")):
         return y
-    if x.index.equals(y.index):
+    if index.equals(y.index):
         return y
-    if not (x.index.is_unique and y.index.is_unique):
+    if not (index.is_unique and y.index.is_unique):
         raise DataError(
             f"client {name!r}: features and labels have different indices, and one names a row "
             "twice; give both the same index, or labels without one (y.to_numpy())"
         )
-    unknown = y.index.difference(x.index)
+    unknown = y.index.difference(index)
     if len(unknown):
         raise DataError(
             f"client {name!r}: the labels have entries for the rows {listing(list(unknown), 3)}, "
             "which the features do not have; give both the same index, or labels without one "
             "(y.to_numpy())"
         )
-    return y.astype(object).reindex(x.index)
+    return y.astype(object).reindex(index)
 
 
 def like_labels(found: NDArray[Any], x: Any, y: Any) -> Any:

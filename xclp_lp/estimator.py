@@ -22,7 +22,7 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
 from xclp_lp.accuracy import ClientPrior, ValidationKind
-from xclp_lp.dataframes import labels_by_index, like_labels
+from xclp_lp.dataframes import index_of, labels_by_index, like_labels
 from xclp_lp.diagnostics import CautionWarning
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.graph import Ties
@@ -247,7 +247,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             raise DataError(f"fit had {count(len(names), 'client')}; give all of them, in order")
         true, found = [], []
         for name, x, y, own in zip(names, Xs, ys, self.transduction_, strict=True):
-            given = np.full(len(own), None) if y is None else labels_by_index(x, y, name)
+            given = np.full(len(own), None) if y is None else labels_by_index(index_of(x), y, name)
             true.append(labels.marked_values(given, name))
             found.append(labels.marked_values(own, name))
             if len(true[-1][0]) != len(own):

@@ -38,6 +38,7 @@ from xclp_lp.accuracy import Validation
 from xclp_lp.dataframes import (
     column_names,
     frame_values,
+    index_of,
     is_frame,
     labels_by_index,
     with_same_columns,
@@ -67,6 +68,7 @@ class Plan(Secret):
         seed: of the projection, if it is fixed.
         settings: how each client shows its result.
         columns: names of the features, if they have some.
+        indices: by client, the index of its data frame, or None.
     """
 
     params: Parameters
@@ -76,6 +78,7 @@ class Plan(Secret):
     seed: bytes | None = None
     settings: Settings = field(default_factory=Settings)
     columns: tuple[str, ...] | None = None
+    indices: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -110,13 +113,15 @@ class Plan(Secret):
                 "of each per client"
             )
         vectors = check_features(Xs, clients)
+        indices = {client: index_of(x) for client, x in zip(clients, Xs, strict=True)}
         called = row_names or [None] * len(Xs)
         called = [frame_rows(x) if own is None else own for x, own in zip(Xs, called, strict=True)]
         marked = [
             labels.marked_values(
-                np.full(len(x), None) if y is None else labels_by_index(given, y, client), client
+                np.full(len(x), None) if y is None else labels_by_index(indices[client], y, client),
+                client,
             )
-            for x, given, y, client in zip(vectors, Xs, ys, clients, strict=True)
+            for x, y, client in zip(vectors, ys, clients, strict=True)
         ]
         for client, x, (values, _) in zip(clients, vectors, marked, strict=True):
             if len(values) != len(x):
@@ -137,6 +142,7 @@ class Plan(Secret):
             seed=projection_seed(arguments.random_state),
             settings=arguments,
             columns=column_names(Xs),
+            indices=indices,
         )
         require_usable(plan, called)
         if arguments.classes is None:

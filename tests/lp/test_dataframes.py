@@ -14,6 +14,7 @@ from sklearn.base import clone
 from xclp_crypto.errors import DataError
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.dataframes import frame_values, labels_by_index, like_labels, with_same_columns
+from xclp_lp.study.scores import scores_of
 
 XCLP = CrossClientLabelPropagation(64, 2, hamming="plain", scale="client", random_state=0)
 
@@ -159,17 +160,28 @@ def test_rows_are_called_what_the_index_calls_them() -> None:
 def test_indices_that_do_not_fit_are_refused() -> None:
     Xs, ys = frames()
     with pytest.raises(DataError, match="entries for the rows 0, 1, 2, which the features do not"):
-        labels_by_index(Xs[0], ys[0].reset_index(drop=True), "a")
+        labels_by_index(Xs[0].index, ys[0].reset_index(drop=True), "a")
     with pytest.raises(DataError, match="different indices, and one names a row twice"):
-        labels_by_index(Xs[0], pd.concat([ys[0], ys[0]]), "a")
+        labels_by_index(Xs[0].index, pd.concat([ys[0], ys[0]]), "a")
     same = pd.Series(range(8), index=Xs[0].index)
-    assert labels_by_index(Xs[0], same, "a") is same
-    assert labels_by_index(Xs[0], [1, 2], "a") == [1, 2]
+    assert labels_by_index(Xs[0].index, same, "a") is same
+    assert labels_by_index(Xs[0].index, [1, 2], "a") == [1, 2]
+
+
+def test_true_labels_are_matched_by_index_too() -> None:
+    Xs, ys = frames()
+    result = XCLP.plan(Xs, ys).run()
+    truth = [pd.Series(list("xyzxyzxy"), index=x.index) for x in Xs]
+    expected = scores_of(result, [y.to_numpy() for y in truth])
+    found = scores_of(result, [y[::-1] for y in truth])
+    assert found.truth.tolist() == expected.truth.tolist() == [0, 1, 2, 0, 1] * 3
+    with pytest.raises(DataError, match="'client-0': the labels have entries for the rows 0, 1"):
+        scores_of(result, [y.reset_index(drop=True) for y in truth])
 
 
 @given(st.permutations(range(8)), st.integers(0, 8))
 def test_any_order_and_any_part_of_the_labels(order: list[int], known: int) -> None:
     x = pd.DataFrame({"u": np.arange(8.0)}, index=[f"r{i}" for i in range(8)])
     y = pd.Series(range(8), index=x.index).iloc[order[:known]]
-    found = [None if v != v else v for v in labels_by_index(x, y, "a").tolist()]
+    found = [None if v != v else v for v in labels_by_index(x.index, y, "a").tolist()]
     assert found == [i if i in order[:known] else None for i in range(8)]

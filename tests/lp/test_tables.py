@@ -23,10 +23,10 @@ from xclp_lp.files.tables import (
     Expected,
     Source,
     Table,
-    integers_if_all,
     joined_by_id,
     looks_like_row_numbers,
     read_file,
+    values_of_texts,
 )
 
 
@@ -445,20 +445,29 @@ def test_arrays_that_are_not_there(content: Any, options: Any, message: str) -> 
         ([[None], []], [[None], []]),
     ],
 )
-def test_text_becomes_integers_if_all_of_it_is(before: Any, after: Any) -> None:
-    result = integers_if_all(before)
+def test_text_becomes_values_of_texts_of_it_is(before: Any, after: Any) -> None:
+    result = values_of_texts(before)
     assert result == after
     assert [[type(v) for v in ys] for ys in result] == [[type(v) for v in ys] for ys in after]
 
 
+def test_text_becomes_booleans_beside_booleans() -> None:
+    words = ["True", " false", None]
+    assert values_of_texts([words, [1]]) == [words, [1]]
+    for others in ([[True, None]], [np.array([False])]):
+        assert values_of_texts([words, *others])[0] == [True, False, None]
+    assert values_of_texts([words], [False, True]) == [[True, False, None]]
+    assert values_of_texts([["true", "x"]], [True]) == [["true", "x"]]
+
+
 def test_text_beside_arrays() -> None:
     numbers = np.array([3, -1])
-    result = integers_if_all([["1", None], numbers])
+    result = values_of_texts([["1", None], numbers])
     assert result[0] == [1, None]
     assert result[1] is numbers
     # An array of text says that text is meant.
     for words in (np.array(["1", "2"]), np.array(["1", None], dtype=object), np.array(["cat"])):
-        result = integers_if_all([["1", None], words])
+        result = values_of_texts([["1", None], words])
         assert result[0] == ["1", None]
         assert result[1] is words
 

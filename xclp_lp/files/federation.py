@@ -50,7 +50,7 @@ from xclp_lp.files.clients import (
     require_file_names,
 )
 from xclp_lp.files.schema import Column
-from xclp_lp.files.tables import Expected, agreed_on, integers_if_all
+from xclp_lp.files.tables import Expected, agreed_on, values_of_texts
 from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.labels import UNLABELLED, class_values, marked_values
 from xclp_lp.parameters import Arguments
@@ -123,7 +123,7 @@ class FederationFile:
             [None] * len(c.ids) if c.truth is None else c.truth for c in self.clients
         ]
         if any(isinstance(c, int) for c in plan.params.classes):
-            found = [list(ys) for ys in integers_if_all(found)]
+            found = [list(ys) for ys in values_of_texts(found, plan.params.classes)]
         names = [c.name for c in self.clients]
         marked = [marked_values(ys, name) for ys, name in zip(found, names, strict=True)]
         if not any(
@@ -167,7 +167,7 @@ def load_federation(path: Path) -> FederationFile:
             like = Expected(f"client {name!r}", client.columns)
     _require_all_or_no_groups(clients, content.parameters.groups, path)
     _require_labels(clients)
-    labels = integers_if_all([c.labels for c in clients])
+    labels = values_of_texts([c.labels for c in clients])
     return FederationFile(
         clients=tuple(replace(c, labels=ys) for c, ys in zip(clients, labels, strict=True)),
         arguments=content.parameters,

@@ -60,7 +60,7 @@ from xclp_lp import labels
 from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
 from xclp_lp.files.results import require_place, write_result
 from xclp_lp.files.schema import NO_SCHEMA, Column, Schema, agreed_schema
-from xclp_lp.files.tables import agreed_on, integers_if_all
+from xclp_lp.files.tables import agreed_on, values_of_texts
 from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
@@ -339,7 +339,7 @@ def labels_of_classes(
         DataError: an entry cannot be a label.
     """
     if any(isinstance(c, int) for c in classes):
-        (given,) = integers_if_all([given])
+        (given,) = values_of_texts([given], classes)
     return labels.marked_values(given, name)
 
 

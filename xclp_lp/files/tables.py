@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.damaged import DAMAGED
-from xclp_lp.files.schema import NO_SCHEMA, NUMBER, Column, Schema
+from xclp_lp.files.schema import BOOLEANS, NO_SCHEMA, NUMBER, Column, Schema
 from xclp_lp.validation import Validated
 from xclp_lp.wording import count, differences, listing
 
@@ -479,20 +479,30 @@ def _is_empty(cell: Any) -> bool:
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
-def integers_if_all(labels: Sequence[list[Any] | NDArray[Any]]) -> list[list[Any] | NDArray[Any]]:
-    """Turn text labels into integers where the texts of *all* clients are integers.
+def values_of_texts(
+    labels: Sequence[list[Any] | NDArray[Any]], classes: Sequence[Any] = ()
+) -> list[list[Any] | NDArray[Any]]:
+    """Turn text labels into integers, or booleans, where *all* clients' texts are such.
 
     A .csv file holds text only; this makes ``1`` or ``1.0`` in one file and 1 in another the same
-    class. Where an array holds text, text is meant, and all stays as it is.
+    class, and ``True`` and True, if a client has booleans or the classes are. Where an array holds
+    text, text is meant, and all stays as it is.
+
+    Args:
+        labels: per client, (n_j,).
+        classes: those that are agreed on, if any.
     """
     if any(isinstance(v, str) for ys in labels if not isinstance(ys, list) for v in ys.flat):
         return list(labels)
-    texts = [v for ys in labels if isinstance(ys, list) for v in ys if isinstance(v, str)]
-    if not texts or not all(_INTEGER.fullmatch(t.strip()) for t in texts):
-        return list(labels)
+    texts = {v for ys in labels if isinstance(ys, list) for v in ys if isinstance(v, str)}
+    others = (ys if isinstance(ys, list) else ys.ravel().tolist() for ys in labels)
+    values: dict[str, Any] = {}
+    if all(_INTEGER.fullmatch(t.strip()) for t in texts):
+        values = {t: int(t.partition(".")[0]) for t in texts}
+    elif any(isinstance(v, bool) for ys in (*others, classes) for v in ys):
+        known = {t: BOOLEANS.get(t.strip().casefold()) for t in texts}
+        values = {} if None in known.values() else {t: bool(v) for t, v in known.items()}
     return [
-        [int(v.partition(".")[0]) if isinstance(v, str) else v for v in ys]
-        if isinstance(ys, list)
-        else ys
+        [values.get(v, v) if isinstance(v, str) else v for v in ys] if isinstance(ys, list) else ys
         for ys in labels
     ]

@@ -33,7 +33,7 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.clients import DataSection, require_file_names
 from xclp_lp.files.network import NetworkSettings, names_of
-from xclp_lp.files.tables import integers_if_all
+from xclp_lp.files.tables import values_of_texts
 from xclp_lp.files.toml import read_section, require_known
 from xclp_lp.validation import Text
 
@@ -82,7 +82,7 @@ class RunSettings(NetworkSettings):
         if isinstance(given.get("clients"), str):
             given["clients"] = names_of([given["clients"]])
         if isinstance(given.get("classes"), str):
-            (given["classes"],) = integers_if_all([names_of([given["classes"]])])
+            (given["classes"],) = values_of_texts([names_of([given["classes"]])])
         run = read_section(cls, given, RUN)
         require_file_names(run.clients, RUN)
         return run

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import DataError
+from xclp_lp.dataframes import labels_by_index
 from xclp_lp.labels import UNLABELLED, class_values, encode, marked_values
 from xclp_lp.plan import Result
 from xclp_lp.wording import count
@@ -107,6 +108,7 @@ def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
     Args:
         result: of the run.
         truth: per client, shape (n_j,), the true labels; −1, None or NaN where they are not known.
+            A series is matched by index with the client's data frame.
 
     Raises:
         DataError: `truth` is not of these clients, rows and classes, or of no such row.
@@ -116,7 +118,10 @@ def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
         raise DataError(
             f"truth has labels of {count(len(truth), 'client')}, the run had {len(plan.data)}"
         )
-    marked = [marked_values(y, name) for y, name in zip(truth, plan.data, strict=True)]
+    marked = [
+        marked_values(labels_by_index(plan.indices.get(name), y, name), name)
+        for y, name in zip(truth, plan.data, strict=True)
+    ]
     if any(known.any() for _, known in marked):
         class_values(marked, classes, tuple(plan.data))  # refuses what is not a class
     owner, true, given, confidence, probability = [], [], [], [], []
