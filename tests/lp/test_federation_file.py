@@ -570,11 +570,11 @@ def removed(file: str) -> Callable[[Path], None]:
         ('features = "north.csv"', 'features = "north.csv"\nfeature_columns = "f0"',
          r"\[clients.north\]: feature_columns must be a list of names, got 'f0'"),
         ('labels = "south_y.npy"', 'id_column = "x"',
-         r"\[clients.south\]: id_column needs a .csv or .parquet file"),
+         r"\[clients.south\]: id_column needs a .csv, .parquet or .xlsx file"),
         ('labels = "south_y.npy"', 'label_column = "x"',
-         r"\[clients.south\]: label_column needs a .csv or .parquet file"),
+         r"\[clients.south\]: label_column needs a .csv, .parquet or .xlsx file"),
         ('labels = "south_y.npy"', 'truth_column = "x"',
-         r"\[clients.south\]: truth_column needs a .csv or .parquet file"),
+         r"\[clients.south\]: truth_column needs a .csv, .parquet or .xlsx file"),
     ],
 )  # fmt: skip
 def test_a_federation_file_with_a_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -628,7 +628,7 @@ def test_data_that_a_federation_file_does_not_fit(
         (rewritten("north.csv", "label,f0,f1,f2\n3,1,2,3\n3,1,,3\n"), DataError,
          "client 'north': row 2, column 'f1' of .*north.csv is empty"),
         (rewritten("north.csv", "label,f0,f0,f2\n3,1,2,3\n"), DataError,
-         "client 'north': the first line of .*north.csv names 'f0' twice"),
+         "client 'north': .*north.csv names the column 'f0' twice"),
         (rewritten("north.csv", "label,f0,f1,f2\n3,1,2\n"), DataError,
          "client 'north': row 1 of .*north.csv has 3 fields; the header has 4"),
         (rewritten("north.csv", "label\n3\n"), DataError,

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import builtins
 import datetime
 import decimal
 import sys
@@ -93,11 +92,20 @@ def test_csv(tmp_path: Path, content: str | bytes, columns: dict[str, list[str]]
         ("a,b\n1,2\n3\n", "row 2 of .*x.csv has 1 field; the header has 2; put"),
         ("a,b\n1,2,3\n", "row 1 of .*x.csv has 3 fields; the header has 2"),
         ("a,b\n1,2\n\n3,4\n", "row 2 of .*x.csv is a blank line before the end; delete"),
-        ("a,b,b\n1,2,3\n", "the first line of .*x.csv names 'b' twice; give every column a name"),
+        ("a,b,b\n1,2,3\n", "x.csv names the column 'b' twice; give every column a name"),
         ("", "x.csv is empty$"),
         ("\n1\n", "the first line of .*x.csv is blank; it names the columns"),
-        ('a\n"1\n', "line 2 of .*x.csv: unexpected end of data"),
-        ('a\n"1"2\n', "line 2 of .*x.csv: ',' expected after"),
+        (
+            'a,b\n1,"2\n3,4\n5,6\n',
+            "line 4 of .*x.csv: unexpected end of data; the quote that is opened in line 2 is not",
+        ),
+        ('a\n"1"2\n', "line 2 of .*x.csv: ',' expected after '\"'; put the whole value in quotes"),
+        ('a,b\n1,"2\n3,4\n5,"6"\n', "line 4 of .*: ',' .* the quote that is opened in line 2 is"),
+        ('a,b\n1,"2\n3,4",7\n', "row 1 of .*x.csv has 3 fields; .* over several lines; close the"),
+        (
+            "sep=;\na;b\n1;2\n",
+            "the first line of .*x.csv is 'sep=;', which tells only .* delete the",
+        ),
         ("a,b\n1,2\n\n \n3,4\n", "row 2 of .*x.csv is a blank line before the end; delete"),
         ("a,b\n1,2\n\n3\n", "row 2 of .*x.csv is a blank line before the end; delete"),
         ("a\n\xff\n".encode("latin-1"), "x.csv is not encoded in UTF-8; save it as UTF-8"),
@@ -234,19 +242,35 @@ def test_a_stored_index_is_not_a_feature_but_can_name_rows(
     assert columns(read_file(tmp_path / "z.parquet", "alice")) == ["u", "label"]
 
 
-def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = builtins.__import__
+def test_the_index_of_a_data_frame_in_a_csv_file_is_not_a_feature(tmp_path: Path) -> None:
+    pd.DataFrame({"u": [1.0, 2.0]}, index=[17, 4]).to_csv(tmp_path / "x.csv")
+    found = read_file(tmp_path / "x.csv", "alice")
+    assert columns(found) == ["u"]
+    assert columns(found, columns=["", "u"]) == ["", "u"]  # by name only
+    assert columns(
+        read_file(text(tmp_path / "y.csv", "\n1\n2\n".replace("\n", '""\n', 1)), "a")
+    ) == [""]
 
-    def refuse(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name == "pyarrow":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
 
-    monkeypatch.delitem(sys.modules, "pyarrow")
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    file = tmp_path / "x.parquet"
+def test_columns_of_the_same_name_in_a_parquet_file(tmp_path: Path) -> None:
+    parquet.write_table(pa.table([[1], [2]], names=["u", "u"]), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x.parquet names the column 'u' twice; give every column"):
+        read_file(tmp_path / "x.parquet", "alice")
+
+
+@pytest.mark.parametrize(
+    ("package", "suffix", "extra"),
+    [("pyarrow", "parquet", "parquet"), ("openpyxl", "xlsx", "excel")],
+)
+def test_kinds_that_need_a_package_say_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, suffix: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    file = tmp_path / f"x.{suffix}"
     file.write_bytes(b"PAR1")
-    with pytest.raises(ParameterError, match=r"needs pyarrow; install it with: pip install 'xclp"):
+    with pytest.raises(
+        ParameterError, match=rf"needs {package}; install it with: pip install 'xclp\[{extra}\]'"
+    ):
         read_file(file, "alice")
 
 
@@ -277,7 +301,6 @@ def test_numbers_survive_their_way_through_text(numbers: list[float]) -> None:
         ("  ", "is empty"),
         (None, "is empty"),
         ("x", "is 'x', which is not a number"),
-        ("1,5", "is '1,5', which is not a number"),
         ("1_000", "is '1_000', which is not a number"),
         ("0x10", "is '0x10', which is not a number"),
         ([1], r"is \[1\], which is not a number"),
@@ -295,6 +318,15 @@ def test_cells_that_are_no_numbers(cell: Any, message: str) -> None:
         DataError, match=f"^client 'alice': row 2, column 'v' of file {message}; .*{hint}"
     ):
         features(table)
+
+
+def test_a_decimal_comma_beside_commas_says_what_to_do(tmp_path: Path) -> None:
+    found = read_file(text(tmp_path / "x.csv", 'a,b\n1,"2,5"\n'), "alice")
+    with pytest.raises(
+        DataError,
+        match=r"column 'b' of .* is '2,5', which has a decimal comma; save the file with decimal p",
+    ):
+        features(found, columns=["b"])
 
 
 def test_other_numbers_of_a_parquet_file() -> None:
@@ -473,7 +505,7 @@ def test_text_beside_arrays() -> None:
 
 
 def test_the_suffixes_of_the_documentation() -> None:
-    assert SUFFIXES == (".npy", ".npz", ".csv", ".parquet")
+    assert SUFFIXES == (".npy", ".npz", ".csv", ".parquet", ".xlsx")
 
 
 # Other separators and decimal commas
@@ -531,7 +563,7 @@ def test_how_a_file_is_written_can_be_said(
         (
             CsvFormat(";", "."),
             "a;b\n1,5;2\n",
-            "row 1, column 'a' .* is '1,5', which is not a number;",
+            "row 1, column 'a' .* is '1,5', which has a decimal comma;",
         ),
         (CsvFormat(";"), "a;b\n1;2;3\n", "has 3 fields; .* contain a semicolon in quotes"),
     ],

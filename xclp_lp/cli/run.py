@@ -49,11 +49,11 @@ def run(
 ) -> None:
     """Label your own data: one section per client in a federation file.
 
-    Each section [clients.NAME] names a file of features (.npy, .npz, .csv or .parquet) and the
-    labels: a column of the same file (label_column) or a file of their own (labels). Empty cells,
-    and -1 where all labels are integers, mean unlabelled. Columns of tables are matched by name,
-    and labels in a table of their own by id_column where both tables have it. A truth_column with
-    labels that are only compared with the result gives an accuracy. The section
+    Each section [clients.NAME] names a file of features (.npy, .npz, .csv, .parquet or .xlsx) and
+    the labels: a column of the same file (label_column) or a file of their own (labels). Empty
+    cells, and -1 where all labels are integers, mean unlabelled. Columns of tables are matched by
+    name, and labels in a table of their own by id_column where both tables have it. A truth_column
+    with labels that are only compared with the result gives an accuracy. The section
     [parameters] takes n_bits, k, alpha, hamming, classes, class_weight, threshold and the other
     arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon (each client
     randomises its labels), or epsilon, delta and noise_contributors (noise in the sums).

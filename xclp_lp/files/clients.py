@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import ParameterError
 from xclp_lp.files.schema import NO_SCHEMA, feature_names
 from xclp_lp.files.tables import (
+    TABLES,
     CsvFormat,
     Expected,
     Source,
@@ -39,7 +40,8 @@ class DataSection(Validated):
     """Where the data of one client are: files, relative to the one that names them."""
 
     features: Annotated[
-        Text, Meta(description="name the file with the features: .npy, .npz, .csv or .parquet")
+        Text,
+        Meta(description="name the file with the features: .npy, .npz, .csv, .parquet or .xlsx"),
     ]
     features_array: Text | None = None
     feature_columns: Annotated[tuple[str, ...] | None, Meta(title="a list of names")] = None
@@ -289,7 +291,7 @@ def _require_no_columns(section: DataSection, where: str) -> None:
     }
     for key, column in given.items():
         if column is not None:
-            raise ParameterError(f"{where}: {key} needs a .csv or .parquet file")
+            raise ParameterError(f"{where}: {key} needs a {TABLES} file")
 
 
 def _joined(

@@ -14,7 +14,7 @@
                                        # `noise_contributors`: noise in the secure sums
 
     [clients.north]                    # one section per client
-    features = "north.csv"             # .npy, .npz, .csv or .parquet, relative to this file
+    features = "north.csv"             # .npy, .npz, .csv, .parquet or .xlsx, beside this file
     label_column = "digit"             # labels in a column; empty cells are unlabelled
 
     [clients.south]

@@ -1,4 +1,4 @@
-"""Reading one client's features and labels from files: .npy, .npz, .csv and .parquet.
+"""Reading one client's features and labels from files: arrays and tables.
 
 Errors name the client, the file, and the row and column as a person would count them in the file:
 rows of a table from 1, the header not counted.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import csv
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,15 +22,19 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.damaged import DAMAGED
+from xclp_lp.files.excel import excel_rows
 from xclp_lp.files.schema import BOOLEANS, NO_SCHEMA, NUMBER, Column, Schema
 from xclp_lp.validation import Validated
 from xclp_lp.wording import count, differences, listing
 
-SUFFIXES = (".npy", ".npz", ".csv", ".parquet")
+SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".xlsx")
+TABLES = ".csv, .parquet or .xlsx"
+"""What can have columns, as messages say it."""
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,38})(\.0+)?")
 
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+_SEPARATOR_LINE = re.compile(r'"?sep=.?"?', re.IGNORECASE)
 _FRACTION = re.compile(r"[+-]?\d+([.,])\d+([eE][+-]?\d+)?")
 
 
@@ -54,12 +59,13 @@ class CsvFormat(Validated):
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns of equal length, as read from a .csv or .parquet file.
+    """Named columns of equal length, as read from a file.
 
     Attributes:
         columns: by name; cells of a .csv file are text.
         decimal: what numbers in text have between units and tenths.
-        index: columns that pandas stored a data frame's index in; they are not features.
+        index: columns that pandas stored a data frame's index in, such as a first one without a
+            name; they are not features.
     """
 
     columns: dict[str, list[Any]]
@@ -182,7 +188,7 @@ class Source:
         """
         if self.table is None:
             if schema:
-                raise self.error("is not a table, which a schema needs: .csv or .parquet")
+                raise self.error(f"is not a table, which a schema needs: {TABLES}")
             return self._array(array, "features_array")
         parts = [np.empty((len(self.table), 0))]
         for name in columns:
@@ -287,6 +293,12 @@ class Source:
                 f"{place} is {cell!r}, which is {fault}: {listing(values)}"
                 f"{did_you_mean(str(cell), values)}"
             )
+        mark = _FRACTION.fullmatch(str(cell).strip())
+        if mark and mark[1] != self._decimal and self._decimal == ".":
+            raise DataError(
+                f"{place} is {cell!r}, which has a decimal comma; save the file with decimal "
+                'points, or with semicolons and csv = {delimiter = ";", decimal = ","}'
+            )
         raise DataError(
             f"{place} is {cell!r}, which is {fault}{self._with_comma}; if the column is not a "
             "feature, name it in id_column or label_column, or list feature_columns"
@@ -317,7 +329,9 @@ def read_file(path: Path, client: str, form: CsvFormat | None = None) -> Source:
             case ".csv":
                 return Source(_read_csv(path, client, form), client, path)
             case ".parquet":
-                return Source(_read_parquet(path), client, path)
+                return Source(_read_parquet(path, client), client, path)
+            case ".xlsx":
+                return Source(_read_excel(path, client), client, path)
             case _:
                 return Source(_read_numpy(path), client, path)
     except FileNotFoundError:
@@ -356,6 +370,11 @@ def _read_csv(path: Path, client: str, form: CsvFormat | None) -> Table:
     """
     with path.open(newline="", encoding="utf-8-sig") as file:
         first = file.readline()
+        if _SEPARATOR_LINE.fullmatch(first.strip()):
+            raise DataError(
+                f"client {client!r}: the first line of {path} is {first.strip()!r}, which tells "
+                "only a spreadsheet how cells are separated; delete the line"
+            )
         delimiter = "," if form is None else form.delimiter
         if form is None and "," not in first:
             delimiter = next((mark for mark in (";", "\t") if mark in first), ",")
@@ -363,44 +382,17 @@ def _read_csv(path: Path, client: str, form: CsvFormat | None) -> Table:
         reader = csv.reader(file, strict=True, delimiter=delimiter)
         try:
             header = next(reader, [])
-            if not header:
-                raise DataError(
-                    f"client {client!r}: the first line of {path} is blank; it names the columns"
-                )
-            if twice := [name for i, name in enumerate(header) if name in header[:i]]:
-                raise DataError(
-                    f"client {client!r}: the first line of {path} names {twice[0]!r} twice; give "
-                    "every column a name of its own"
-                )
-            rows = []
-            blank = 0
-            for number, fields in enumerate(reader, start=1):
-                # An empty cell of a single column is an empty line.
-                row = fields or [""] * (len(header) == 1)
-                if len(header) > 1 and len(row) < 2 and not "".join(row).strip():
-                    blank = blank or number
-                    continue
-                if blank:
-                    raise DataError(
-                        f"client {client!r}: row {blank} of {path} is a blank line before the end; "
-                        "delete the line"
-                    )
-                if len(row) != len(header):
-                    raise DataError(
-                        f"client {client!r}: row {number} of {path} has "
-                        f"{count(len(row), 'field')}; the header has {len(header)}; put values "
-                        f"that contain a {SEPARATORS[delimiter]} in quotes"
-                    )
-                rows.append(row)
+            _require_header(header, client, path)
+            rows = list(_csv_rows(reader, len(header), f"client {client!r}: row", path, delimiter))
         except csv.Error as error:
             raise DataError(
-                f"client {client!r}: line {reader.line_num} of {path}: {error}"
+                f"client {client!r}: line {reader.line_num} of {path}: {error}; "
+                f"{_quote_advice(path, reader.line_num)}"
             ) from None
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     if form is not None:
-        return Table(columns, form.decimal)
+        return _table(header, rows, form.decimal)
     if delimiter == ",":
-        return Table(columns)
+        return _table(header, rows)
     decimal = _recognised_decimal(rows, client, path)
     warnings.warn(
         f"client {client!r}: {path} is read with {SEPARATORS[delimiter]}s between cells and "
@@ -409,7 +401,67 @@ def _read_csv(path: Path, client: str, form: CsvFormat | None) -> Table:
         UserWarning,
         stacklevel=5,
     )
-    return Table(columns, decimal)
+    return _table(header, rows, decimal)
+
+
+def _require_header(header: Sequence[str], client: str, path: Path) -> None:
+    if not header:
+        raise DataError(
+            f"client {client!r}: the first line of {path} is blank; it names the columns"
+        )
+    if twice := [name for i, name in enumerate(header) if name in header[:i]]:
+        raise DataError(
+            f"client {client!r}: {path} names the column {twice[0]!r} twice; give every column a "
+            "name of its own"
+        )
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[Any]], decimal: str = ".") -> Table:
+    """Return a table; a first column without a name is the index of a data frame."""
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    nameless = len(header) > 1 and not header[0].strip()
+    return Table(columns, decimal, index=(header[0],) if nameless else ())
+
+
+def _csv_rows(
+    lines: Iterable[list[str]], width: int, row_of: str, path: Path, delimiter: str
+) -> Iterator[list[str]]:
+    """Yield the rows of a .csv file after its header, without blank lines at its end.
+
+    Raises:
+        DataError: a row has another number of fields than the header, or a line is blank.
+    """
+    blank = 0
+    for number, fields in enumerate(lines, start=1):
+        row = fields or [""] * (width == 1)  # an empty cell of a single column is an empty line
+        if width > 1 and len(row) < 2 and not "".join(row).strip():
+            blank = blank or number
+            continue
+        if blank:
+            raise DataError(
+                f"{row_of} {blank} of {path} is a blank line before the end; delete the line"
+            )
+        if len(row) != width:
+            advice = f"put values that contain a {SEPARATORS[delimiter]} in quotes"
+            if any("\n" in cell for cell in row):
+                advice = "a value in quotes goes over several lines; close the quote"
+            raise DataError(
+                f"{row_of} {number} of {path} has {count(len(row), 'field')}; the header has "
+                f"{width}; {advice}"
+            )
+        yield row
+
+
+def _quote_advice(path: Path, last: int) -> str:
+    """Say what to do about the quotes in the first lines of a .csv file, which end in an error."""
+    opened = 0
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        for number, line in enumerate(islice(file, last), start=1):
+            if line.count('"') % 2:
+                opened = 0 if opened else number
+    if opened:
+        return f"the quote that is opened in line {opened} is not closed"
+    return 'put the whole value in quotes, and write a quote in it twice: ""'
 
 
 def _recognised_decimal(rows: Sequence[Sequence[str]], client: str, path: Path) -> str:
@@ -428,7 +480,19 @@ def _recognised_decimal(rows: Sequence[Sequence[str]], client: str, path: Path) 
     return next(iter(places), ".")
 
 
-def _read_parquet(path: Path) -> Table:
+def _read_excel(path: Path, client: str) -> Table:
+    first, *rows = excel_rows(path, client)
+    header = ["" if cell is None else str(cell).strip() for cell in first]
+    _require_header(header, client, path)
+    for number, row in enumerate(rows, start=1):
+        if all(map(_is_empty, row)) and len(header) > 1:
+            raise DataError(
+                f"client {client!r}: row {number} of {path} is blank before the end; delete it"
+            )
+    return _table(header, rows)
+
+
+def _read_parquet(path: Path, client: str) -> Table:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
@@ -436,6 +500,7 @@ def _read_parquet(path: Path) -> Table:
             f"{path} needs pyarrow; install it with: pip install 'xclp[parquet]'"
         ) from None
     try:
+        _require_header(parquet.read_schema(path).names, client, path)
         table = parquet.read_table(path)
         stored = (table.schema.pandas_metadata or {}).get("index_columns", [])
         return Table(table.to_pydict(), index=tuple(c for c in stored if isinstance(c, str)))
