@@ -85,6 +85,7 @@ LP_LAYERS = [
         "memory",
         "forecast",
         "plan",
+        "alone",
         "summary",
     ),
     *("estimator", ""),  # xclp_lp itself, which shows the estimator

@@ -19,6 +19,7 @@ from xclp_lp.cli import bench, network, study
 from xclp_lp.cli.demo import demo
 from xclp_lp.cli.run import plan, run
 from xclp_lp.cli.terminal import complain, console
+from xclp_lp.cli.tune import tune
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a party failed or too few were left, a result differs from that of the "
@@ -43,6 +44,7 @@ bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measu
 app.command(epilog=EXIT_CODES)(demo)
 app.command(epilog=EXIT_CODES)(run)
 app.command()(plan)
+app.command(epilog=EXIT_CODES)(tune)
 app.command(epilog=NETWORK_EXIT_CODES)(network.serve)
 app.command(epilog=NETWORK_EXIT_CODES)(network.join)
 app.command()(network.check)

@@ -30,6 +30,7 @@ from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli.terminal import StepReporter, complain, note, say
+from xclp_lp.cli.tune import show_own
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.check import check_client
 from xclp_lp.files.clients import LoadedClient, data_lines
@@ -366,6 +367,8 @@ def join(
         written = loaded.write(table, data, prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {loaded.output}")
     note(*client_lines(loaded.params, loaded.settings, data, prediction))
+    if loaded.params.validation == "tune" and prediction.validation is not None:
+        show_own(loaded.name, prediction.validation, data, loaded.params)
 
 
 def _read(loaded: ClientFile, agreement: Agreement) -> tuple[LoadedClient, ClientData]:
