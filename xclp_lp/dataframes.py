@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.errors import DataError
 from xclp_lp.labels import UNLABELLED
+from xclp_lp.validation import FINITE
 from xclp_lp.wording import differences, listing, rows_called
 
 NUMBERS = (int, float, np.integer, np.floating, np.bool_)
@@ -114,6 +115,8 @@ def _column_values(frame: Any, column: int) -> Any:
                 f"{_place(frame, row, column)} is {cells[row]!r}, of dtype {own.dtype}, and not a "
                 "number; encode the column as numbers, such as by pandas.get_dummies, or drop it"
             )
+        elif abs(cells[row]) > FINITE:
+            cells[row] = np.inf
     return cells
 
 
@@ -133,9 +136,7 @@ def labels_by_index(index: Any, y: Any, name: str) -> Any:
         DataError: the series has an entry for a row that the features do not have, or an index that
             differs names a row twice.
     """
-    if index is None or not (hasattr(y, "index") and hasattr(y, "reindex")):
-        return y
-    if index.equals(y.index):
+    if index is None or not (hasattr(y, "reindex") and y.ndim == 1) or index.equals(y.index):
         return y
     if not (index.is_unique and y.index.is_unique):
         raise DataError(

@@ -134,6 +134,7 @@ def test_booleans_numbers_and_nullable_numbers_are_features() -> None:
         ([1.5, None], "row 'p2', column 'bp' is missing; .* as scikit-learn's SimpleImputer does"),
         (pd.Series([True, None], dtype=object).tolist(), "row 'p2', column 'bp' is missing"),
         ([-np.inf, 1], "row 'p1', column 'bp' is not finite"),
+        ([1, 10**400], "row 'p2', column 'bp' is not finite"),
         (["1", "2"], "row 'p1', column 'bp' is '1', .* not a number; encode the column"),
         (pd.Categorical([1, 2]), "row 'p1', column 'bp' is 1, of dtype category, and not a number"),
         (pd.to_datetime(["2020-01-01"] * 2), r"column 'bp' is Timestamp\(.*not a number"),
@@ -161,6 +162,8 @@ def test_indices_that_do_not_fit_are_refused() -> None:
     Xs, ys = frames()
     with pytest.raises(DataError, match="entries for the rows 0, 1, 2, which the features do not"):
         labels_by_index(Xs[0].index, ys[0].reset_index(drop=True), "a")
+    with pytest.raises(DataError, match=r"'client-1': labels must be one-dim.* got shape \(3, 1\)"):
+        XCLP.fit(Xs, [ys[0], ys[1].to_frame(), ys[2]])
     with pytest.raises(DataError, match="different indices, and one names a row twice"):
         labels_by_index(Xs[0].index, pd.concat([ys[0], ys[0]]), "a")
     same = pd.Series(range(8), index=Xs[0].index)

@@ -756,15 +756,6 @@ def test_hashes_and_distances_must_fit_whatever_the_back_end_needs(
         require_memory({"a": 20_000, "b": 0}, 1, Modest())
 
 
-def test_columns_of_data_frames_are_matched_by_name() -> None:
-    Xs, _ = example()
-    frames = [pd.DataFrame(x, columns=list("abcd")) for x in Xs]
-    frames[2] = frames[2][frames[2].columns[::-1]]
-    same_labels(frames, Xs)
-    frames[2] = frames[2].rename(columns={"a": "e"})
-    refused(DataError, "client 'client-2' has other columns .* missing 'a' and extra 'e'", frames)
-
-
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -201,6 +201,26 @@ def test_text_in_csv_and_integers_in_an_array_are_one_class(tmp_path: Path) -> N
     assert ran(loaded).plan.params.classes == (3, 5)
 
 
+def test_labels_are_the_same_in_every_kind_of_file(tmp_path: Path) -> None:
+    """Beyond 2^53, beside a file of small floats; then booleans, which .csv files have as text."""
+    path = write_federation(tmp_path, [as_parquet, as_csv, as_npy])
+    large = [2**64 - 1, 2**64 - 2]
+    for known, kind, others in (
+        (large, "uint64", [7.0, np.nan]),
+        ([True, False], "bool", [True, False]),
+    ):
+        Xs, ys = arrays()
+        column = pa.array([None, *known, *[None] * (len(ys[0]) - 3)], kind)
+        table = pa.table({"label": column, **columns_of(Xs[0])})
+        parquet.write_table(table, tmp_path / "north.parquet")
+        texts = [*map(str, known), *[""] * (len(ys[1]) - 2)]
+        write_csv(tmp_path / "south.csv", {"label": texts, **columns_of(Xs[1])})
+        np.save(tmp_path / "east_y.npy", np.resize(others, len(ys[2])))
+        classes = ran(load_federation(path)).plan.params.classes
+        assert classes == ((7, *sorted(large)) if known is large else (False, True))
+        assert {type(c) for c in classes} == {type(known[0])}
+
+
 def test_text_in_arrays_means_text(tmp_path: Path) -> None:
     path = write_federation(tmp_path, [as_csv, as_npy, as_csv])
     np.save(tmp_path / "south_y.npy", np.array(["3", "5", "5", "3"]))
