@@ -86,6 +86,7 @@ LP_LAYERS = [
         "forecast",
         "plan",
         "alone",
+        "predictor",
         "summary",
     ),
     *("estimator", ""),  # xclp_lp itself, which shows the estimator

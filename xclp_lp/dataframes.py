@@ -44,37 +44,42 @@ def row_names(x: Any) -> list[str] | None:
     return [repr(name) if isinstance(name, str) else str(name) for name in x.index.tolist()]
 
 
-def with_same_columns(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[ArrayLike]:
+def with_same_columns(
+    Xs: Sequence[ArrayLike], names: Sequence[str], columns: Sequence[str] = ()
+) -> list[ArrayLike]:
     """Return the features, tables as data frames, with the columns of all in the first's order.
 
     Args:
         Xs: per client, a data frame or anything else; empty frames have no columns to compare.
         names: of the clients.
+        columns: those that were fitted, in the order to return; if none, the first's.
 
     Raises:
         DataError: a client's columns are others, or some twice; names client and columns.
     """
     found: list[Any] = [x.to_pandas() if hasattr(x, "to_pandas") else x for x in Xs]
     frames = [j for j, x in enumerate(found) if is_frame(x) and not x.empty]
-    first: Any = found[frames[0]] if frames else None
+    arrays = [
+        name
+        for name, x in zip(names, found, strict=True)
+        if not (is_frame(x) or (isinstance(x, list) and not x))
+    ]
+    whose = "fit had" if columns else repr(names[frames[0]]) if frames else ""
     for j in frames:
         frame = found[j]
-        own, expected = list(frame.columns), list(first.columns)
+        own, expected = list(frame.columns), list(columns or found[frames[0]].columns)
         if len(set(own)) < len(own):
             twice = [c for i, c in enumerate(own) if c in own[:i]]
             raise DataError(f"client {names[j]!r} has the columns {listing(twice)} twice")
         if set(own) != set(expected):
             raise DataError(
-                f"client {names[j]!r} has other columns than {names[frames[0]]!r}: "
-                f"{differences(own, expected)}"
+                f"client {names[j]!r} has other columns than {whose}: {differences(own, expected)}"
             )
         found[j] = frame[expected]
-        if own != expected and len(frames) < len(Xs):
-            array = next(name for name, x in zip(names, found, strict=True) if not is_frame(x))
+        if own != expected and arrays:
             raise DataError(
-                f"client {array!r} has an array, whose columns have no names, and data frames have "
-                f"theirs in different orders ({names[frames[0]]!r}, {names[j]!r}); give all data "
-                "frames"
+                f"client {arrays[0]!r} has an array, whose columns have no names, and data frames "
+                f"have theirs in different orders ({whose}, {names[j]!r}); give all data frames"
             )
     return found
 

@@ -29,7 +29,8 @@ from xclp_lp.graph import Ties
 from xclp_lp.labels import ClassWeight
 from xclp_lp.lsh import Projection
 from xclp_lp.parameters import Arguments
-from xclp_lp.plan import Plan, require_lists
+from xclp_lp.plan import Plan, check_features, require_lists
+from xclp_lp.predictor import Predictor
 from xclp_lp.scaling import Scale
 from xclp_lp.summary import result_lines
 from xclp_lp.validation import meaning
@@ -168,6 +169,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         for line in result_lines(result):
             warnings.warn(line, CautionWarning, stacklevel=2)
         predictions = [result.predictions[name] for name in plan.data]
+        self._predictor = Predictor.of(result)
+        series: Sequence[Any] = [y if hasattr(y, "iloc") else None for y in ys]
+        self._given = [y if y is None else y.iloc[:0] for y in series]
         self.classes_ = labels.class_array(plan.params.classes)
         self.transduction_ = [
             like_labels(result.labels(name), x, y)
@@ -223,6 +227,55 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         """Run `fit` and return `transduction_`."""
         transduction: list[NDArray[Any]] = self.fit(Xs, ys).transduction_
         return transduction
+
+    def predict(
+        self,
+        Xs: Sequence[ArrayLike],
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        rng: Rng | None = None,
+    ) -> list[Any]:
+        """Label rows that come later, from distances to those that were fitted: `xclp_lp.later`.
+
+        Nothing is solved anew, and fitted rows keep their labels. Confidences are calibrated as
+        those of `fit`. Sets `predicted_confidence_` and `predict_cost_`, like `confidence_` and
+        `cost_`. What was kept for this is secret: it is not in a pickle of this estimator.
+
+        Args:
+            Xs: one (m_j, d) array of new rows per client, as in `fit`; m_j may be 0.
+            progress: called before each computation.
+            rng: source of keys and masks.
+
+        Returns:
+            A list like `transduction_`, of the new rows.
+
+        Raises:
+            NotFittedError: there are no results yet, or they are from a pickle.
+            DataError: the new rows are not like those of `fit`.
+            ParameterError: the back end is none of masked, plain, rlwe.
+        """
+        check_is_fitted(self, "_predictor")
+        require_lists(Xs=Xs)
+        names = self.client_names_
+        if len(Xs) != len(names):
+            raise DataError(f"fit had {count(len(names), 'client')}; give new rows of each, or []")
+        vectors = check_features(Xs, names, list(getattr(self, "feature_names_in_", ())))
+        if vectors[0].shape[1] != self.n_features_in_:
+            raise DataError(
+                f"the new rows have {count(vectors[0].shape[1], 'feature')}, those of fit "
+                f"{self.n_features_in_}"
+            )
+        own, classes = dict(zip(names, vectors, strict=True)), self._predictor.params.classes
+        found, self.predict_cost_ = self._predictor.run(own, progress=progress, rng=rng)
+        self.predicted_confidence_ = [found[name].confidence for name in names]
+        return [
+            like_labels(labels.decode(found[name].class_ids, classes), x, y)
+            for name, x, y in zip(names, Xs, self._given, strict=True)
+        ]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_predictor"}
 
     def score(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> float:
         """Return which share of the rows that had no label in `fit` it labelled as they should be.

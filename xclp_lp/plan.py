@@ -226,13 +226,13 @@ class Plan(Secret):
         outcomes = []
         for group, members in self.groups.items():
             own = source.child("group", group) if self.grouped else source
-            told = _in_group(group, progress) if self.grouped and progress else progress
+            told = in_group(group, progress) if self.grouped and progress else progress
             try:
                 outcome = Simulation(
                     faults=Faults(dropouts={c: s for c, s in dropouts.items() if c in members}),
                     progress=told,
                 ).run(self._roles(members, own))
-                _raise_cause(outcome)
+                raise_cause(outcome)
             except XclpError as error:
                 if self.grouped:
                     error.add_note(
@@ -346,12 +346,12 @@ def equal_pairs(matrices: Sequence[NDArray[Any]]) -> int:
     return sum(number * (number - 1) for number in seen.values())
 
 
-def _in_group(group: str, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
+def in_group(group: str, progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
     """Return what names the group in the steps that it passes on."""
     return lambda report: progress(replace(report, step=f"{group}: {report.step}"))
 
 
-def _raise_cause(outcome: Outcome) -> None:
+def raise_cause(outcome: Outcome) -> None:
     """Raise the error that explains the others: bad input first, then what the server says."""
     errors = outcome.errors
     causes = [error for error in errors.values() if not isinstance(error, ProtocolError)]
@@ -425,16 +425,18 @@ def require_lists(**arguments: object) -> None:
             )
 
 
-def check_features(Xs: Sequence[ArrayLike], names: Sequence[str]) -> list[NDArray[Any]]:
+def check_features(
+    Xs: Sequence[ArrayLike], names: Sequence[str], columns: Sequence[str] = ()
+) -> list[NDArray[Any]]:
     """Return the clients' vectors as matrices with the same number of columns.
 
-    A client without rows may pass an empty list.
+    A client without rows may pass an empty list. Columns are those of `with_same_columns`.
 
     Raises:
         DataError: not a finite real matrix, or another number of features; names the client.
     """
     matrices: list[NDArray[Any] | None] = []
-    for x, name in zip(with_same_columns(Xs, names), names, strict=True):
+    for x, name in zip(with_same_columns(Xs, names, columns), names, strict=True):
         try:
             array = _as_matrix(x)
             empty = array.size == 0 and (array.ndim < 2 or array.shape == (0, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from protocol_runs import assert_blames
 from session_runs import SEED, SMALL, Data, blobs, federation
+from sklearn.exceptions import NotFittedError
 
 from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_crypto.privacy import LabelPrivacy
@@ -19,6 +21,7 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import every_dropout, run
 from xclp_crypto.transport.driver import Role
+from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.kept import Kept
 from xclp_lp.labels import class_weights
 from xclp_lp.later import predict_client_role, predict_server_role
@@ -193,3 +196,40 @@ def test_sessions_of_both_kinds_do_not_mix_and_somebody_must_bring_rows() -> Non
 
     error = run(mixed).errors[SERVER]
     assert isinstance(error, ProtocolError)
+
+
+def test_the_estimator_labels_new_rows_in_groups_and_in_its_users_own_types() -> None:
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    place = np.array([[4.0, 0.0], [0.0, 4.0], [-4.0, -4.0]])
+
+    def rows(n: int, first: int) -> tuple[Any, Any]:
+        true = rng.integers(0, 3, n)
+        x = place[true] + rng.normal(size=(n, 2))
+        index = pd.RangeIndex(first, first + n)
+        named = np.array(["one", "three", "two"], dtype=object)[true]
+        return pd.DataFrame(x, index, ["u", "v"]), pd.Series(named, index, name="kind")
+
+    old = [rows(30, 0) for _ in range(6)]
+    groups = ["x", "x", "x", "y", "y", "y"]
+    fit = CrossClientLabelPropagation(
+        512, 5, hamming="plain", scale="client", groups=groups, random_state=0
+    ).fit([x for x, _ in old], [y.iloc[:6] for _, y in old])
+    new = [rows(n, 100) for n in (8, 0, 5)]
+    found = fit.predict([*(x[["v", "u"]] for x, _ in new), [], [], []])  # the second group has none
+    for (x, y), own in zip(new, found, strict=False):
+        assert own.index.equals(x.index)
+        assert own.name == "kind"
+        assert own.tolist() == y.tolist()
+    assert [len(own) for own in (*found, *fit.predicted_confidence_)] == [8, 0, 5, 0, 0, 0] * 2
+    assert fit.predict_cost_.total_bytes < fit.cost_.total_bytes
+    with pytest.raises(DataError, match="client-1' has other columns than fit had"):
+        fit.predict([new[0][0], new[0][0].rename(columns={"u": "w"}), [], [], [], []])
+    with pytest.raises(DataError, match="3 features, those of fit 2"):
+        fit.predict([np.ones((1, 3)), *[[]] * 5])
+    with pytest.raises(DataError, match="6 clients"):
+        fit.predict([np.ones((1, 2))])
+    stored = pickle.loads(pickle.dumps(fit))  # noqa: S301 - our own
+    assert stored.confidence_[0].tolist() == fit.confidence_[0].tolist()
+    with pytest.raises(NotFittedError):
+        stored.predict([new[0][0], *[[]] * 5])
