@@ -247,7 +247,7 @@ def _confusion(scores: Scores, method: str, name: str) -> Section:
             f"The most frequent mistake: {wrong[i, j]:,} of {counts[i].sum():,} rows of "
             f"{shown(scores.classes[i])!r} come out as {shown(columns[j])!r}."
         )
-    about = f"Labels of {name}. Rows are true classes, columns the labels given. {worst}"
+    about = f"Labels of {name}. Rows are true classes, columns the labels that came out. {worst}"
     title, rows = "Which classes are confused", ("true class", scores.classes)
     return _matrix("confusion", title, about, counts, rows, columns)
 
@@ -274,7 +274,7 @@ def _matrix(
     """A matrix of counts, drawn and as a table with the sums of its rows."""
     head = (rows[0], "rows", *(shown(column, 20) for column in columns))
     cells = [(row, own.sum(), *own) for row, own in zip(rows[1], counts, strict=True)]
-    drawn = pictures.counts(name, about, counts, rows, ("label given", columns))
+    drawn = pictures.counts(name, about, counts, rows, ("label that came out", columns))
     return Section(title, [about], drawn, head, cells)
 
 
