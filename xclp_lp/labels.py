@@ -181,7 +181,9 @@ def _of_one_type(places: Mapping[tuple[type, Any], str]) -> list[Any]:
             two places.
     """
     first: dict[str | None, str] = {}
-    for (kind, value), place in places.items():
+    # Numbers of a .csv file are texts if any client has another text, so that one is named.
+    named = sorted(places.items(), key=lambda own: own[0][0] is str and own[0][1].isdigit())
+    for (kind, value), place in named:
         first.setdefault(_kind(value), f"{kind.__name__} ({place})")
     if len(first) > 1:
         raise DataError(f"labels are of several types: {', '.join(first.values())}")

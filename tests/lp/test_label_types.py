@@ -152,6 +152,7 @@ def test_classes_do_not_depend_on_the_order_of_clients(ys: list[list[float]]) ->
         ([[True, False], [1, 0]], r"bool \(client 'client-0', row 0 .*, int \(client 'client-1'"),
         ([[0, 1, 2], [True]], r"int \(client 'client-0', row 0 .*, bool \(client 'client-1'"),
         ([["a"], [0.5]], r"str \(client 'client-0', row 0 .*, float \(client 'client-1', row 0"),
+        ([[1], ["2", "3"], ["x"]], r"int .*, str \(client 'client-2', row 0"),
         ([[1], ["1"]], r"int \(client 'client-0', row 0 .*, str \(client 'client-1', row 0"),
     ],
 )
