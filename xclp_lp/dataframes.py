@@ -84,8 +84,12 @@ def with_same_columns(
     return found
 
 
-def frame_values(frame: Any) -> NDArray[Any]:
+def frame_values(frame: Any, *, missing: bool = False) -> NDArray[Any]:
     """Return the numbers of a data frame, (n_j, d); booleans are 0 and 1.
+
+    Args:
+        frame: of one client.
+        missing: whether cells may be missing, which become NaN.
 
     Raises:
         DataError: a cell is missing, not a number or not finite; names row and column.
@@ -96,7 +100,8 @@ def frame_values(frame: Any) -> NDArray[Any]:
         values = np.empty(frame.shape)
         for column in range(frame.shape[1]):
             values[:, column] = _column_values(frame, column)
-    if not (finite := np.isfinite(values)).all():
+    finite = ~np.isinf(values) if missing else np.isfinite(values)
+    if not finite.all():
         row, column = np.argwhere(~finite)[0].tolist()
         what = "not finite" if np.isinf(values[row, column]) else "missing"
         raise DataError(

@@ -44,10 +44,11 @@ def feature_cautions(
     """Say what looks wrong, a line each; for whoever has the data of all clients.
 
     Args:
-        data: by client, (n_j, d).
+        data: by client, (n_j, d); what is missing counts as the client's mean.
         scale: how features will be scaled.
         columns: their names; by default their numbers, counted from 0.
     """
+    data = {c: np.where(np.isnan(x), own_moments(x).mean, x) for c, x in data.items()}
     rows = np.concatenate([x.astype(np.float64) for x in data.values()])
     if len(rows) < FEWEST_ROWS:
         return

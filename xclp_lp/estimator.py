@@ -31,7 +31,7 @@ from xclp_lp.lsh import Projection
 from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan, check_features, require_lists
 from xclp_lp.predictor import Predictor
-from xclp_lp.scaling import Scale
+from xclp_lp.scaling import Missing, Scale
 from xclp_lp.summary import result_lines
 from xclp_lp.validation import meaning
 from xclp_lp.wording import count
@@ -91,6 +91,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         *,
         gamma: float | Literal["auto"] = "auto",
         scale: Scale | Literal["auto"] = "auto",
+        missing: Missing = "refuse",
+        winsorise: float | None = None,
         projection: Projection = "random",
         hamming: str | HammingBackend = "rlwe",
         include_self: bool = False,
@@ -115,6 +117,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.alpha = alpha
         self.gamma = gamma
         self.scale = scale
+        self.missing = missing
+        self.winsorise = winsorise
         self.projection = projection
         self.hamming = hamming
         self.include_self = include_self
@@ -259,7 +263,12 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         names = self.client_names_
         if len(Xs) != len(names):
             raise DataError(f"fit had {count(len(names), 'client')}; give new rows of each, or []")
-        vectors = check_features(Xs, names, list(getattr(self, "feature_names_in_", ())))
+        vectors = check_features(
+            Xs,
+            names,
+            list(getattr(self, "feature_names_in_", ())),
+            missing=self._predictor.params.missing == "mean",
+        )
         if vectors[0].shape[1] != self.n_features_in_:
             raise DataError(
                 f"the new rows have {count(vectors[0].shape[1], 'feature')}, those of fit "

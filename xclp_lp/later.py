@@ -73,7 +73,7 @@ from xclp_lp.messages import (
 )
 from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.predictions import Prediction, predict
-from xclp_lp.scaling import Moments, own_moments
+from xclp_lp.scaling import Moments, clipped
 from xclp_lp.session import hash_rows, own_scores, receive_participants, spread
 
 
@@ -146,7 +146,8 @@ async def predict_client_role(
     backend, n_classes = between_backend(params.hamming), len(params.classes)
     params.require_resolution(len(invited))
     if kept is not None:
-        check_kept(kept, params, vectors.shape[1])
+        check_kept(kept, params, params.scaling.width(vectors.shape[1]))
+    vectors = params.scaling.features(vectors)
     taken, own = _with_direction(vectors, kept, params)
     old_rows = 0 if kept is None else len(kept.packed)
     with io.step("setup"):
@@ -196,7 +197,9 @@ def _with_direction(
         return np.ones(len(vectors), dtype=np.bool_), vectors
     if params.scale == "client":
         moments = None if kept is None else kept.moments
-        vectors = (moments or own_moments(vectors)).scaled(vectors)
+        vectors = (moments or params.scaling.moments_alone(vectors)).scaled(vectors)
+    else:
+        vectors = clipped(vectors, params.winsorise)
     taken = ~zero_rows(vectors)
     return taken, vectors[taken]
 
@@ -223,7 +226,7 @@ async def _introduced(session: Session, params: Parameters, kept: Kept | None) -
         return Kept(
             told.session,
             told.seed,
-            Moments(told.mean, deviation) if params.shared_scale else None,
+            Moments(told.mean, deviation, params.winsorise) if params.shared_scale else None,
             d,
             np.zeros((0, -(-params.n_bits // 8)), dtype=np.uint8),
             np.zeros((0, len(params.classes))),

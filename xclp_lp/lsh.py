@@ -243,11 +243,12 @@ def _integer_rows(v: NDArray[np.floating]) -> NDArray[np.float64]:
     return scaled
 
 
-def checked_vectors(vectors: ArrayLike) -> NDArray[np.floating]:
+def checked_vectors(vectors: ArrayLike, *, missing: bool = False) -> NDArray[np.floating]:
     """Turn vectors into a matrix of finite floats.
 
     Args:
         vectors: shape (n, d) with d ≥ 1: floats, integers or booleans.
+        missing: whether values may be NaN.
 
     Returns:
         Shape (n, d); floats keep their dtype, everything else becomes float64.
@@ -262,7 +263,7 @@ def checked_vectors(vectors: ArrayLike) -> NDArray[np.floating]:
         raise DataError(f"vectors have dtype {v.dtype}; real numbers are needed")
     if v.dtype.kind != "f" or v.dtype.itemsize > 8:
         v = v.astype(np.float64)
-    finite = np.isfinite(v)
+    finite = ~np.isinf(v) if missing else np.isfinite(v)
     if not finite.all():
         row, column = (int(i) for i in np.argwhere(~finite)[0])
         raise DataError(

@@ -30,7 +30,7 @@ from xclp_lp.predictions import (
     reset_labelled,
 )
 from xclp_lp.propagation import NeighbourOptions
-from xclp_lp.scaling import FEWEST, Scale
+from xclp_lp.scaling import FEWEST, Missing, Scale, Scaling
 from xclp_lp.validation import FINITE, Validated
 from xclp_lp.wording import count
 
@@ -105,6 +105,18 @@ class Agreed(Validated):
             "may know the other's"
         ),
     ] = AUTO
+    missing: Annotated[
+        Missing,
+        Meta(
+            description="what becomes of missing values: refuse them, or mean over the values that "
+            "are there, of all clients or with scale client of each, with an indicator beside each "
+            "column. The clients learn how many values of each column are missing in all"
+        ),
+    ] = "refuse"
+    winsorise: Annotated[
+        Annotated[float, Meta(gt=0, le=FINITE)] | None,
+        Meta(description="clips heavy tails at so many deviations after scaling, such as 3"),
+    ] = None
     projection: Annotated[
         Projection,
         Meta(
@@ -195,6 +207,11 @@ class Agreed(Validated):
             self._fill(WITH_PRIOR)
         self._fill(DEFAULTS)
         super().__post_init__()
+        if self.missing == "mean" and self.scale == "none":
+            raise ParameterError(
+                "missing must be 'refuse' where scale is 'none', since nobody computes means; got "
+                "'mean'"
+            )
         get_backend(self.hamming)
         FixedPoint(self.fraction_bits)
         if self.noise is not None and self.weighted:
@@ -250,9 +267,14 @@ class Agreed(Validated):
         )
 
     @property
+    def scaling(self) -> Scaling:
+        """Return what decides how features become vectors to hash."""
+        return Scaling(self.scale, self.missing, self.winsorise)
+
+    @property
     def shared_scale(self) -> bool:
         """Return whether clients sum up moments of their features."""
-        return self.scale in ("shared", "shared-by-two")
+        return self.scaling.shared
 
     @property
     def fewest_in_moments(self) -> int:
@@ -455,7 +477,7 @@ class Shape:
     Attributes:
         rows: by client.
         labelled: labelled rows by client.
-        features: d.
+        features: d, indicators of missing values among them.
         equal: pairs of equal rows, both orders counted, where somebody sees all rows; each is an
             entry of the graph where all ties are kept.
     """

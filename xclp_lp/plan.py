@@ -112,7 +112,7 @@ class Plan(Secret):
                 f"{count(len(Xs), 'feature array')} and {count(len(ys), 'label array')}; give one "
                 "of each per client"
             )
-        vectors = check_features(Xs, clients)
+        vectors = check_features(Xs, clients, missing=arguments.missing == "mean")
         indices = {client: index_of(x) for client, x in zip(clients, Xs, strict=True)}
         called = row_names or [None] * len(Xs)
         called = [frame_rows(x) if own is None else own for x, own in zip(Xs, called, strict=True)]
@@ -162,7 +162,7 @@ class Plan(Secret):
 
     def _rows(self) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         for client, own in self.data.items():
-            yield client, in_graph(own.vectors, self.params.scale)
+            yield client, in_graph(own.vectors, self.params.scaling)
 
     @property
     def features(self) -> int:
@@ -176,7 +176,7 @@ class Plan(Secret):
             Shape(
                 {c: sizes[c] for c in own},
                 {c: labelled[c] for c in own},
-                self.features,
+                self.params.scaling.width(self.features),
                 equal_pairs([self.data[c].vectors for c in own]),
             )
             for own in self.groups.values()
@@ -426,11 +426,19 @@ def require_lists(**arguments: object) -> None:
 
 
 def check_features(
-    Xs: Sequence[ArrayLike], names: Sequence[str], columns: Sequence[str] = ()
+    Xs: Sequence[ArrayLike],
+    names: Sequence[str],
+    columns: Sequence[str] = (),
+    *,
+    missing: bool = False,
 ) -> list[NDArray[Any]]:
     """Return the clients' vectors as matrices with the same number of columns.
 
-    A client without rows may pass an empty list. Columns are those of `with_same_columns`.
+    Args:
+        Xs: a client without rows may pass an empty list.
+        names: of the clients.
+        columns: as for `with_same_columns`.
+        missing: whether values may be missing, which become NaN.
 
     Raises:
         DataError: not a finite real matrix, or another number of features; names the client.
@@ -438,9 +446,9 @@ def check_features(
     matrices: list[NDArray[Any] | None] = []
     for x, name in zip(with_same_columns(Xs, names, columns), names, strict=True):
         try:
-            array = _as_matrix(x)
+            array = _as_matrix(x, missing)
             empty = array.size == 0 and (array.ndim < 2 or array.shape == (0, 0))
-            matrices.append(None if empty else checked_vectors(array))
+            matrices.append(None if empty else checked_vectors(array, missing=missing))
         except DataError as error:
             raise DataError(f"client {name!r}: {error}") from None
     known = [(name, m) for name, m in zip(names, matrices, strict=True) if m is not None]
@@ -456,10 +464,10 @@ def check_features(
     return [np.zeros((0, first.shape[1])) if m is None else m for m in matrices]
 
 
-def _as_matrix(x: Any) -> NDArray[Any]:
+def _as_matrix(x: Any, missing: bool) -> NDArray[Any]:
     """Turn one client's features into an array; say where that cannot be done."""
     if is_frame(x):
-        return frame_values(x)
+        return frame_values(x, missing=missing)
     if sparse.issparse(x):
         return np.asarray(x.toarray())
     if hasattr(x, "detach"):  # a tensor of PyTorch, which NumPy may not read as it is
@@ -502,7 +510,7 @@ def require_usable(plan: Plan, row_names: Sequence[Sequence[str] | None] | None)
         DataError: no label can spread; names the group.
     """
     for j, (name, own) in enumerate(plan.data.items()):
-        zero = np.flatnonzero(~in_graph(own.vectors, plan.params.scale)).tolist()
+        zero = np.flatnonzero(~in_graph(own.vectors, plan.params.scaling)).tolist()
         if zero:
             called = rows_called(zero, None if row_names is None else row_names[j])
             scaled = ", once scaled," * (plan.params.scale == "client")

@@ -19,6 +19,14 @@ the rounding of m_j and Q_j to float64. All clients compute the same integers, s
 
 *A client learns* n and each column's mean and variance over all rows: with two clients these are
 the other's own, and with any number all others together know the moments of the one that is left.
+
+*Missing values* are refused, or become the mean, over the values that are there. Each column then
+has an *indicator*, a column that is 1 where a value is missing. It is centred, and not divided by
+its deviation: a rare one would outweigh all else, which costs about ten points of accuracy. Its sum
+is the number of missing values, which is how n is known by column; so the clients learn these
+numbers over all rows, and nothing of which rows or whose they are.
+
+*Heavy tails* are clipped, by each client for itself, at a number of deviations after all else.
 """
 
 from __future__ import annotations
@@ -37,6 +45,7 @@ from xclp_crypto.role import recorded
 from xclp_lp.lsh import zero_rows
 
 Scale: TypeAlias = Literal["shared", "shared-by-two", "client", "none"]
+Missing: TypeAlias = Literal["refuse", "mean"]
 
 UNIT_BITS, DIGIT_BITS, DIGITS = 128, 32, 8
 """Numbers are multiples of 2^-128 of less than 2^128, in digits of base 2^32."""
@@ -59,14 +68,77 @@ class Moments:
     Attributes:
         mean: (d,) float64.
         deviation: (d,) float64, > 0; infinite for a constant column, which becomes 0.
+        winsorise: deviations at which values are clipped, if they are.
     """
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
+    winsorise: float | None = None
 
     def scaled(self, vectors: NDArray[Any]) -> NDArray[np.float64]:
-        """Return (n, d) vectors, centred and scaled."""
-        return (vectors - self.mean) / self.deviation
+        """Return (n, d) vectors, centred and scaled; what is missing becomes the mean, 0."""
+        found = (vectors - self.mean) / self.deviation
+        found[np.isnan(found)] = 0.0
+        return clipped(found, self.winsorise)
+
+
+def clipped(vectors: NDArray[Any], winsorise: float | None) -> NDArray[Any]:
+    """Return vectors with nothing beyond ±winsorise."""
+    return vectors if winsorise is None else np.clip(vectors, -winsorise, winsorise)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What is agreed on of how features become the vectors that are hashed.
+
+    Attributes:
+        scale: over whose rows they are scaled.
+        missing: what becomes of values that are not there.
+        winsorise: see `Moments`.
+    """
+
+    scale: Scale
+    missing: Missing = "refuse"
+    winsorise: float | None = None
+
+    @property
+    def shared(self) -> bool:
+        """Return whether clients sum up moments."""
+        return self.scale in ("shared", "shared-by-two")
+
+    def width(self, columns: int) -> int:
+        """Return how many features so many columns become."""
+        return columns if self.missing == "refuse" else 2 * columns
+
+    def features(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """Return (n, d) features: the columns, and their indicators if values may be missing."""
+        return vectors if self.missing == "refuse" else np.hstack([vectors, np.isnan(vectors)])
+
+    def moments_alone(self, features: NDArray[Any]) -> Moments:
+        """Return the moments of one client's (n, d) features."""
+        return self._as_agreed(own_moments(features))
+
+    def moments_of_all(self, totals: NDArray[np.int64]) -> Moments:
+        """Return the moments of all rows, of the sum of all clients' `encoded_moments`.
+
+        Raises:
+            DataError: there is no row.
+        """
+        return self._as_agreed(moments(totals, indicators=self.missing != "refuse"))
+
+    def _as_agreed(self, found: Moments) -> Moments:
+        deviation = found.deviation.copy()
+        if self.missing != "refuse":
+            indicators = deviation[len(deviation) // 2 :]
+            indicators[np.isfinite(indicators)] = 1.0
+        return Moments(found.mean, deviation, self.winsorise)
+
+    def before_sums(self, vectors: NDArray[Any]) -> NDArray[Any]:
+        """Return (n, d) features as they are hashed, or where moments are shared, as summed up."""
+        features = self.features(vectors)
+        if self.scale == "client":
+            return self.moments_alone(features).scaled(features)
+        return features if self.shared else clipped(features, self.winsorise)
 
 
 def moments_width(features: int) -> int:
@@ -84,7 +156,7 @@ def encoded_moments(vectors: NDArray[Any]) -> NDArray[np.int64]:
     """Return what a client adds to the shared moments: n_j, and digits of S_j and T_j by column.
 
     Args:
-        vectors: (n_j, d), finite.
+        vectors: (n_j, d), finite, or NaN where a value is missing.
 
     Returns:
         (1 + 16·d,) integers of less than 2^32 in size.
@@ -92,19 +164,16 @@ def encoded_moments(vectors: NDArray[Any]) -> NDArray[np.int64]:
     Raises:
         DataError: a feature is larger than 2^48; names the column.
     """
-    n, d = vectors.shape
-    x = vectors.astype(np.float64)
-    if n and (far := np.abs(x).max(axis=0) > LARGEST).any():
+    if (far := (np.abs(vectors) > LARGEST).any(axis=0)).any():
         raise DataError(
             f"column {int(np.argmax(far))} (counted from 0) has a value beyond 2^48, which shared "
             "scaling cannot sum; use another unit, or scale = 'client'"
         )
-    centre = x.mean(axis=0) if n else np.zeros(d)
-    squares = ((x - centre) ** 2).sum(axis=0)
-    sums = [Fraction(m) * n for m in centre.tolist()]
-    totals = [Fraction(q) + s * s / max(n, 1) for q, s in zip(squares.tolist(), sums, strict=True)]
+    there, mean, squares = (own.tolist() for own in _centred(vectors))
+    sums = [Fraction(m) * k for m, k in zip(mean, there, strict=True)]
+    totals = [Fraction(q) + s * s / max(k, 1) for q, s, k in zip(squares, sums, there, strict=True)]
     digits = [digit for number in (*sums, *totals) for digit in _digits(number)]
-    return np.array([n, *digits], dtype=np.int64)
+    return np.array([len(vectors), *digits], dtype=np.int64)
 
 
 def _digits(number: Fraction) -> list[int]:
@@ -115,11 +184,12 @@ def _digits(number: Fraction) -> list[int]:
     return [sign * ((size >> (DIGIT_BITS * i)) & mask) for i in range(DIGITS)]
 
 
-def moments(totals: NDArray[np.int64]) -> Moments:
+def moments(totals: NDArray[np.int64], indicators: bool = False) -> Moments:
     """Return the moments of all rows.
 
     Args:
         totals: (1 + 16·d,) the sum of what all clients' `encoded_moments` are.
+        indicators: whether the second half of the columns counts what the first has not.
 
     Raises:
         DataError: there is no row.
@@ -135,9 +205,15 @@ def moments(totals: NDArray[np.int64]) -> Moments:
         for at in range(0, len(digits), DIGITS)
     ]
     d = len(numbers) // 2
-    mean = np.array([float(s / n) for s in numbers[:d]])
-    variance = [float((t - s * s / n) / n) for s, t in zip(numbers[:d], numbers[d:], strict=True)]
-    return _moments(mean, np.array(variance))
+    sums, squares, there = numbers[:d], numbers[d:], [n] * d
+    if indicators:
+        there = [n - round(missing) for missing in sums[d // 2 :]] + there[d // 2 :]
+    mean = [float(s / max(k, 1)) for s, k in zip(sums, there, strict=True)]
+    variance = [
+        float((t - s * s / max(k, 1)) / max(k, 1))
+        for s, t, k in zip(sums, squares, there, strict=True)
+    ]
+    return _moments(np.array(mean), np.array(variance))
 
 
 def _moments(mean: NDArray[np.float64], variance: NDArray[np.float64]) -> Moments:
@@ -146,34 +222,44 @@ def _moments(mean: NDArray[np.float64], variance: NDArray[np.float64]) -> Moment
     return Moments(mean, np.where(constant, np.inf, deviation))
 
 
+def _centred(
+    vectors: NDArray[Any],
+) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
+    """Return by column of (n, d) vectors the number of values, their mean, and squares about it."""
+    missing = np.isnan(vectors)
+    there = len(vectors) - missing.sum(axis=0)
+    x = np.where(missing, 0.0, vectors.astype(np.float64))
+    mean = x.sum(axis=0) / np.maximum(there, 1)
+    return there, mean, (np.where(missing, 0.0, x - mean) ** 2).sum(axis=0)
+
+
 def own_moments(vectors: NDArray[Any]) -> Moments:
-    """Return the moments of (n, d) vectors alone."""
+    """Return the moments of (n, d) vectors alone, over the values that are there."""
     n, d = vectors.shape
     if not n:
         return Moments(np.zeros(d), np.ones(d))
-    x = vectors.astype(np.float64)
-    return _moments(x.mean(axis=0), x.var(axis=0))
+    there, mean, squares = _centred(vectors)
+    return _moments(mean, squares / np.maximum(there, 1))
 
 
 def scaled_by_one(
-    data: Mapping[str, NDArray[Any]], scale: Scale, summed: Iterable[str]
+    data: Mapping[str, NDArray[Any]], scaling: Scaling, summed: Iterable[str]
 ) -> dict[str, NDArray[Any]]:
     """Return what vectors are before they are hashed, where one party has those of all clients.
 
     Args:
         data: by client, (n_j, d).
-        scale: how they are scaled.
+        scaling: how they are scaled.
         summed: clients whose moments are in the sum.
     """
-    if scale == "none":
-        return dict(data)
-    if scale == "client":
-        return {c: own_moments(x).scaled(x) for c, x in data.items()}
-    shared = moments(np.sum([encoded_moments(data[c]) for c in summed], axis=0))
-    return {c: shared.scaled(x) for c, x in data.items()}
+    features = {c: scaling.before_sums(x) for c, x in data.items()}
+    if not scaling.shared:
+        return features
+    shared = scaling.moments_of_all(np.sum([encoded_moments(features[c]) for c in summed], axis=0))
+    return {c: shared.scaled(x) for c, x in features.items()}
 
 
-def in_graph(vectors: NDArray[Any], scale: Scale) -> NDArray[np.bool_]:
+def in_graph(vectors: NDArray[Any], scaling: Scaling) -> NDArray[np.bool_]:
     """Return which rows take part: those that have a direction.
 
     A row that is zero only after shared scaling takes part, since its client has told its number of
@@ -181,13 +267,11 @@ def in_graph(vectors: NDArray[Any], scale: Scale) -> NDArray[np.bool_]:
 
     Args:
         vectors: (n, d), as the client has them.
-        scale: how they will be scaled.
+        scaling: how they will be scaled.
     """
-    if scale == "none":
-        return ~zero_rows(vectors)
-    if scale == "client":
-        return ~zero_rows(own_moments(vectors).scaled(vectors))
-    return np.ones(len(vectors), dtype=np.bool_)
+    if scaling.shared:
+        return np.ones(len(vectors), dtype=np.bool_)
+    return ~zero_rows(scaling.before_sums(vectors))
 
 
 def require_company(scale: Scale, clients: int) -> None:

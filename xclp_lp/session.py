@@ -93,12 +93,11 @@ from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.predictions import Prediction, predict, weighed
 from xclp_lp.scaling import (
     Moments,
+    clipped,
     encoded_moments,
     in_graph,
-    moments,
     moments_rows,
     moments_width,
-    own_moments,
     require_company,
 )
 
@@ -254,8 +253,9 @@ async def client_role(
     params.require_accountant()
     params.require_resolution(len(invited))
     require_company(params.scale, len(invited))
-    kept = in_graph(data.vectors, params.scale)
-    vectors, class_ids = data.vectors[kept], data.class_ids[kept]
+    kept = in_graph(data.vectors, params.scaling)
+    features = params.scaling.features(data.vectors)
+    vectors, class_ids = features[kept], data.class_ids[kept]
     labelled, n_classes = class_ids != UNLABELLED, len(params.classes)
     if isinstance(params.privacy, RandomizedResponse):
         class_ids[labelled] = params.privacy.randomize(class_ids[labelled], n_classes, rng)
@@ -267,11 +267,13 @@ async def client_role(
         await seed_agreement_client(session, rng)
     io = session.io
     with io.step("hashing"):
-        scale = own_moments(data.vectors) if params.scale == "client" else None
+        scale = params.scaling.moments_alone(features) if params.scale == "client" else None
         if params.shared_scale:
             scale = await _shared_moments(session, params, vectors, rng)
         if scale is not None:
             vectors = await io.compute(scale.scaled, vectors)
+        else:
+            vectors = clipped(vectors, params.winsorise)
         seed = projection_seed or derive_key(
             session.common_secret, domain_tag("projection seed", session.id)
         )
@@ -347,7 +349,7 @@ async def _shared_moments(
     sums = await secure_row_sums_client(
         session, own.astype(np.float64), rows, codec, graph, rng, "moments"
     )
-    return moments(sums.values[0].astype(np.int64))
+    return params.scaling.moments_of_all(sums.values[0].astype(np.int64))
 
 
 async def receive_participants(session: Session, params: Parameters) -> dict[str, int]:

@@ -77,6 +77,10 @@ def plan_lines(
             "features are scaled over the rows of all clients, who learn each feature's mean and "
             "variance; the server does not"
         )
+    if params.missing != "refuse":
+        missing = sum(int(np.isnan(own.vectors).sum()) for own in data.values())
+        learnt = "; clients learn how many each column has" * params.shared_scale
+        yield f"{count(missing, 'missing value becomes', 'missing values become')} means{learnt}"
     if params.weighted:
         weight = {"sqrt": "1/√N", "balanced": "1/N"}[params.class_weight]
         yield f"labels weigh {weight} with N labels of their class, which the server does not learn"

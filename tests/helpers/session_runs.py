@@ -25,10 +25,11 @@ from xclp_lp.lsh import hash_bits, projection
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction, predict
 from xclp_lp.propagation import pooled
-from xclp_lp.scaling import Scale, scaled_by_one
+from xclp_lp.scaling import Scaling, scaled_by_one
 from xclp_lp.session import ClientData, client_role, server_role
 
 SEED = bytes(range(32))
+NOTHING = Scaling("none")
 Data = dict[str, ClientData]
 SMALL = Parameters(
     classes=(0, 1, 2),
@@ -96,11 +97,11 @@ def client(vectors: Any, codes: Any) -> ClientData:
     return ClientData(np.array(vectors, dtype=np.float64), np.array(codes, dtype=np.int64))
 
 
-def in_graph(own: ClientData, scale: Scale = "none") -> NDArray[np.bool_]:
+def in_graph(own: ClientData, scaling: Scaling = NOTHING) -> NDArray[np.bool_]:
     """Rows with a direction; with shared scaling all."""
-    if scale == "shared":
+    if scaling.shared:
         return np.ones(len(own.vectors), dtype=np.bool_)
-    return scaled_by_one({"": own.vectors}, scale, ())[""].any(axis=1)
+    return scaled_by_one({"": own.vectors}, scaling, ())[""].any(axis=1)
 
 
 def bits_of(own: ClientData, n_bits: int, seed: bytes = SEED) -> NDArray[np.uint8]:
@@ -120,8 +121,8 @@ def expected(
     Shared scaling is over the rows of `scaled_over`, or of all.
     """
     vectors = {c: own.vectors for c, own in data.items()}
-    vectors = scaled_by_one(vectors, params.scale, scaled_over or tuple(data))
-    kept_rows = {c: in_graph(data[c], params.scale) for c in present}
+    vectors = scaled_by_one(vectors, params.scaling, scaled_over or tuple(data))
+    kept_rows = {c: in_graph(data[c], params.scaling) for c in present}
     codes = {c: data[c].class_ids[kept_rows[c]] for c in present}
     n_classes = len(params.classes)
     onehot = {

@@ -84,7 +84,11 @@ def expected(
     sums[~np.isin(owner, contributors)] = 0
     found = {}
     for c in present:
-        x = new[c] if known.moments is None else known.moments.scaled(new[c])
+        x = (
+            new[c]
+            if known.moments is None
+            else known.moments.scaled(params.scaling.features(new[c]))
+        )
         scores = []
         for row in hash_bits(x, pi):
             h = (row != old).sum(axis=1)
@@ -130,11 +134,20 @@ def test_the_labels_are_those_in_the_clear(options: dict[str, Any]) -> None:
     assert (server.contributors, server.dropouts) == (tuple(NEW), {})
 
 
-@pytest.mark.parametrize("scale", ["shared", "none"])
-def test_a_client_that_was_not_in_the_session_gets_labels_too(scale: str) -> None:
-    params = replace(SMALL, scale=scale, class_weight="sqrt")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"scale": "shared"},
+        {"scale": "none"},
+        {"scale": "shared", "missing": "mean", "winsorise": 1},
+    ],
+)
+def test_a_client_that_was_not_in_the_session_gets_labels_too(options: dict[str, Any]) -> None:
+    params = replace(SMALL, class_weight="sqrt", **options)
     kept = fitted(params)
     new = NEW | {"e": blobs({"e": 3}, seed=6)["e"].vectors}
+    if params.missing == "mean":
+        new["e"][1, 2] = np.nan
     outcome = run(later(params, kept, new)).raise_errors()
     assert_same(outcome.results, expected(params, kept, list(new), list(new), new))
 

@@ -29,6 +29,8 @@ OTHER = {
     "alpha": 0.5,
     "gamma": 2.0,
     "scale": "client",
+    "missing": "mean",
+    "winsorise": 3.0,
     "projection": "tight-frame",
     "hamming": "masked",
     "include_self": True,
@@ -52,6 +54,8 @@ WRONG = {
     "alpha": 1.0,
     "gamma": -1,
     "scale": "rank",
+    "missing": "median",
+    "winsorise": 0,
     "projection": "tight",
     "hamming": "rlw",
     "include_self": 1,
@@ -81,6 +85,11 @@ def toml(value):
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k} = {v}" for k, v in value.items()) + "}"
     return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def with_means(given):
+    """Parameters where the preset computes none, without which nothing can be filled in."""
+    return given | {"scale": "client"} if "missing" in given else given
 
 
 def by_estimator(tmp_path, name, value):
@@ -115,11 +124,13 @@ def by_flower(tmp_path, name, value):
 
 
 def by_experiment(tmp_path, name, value):
-    return Experiment("labels", "digits", parameters={name: in_file(value)}).arguments(7), None
+    given = with_means({name: in_file(value)})
+    return Experiment("labels", "digits", parameters=given).arguments(7), None
 
 
 def by_study(tmp_path, name, value):
-    return Study("digits", parameters={name: in_file(value)}).arguments(7), None
+    given = with_means({name: in_file(value)})
+    return Study("digits", parameters=given).arguments(7), None
 
 
 def by_options(tmp_path, name, value):

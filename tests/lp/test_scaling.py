@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from xclp_crypto.testing import run, same_distribution, uniformity
 from xclp_crypto.transport.simulate import Faults
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.scaling import (
+    Scaling,
     encoded_moments,
     in_graph,
     moments,
@@ -28,6 +30,7 @@ from xclp_lp.scaling import (
     require_company,
     scaled_by_one,
 )
+from xclp_lp.summary import plan_lines
 
 SHARED = replace(SMALL, scale="shared")
 FOUR = blobs({"a": 6, "b": 5, "c": 4, "d": 5}, labelled=2, seed=4)
@@ -92,9 +95,41 @@ def test_digits_are_small_enough_for_sums_of_two_million_clients() -> None:
 
 def test_rows_that_take_part() -> None:
     x = np.array([[0.0, 0.0], [1.0, 2.0], [-1.0, -2.0]])
-    assert in_graph(x, "none").tolist() == [False, True, True]
-    assert in_graph(x + 5, "client").tolist() == [False, True, True]
-    assert in_graph(x, "shared").tolist() == [True] * 3
+    assert in_graph(x, Scaling("none")).tolist() == [False, True, True]
+    assert in_graph(x + 5, Scaling("client")).tolist() == [False, True, True]
+    assert in_graph(x, Scaling("shared")).tolist() == [True] * 3
+
+
+def spoiled(x: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Where a fifth of the values is missing, and all of the last column of some."""
+    rng = np.random.default_rng(seed)
+    found = np.where(rng.random(x.shape) < 0.2, np.nan, x)
+    found[:, -1] = np.nan if seed % 2 else found[:, -1]
+    return found
+
+
+def test_missing_values_count_in_no_moment_and_become_the_mean() -> None:
+    x = [spoiled(7 + np.random.default_rng(i).normal(size=(9 + i, 3)), i) for i in range(3)]
+    scaling, rows = Scaling("shared", "mean", winsorise=1.5), np.concatenate(x)
+    features = [scaling.features(own) for own in x]
+    assert scaling.width(3) == features[0].shape[1] == 6
+    for found in (
+        scaling.moments_of_all(np.sum([encoded_moments(own) for own in features], axis=0)),
+        scaling.moments_alone(np.concatenate(features)),
+    ):
+        assert found.mean[:3] == pytest.approx(np.nanmean(rows, axis=0))
+        assert found.deviation[:3] == pytest.approx(np.nanstd(rows, axis=0))
+        assert found.mean[3:] == pytest.approx(np.isnan(rows).mean(axis=0))
+        assert found.deviation[3:].tolist() == [1.0] * 3
+        scaled = found.scaled(np.concatenate(features))
+        assert (scaled[:, :3][np.isnan(rows)] == 0).all()
+        assert np.abs(scaled).max() == 1.5
+    none = scaling.moments_alone(scaling.features(np.full((4, 2), np.nan)))
+    assert none.scaled(scaling.features(np.full((4, 2), np.nan))).tolist() == [[0.0] * 4] * 4
+    whole = scaling.moments_alone(scaling.features(np.ones((4, 1))))
+    assert np.isinf(whole.deviation).all()
+    with pytest.raises(DataError, match=r"column 1 .* has a value beyond 2\^48"):
+        encoded_moments(np.array([[np.nan, 1e20]]))
 
 
 # In a session
@@ -109,6 +144,23 @@ def test_labels_are_those_of_the_pooled_data(scale: Any, hamming: str) -> None:
     for client in FOUR:
         assert outcome.results[client].class_ids.tolist() == plain[client].class_ids.tolist()
     assert outcome.results[SERVER].scaled_over == (tuple(FOUR) if scale == "shared" else ())
+
+
+@pytest.mark.parametrize("scale", ["none", "client", "shared"])
+def test_labels_with_clipped_tails_and_missing_values_are_those_too(scale: Any) -> None:
+    params, data = replace(SMALL, scale=scale, winsorise=0.5), FOUR
+    if scale != "none":
+        params = replace(params, missing="mean")
+        data = {
+            c: replace(own, vectors=spoiled(own.vectors, i))
+            for i, (c, own) in enumerate(FOUR.items())
+        }
+    found = run(federation(data, params)).raise_errors().results
+    plain = expected(data, params, tuple(data), tuple(data))
+    unclipped = expected(data, replace(params, winsorise=None), tuple(data), tuple(data))
+    for client in data:
+        assert found[client].class_ids.tolist() == plain[client].class_ids.tolist()
+    assert any((plain[c].confidence != unclipped[c].confidence).any() for c in data)
 
 
 def test_whenever_a_client_drops_out_the_others_have_the_labels_of_those_in_the_sums() -> None:
@@ -181,7 +233,27 @@ def test_units_and_offsets_change_no_label() -> None:
 
 def test_one_party_scales_over_those_in_the_sum() -> None:
     data = {"a": np.array([[1.0], [3.0]]), "b": np.array([[100.0]])}
-    assert scaled_by_one(data, "none", ())["b"].tolist() == [[100.0]]
-    assert scaled_by_one(data, "shared", ["a"])["a"].tolist() == [[-1.0], [1.0]]
-    assert scaled_by_one(data, "shared", ["a"])["b"].tolist() == [[98.0]]
-    assert scaled_by_one(data, "client", ["a"])["b"].tolist() == [[0.0]]
+    assert scaled_by_one(data, Scaling("none"), ())["b"].tolist() == [[100.0]]
+    assert scaled_by_one(data, Scaling("shared"), ["a"])["a"].tolist() == [[-1.0], [1.0]]
+    assert scaled_by_one(data, Scaling("shared"), ["a"])["b"].tolist() == [[98.0]]
+    assert scaled_by_one(data, Scaling("client"), ["a"])["b"].tolist() == [[0.0]]
+
+
+def test_missing_values_in_frames_and_arrays_are_refused_unless_they_become_means() -> None:
+    frame = pd.DataFrame({"age": [1.0, None, 3.0, 5.0], "bmi": [20.0, 30.0, 25.0, 41.0]})
+    Xs, ys = [frame, frame + 1, frame * 2], [[0, 1, -1, -1]] * 3
+    arrays = [x.to_numpy() for x in Xs]
+    for data in (Xs, arrays):
+        xclp = CrossClientLabelPropagation(64, 2, hamming="plain", random_state=0)
+        with pytest.raises(DataError, match=r"client 'client-0'.*(missing|nan)"):
+            xclp.fit(data, ys)
+        xclp.set_params(missing="mean", winsorise=3).fit(data, ys)
+        assert xclp.n_features_in_ == 2
+        assert [len(y) for y in xclp.transduction_] == [4, 4, 4]
+        assert [len(y) for y in xclp.predict(data)] == [4, 4, 4]
+    plan = xclp.plan(Xs, ys)
+    told = list(plan_lines(plan))
+    assert "3 missing values become means; clients learn how many each column has" in told
+    assert plan.shapes()[0].features == 4
+    with pytest.raises(ParameterError, match="missing must be 'refuse' where scale is 'none'"):
+        xclp.set_params(scale="none").fit(Xs, ys)

@@ -45,6 +45,14 @@ def test_columns_become_features_in_the_order_of_the_schema(federation: Path) ->
     assert south.features.tolist() == [[0, 0, 0, 1, 1, 7]]
 
 
+def test_cells_may_be_empty_where_missing_values_become_means(federation: Path) -> None:
+    (federation.parent / "north.csv").write_text(TABLE.replace("31.5,low, icu ,0", ",, ,"))
+    federation.write_text(f'[parameters]\nmissing = "mean"\n{federation.read_text()}')
+    north, _ = load_federation(federation).clients
+    nan = float("nan")
+    assert north.features[1].tolist() == pytest.approx([nan, 0, 0, 0, nan, nan], nan_ok=True)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

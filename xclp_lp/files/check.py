@@ -107,23 +107,24 @@ def _check_data(
         read: what can be used of the client's file, by key.
     """
     agreed, settings, schema = read.get("columns"), read.get("parameters"), read.get("schema", {})
+    missing = settings is not None and settings.missing != "refuse"
     columns, ids = None, None
     if source.table is not None:
         special = found.attempt(lambda: special_columns(source, own, agreed_on(agreed, schema)))
         if special is None:
             return
         columns, ids, _ = special
-        told = _cells(source, columns, schema)
+        told = _cells(source, columns, schema, missing)
         cells = [f"client {own.name!r}: {source.path}, {what}" for what in told]
         found.problems += cells
         if cells:
             features = np.zeros((len(source.table), len(columns)))  # for the number of rows
         else:
-            features = source.features(columns=columns, schema=schema)
+            features = source.features(columns=columns, schema=schema, missing=missing)
             columns = feature_names(columns, schema)
     else:
         array = found.attempt(lambda: source.features(array=own.features_array, schema=schema))
-        features = found.attempt(lambda: own_vectors(array, own.name, agreed))
+        features = found.attempt(lambda: own_vectors(array, own.name, agreed, missing=missing))
         if features is None:
             return
     found.facts.append(rows_line(source.path, features.shape, columns))
@@ -138,13 +139,13 @@ def _check_data(
         _check_labels(found, own.name, settings.params.classes, given)
 
 
-def _cells(source: Source, columns: list[str], schema: Schema) -> Iterator[str]:
+def _cells(source: Source, columns: list[str], schema: Schema, missing: bool) -> Iterator[str]:
     """Say by column how many cells are not what it holds, and in which rows the first are."""
     for column in columns:
         kinds: dict[str, list[int]] = {}
         for row, cell in enumerate(source.column(column)):
             kind = source.fault(cell, schema.get(column, NUMBER))
-            if kind:
+            if kind and not (missing and kind == "empty"):
                 kinds.setdefault(kind, []).append(row)
         for kind, rows in kinds.items():
             where = rows_called(rows, [str(i + 1) for i in range(rows[-1] + 1)], MOST_ROWS)

@@ -175,6 +175,8 @@ def load_client(
     path: Path,
     like: Expected | None,
     title: str | None = None,
+    *,
+    missing: bool = False,
 ) -> LoadedClient:
     """Read the files of one client.
 
@@ -184,6 +186,7 @@ def load_client(
         path: that file; others are relative to it.
         like: which feature columns others have.
         title: of the section; ``clients.NAME`` by default.
+        missing: whether values may be missing.
 
     Raises:
         ParameterError: a column is asked for of a file without columns.
@@ -196,7 +199,9 @@ def load_client(
         _require_no_columns(section, f"{path}, [{title or f'clients.{name}'}]")
     else:
         columns, ids, truth = special_columns(source, section, like)
-    features = source.features(array=section.features_array, columns=columns or (), schema=schema)
+    features = source.features(
+        array=section.features_array, columns=columns or (), schema=schema, missing=missing
+    )
     if columns is not None:
         columns = feature_names(columns, schema)
         if section.feature_columns is None and not schema:

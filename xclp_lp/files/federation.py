@@ -151,10 +151,10 @@ def load_federation(path: Path) -> FederationFile:
         raise ParameterError(f"{path}: there is no section [clients.NAME]")
     require_file_names(content.clients, path)
     clients: list[LoadedClient] = []
-    like = agreed_on(None, content.schema)
+    like, missing = agreed_on(None, content.schema), content.parameters.missing != "refuse"
     owners: dict[tuple[Path, str | None], str] = {}
     for name, section in content.clients.items():
-        client = load_client(name, section, path, like)
+        client = load_client(name, section, path, like, missing=missing)
         data = client.files[0].resolve(), section.features_array
         if data in owners:
             raise ParameterError(

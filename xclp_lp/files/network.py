@@ -297,16 +297,21 @@ def load_data(
     Raises:
         DataError: a file is missing or cannot be used, or has a label that is not a class.
     """
-    loaded = load_client(name, section, path, agreed_on(columns, schema), "client")
+    like, missing = agreed_on(columns, schema), params.missing != "refuse"
+    loaded = load_client(name, section, path, like, "client", missing=missing)
     values, labelled = labels_of_classes(loaded.labels, name, params.classes)
     if labelled.any():
         labels.class_values([(values, labelled)], params.classes, [name], [loaded.row_names])
-    vectors = own_vectors(loaded.features, name, columns)
+    vectors = own_vectors(loaded.features, name, columns, missing=missing)
     return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
 
 
 def own_vectors(
-    features: NDArray[Any], name: str, columns: tuple[str, ...] | None
+    features: NDArray[Any],
+    name: str,
+    columns: tuple[str, ...] | None,
+    *,
+    missing: bool = False,
 ) -> NDArray[np.floating[Any]]:
     """Return a client's features as its role takes them.
 
@@ -314,12 +319,13 @@ def own_vectors(
         features: as read, (n_j, d).
         name: of the client.
         columns: names of the features, if they are agreed on.
+        missing: whether values may be NaN.
 
     Raises:
         DataError: they are no matrix, not finite, or not as many as are agreed on.
     """
     try:
-        vectors = checked_vectors(features)
+        vectors = checked_vectors(features, missing=missing)
     except DataError as error:
         raise DataError(f"client {name!r}: {error}") from None
     if columns is not None and vectors.shape[1] != len(columns):

@@ -174,6 +174,7 @@ class Source:
         array: str | None = None,
         columns: Sequence[str] = (),
         schema: Schema = NO_SCHEMA,
+        missing: bool = False,
     ) -> NDArray[Any]:
         """Return the (n_j, d) features.
 
@@ -181,6 +182,7 @@ class Source:
             array: which array of an .npz file; by default the only one.
             columns: which columns of a table, in this order.
             schema: what they hold, if that is said; by default numbers.
+            missing: whether cells may be empty: then they become NaN, and a category none.
 
         Raises:
             DataError: a column is missing, or a cell is empty, not finite or not what the column
@@ -194,7 +196,12 @@ class Source:
         for name in columns:
             held = schema.get(name, NUMBER)
             cells = enumerate(self.column(name))
-            numbers = np.array([self._number(cell, row, name, held) for row, cell in cells])
+            numbers = np.array(
+                [
+                    np.nan if missing and _is_empty(cell) else self._number(cell, row, name, held)
+                    for row, cell in cells
+                ]
+            )
             parts.append(held.features(numbers))
         return np.hstack(parts)
 

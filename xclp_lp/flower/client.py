@@ -157,7 +157,7 @@ def _load(
     values, labelled = labels.marked_values(given, node.name)
     if labelled.any():
         labels.class_values([(values, labelled)], params.classes, [node.name])
-    vectors = checked_vectors(features)
+    vectors = checked_vectors(features, missing=params.missing != "refuse")
     loaded = LoadedClient(node.name, vectors, given, list(range(len(vectors))))
     return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
 

@@ -20,7 +20,7 @@ from xclp_lp.parameters import Arguments, Settings
 from xclp_lp.plan import Plan, Result
 from xclp_lp.predictions import with_prior
 from xclp_lp.propagation import per_client, pooled
-from xclp_lp.scaling import Scale, in_graph, scaled_by_one
+from xclp_lp.scaling import Scaling, in_graph, scaled_by_one
 from xclp_lp.session import Participation, hash_rows, spread
 from xclp_lp.study.data import Federation, label_mask
 from xclp_lp.study.scores import Accuracy, Scores
@@ -182,17 +182,20 @@ def _references(
     vectors = {name: own.vectors for name, own in plan.data.items()}
     given = {name: own.class_ids for name, own in plan.data.items()}
 
-    def hashed(scale: Scale) -> tuple[dict[str, NDArray[np.bool_]], dict[str, NDArray[np.uint8]]]:
+    def hashed(
+        scaling: Scaling,
+    ) -> tuple[dict[str, NDArray[np.bool_]], dict[str, NDArray[np.uint8]]]:
         """Return by client which rows have a direction, and their bits."""
-        rows = {name: in_graph(x, scale) for name, x in vectors.items()}
-        scaled = scaled_by_one(vectors, scale, took_part.scaled_over)
+        rows = {name: in_graph(x, scaling) for name, x in vectors.items()}
+        scaled = scaled_by_one(vectors, scaling, took_part.scaled_over)
         return rows, {
             name: hash_rows(plan.seed or b"", x[rows[name]], params.n_bits, params.projection)[0]
             for name, x in scaled.items()
         }
 
-    rows, bits = hashed(params.scale)
-    own_rows, own_bits = hashed("client") if params.shared_scale else (rows, bits)
+    rows, bits = hashed(params.scaling)
+    alone_scaling = replace(params.scaling, scale="client")
+    own_rows, own_bits = hashed(alone_scaling) if params.shared_scale else (rows, bits)
     alone = per_client(
         list(own_bits.values()),
         [

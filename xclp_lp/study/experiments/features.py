@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from xclp_lp.scaling import own_moments, scaled_by_one
+from xclp_lp.scaling import Scaling, own_moments, scaled_by_one
 from xclp_lp.study.experiments.fedavg import linear_embedding
 from xclp_lp.study.experiments.task import Matrices, Task
 
@@ -23,7 +23,7 @@ def by_client(task: Task) -> Matrices:
 def agreed(task: Task) -> Matrices:
     """Standardise each feature over the rows of all clients, as `scale="shared"` does."""
     features = {str(j): x for j, x in enumerate(task.features)}
-    return tuple(scaled_by_one(features, "shared", features).values())
+    return tuple(scaled_by_one(features, Scaling("shared"), features).values())
 
 
 def embedded(task: Task) -> Matrices:
