@@ -1,5 +1,6 @@
 """Configurations of Flower runs and nodes."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -105,3 +106,8 @@ def test_nodes_that_are_refused(given, message):
 def test_more_simulated_nodes_than_clients_are_refused():
     with pytest.raises(ParameterError, match="there are 3 clients"):
         NodeSettings.of({"partition-id": 3, "num-partitions": 4}, RunSettings.of(RUN))
+
+
+def test_the_app_asks_no_index_for_what_none_has() -> None:
+    app = Path(__file__).parents[2] / "examples" / "flower" / "pyproject.toml"
+    assert tomllib.loads(app.read_text())["project"]["dependencies"] == []

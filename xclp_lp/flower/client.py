@@ -34,6 +34,7 @@ from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.files.network import client_binding, load_data
 from xclp_lp.files.results import write_result
+from xclp_lp.files.toml import beside
 from xclp_lp.flower.records import pack, unpack_ask
 from xclp_lp.flower.settings import NODE, NodeSettings, RunSettings
 from xclp_lp.lsh import checked_vectors
@@ -233,4 +234,5 @@ def _place(context: Context, node: NodeSettings) -> _Place:
     section = node.section
     if section is None or section.state is None or section.key_file is None:
         return _InContext(context)
-    return _InFile(context.run_id, Path(section.state), Path(section.key_file), node.name)
+    state, key_file = beside(NODE, section.state), beside(NODE, section.key_file)
+    return _InFile(context.run_id, state, key_file, node.name)

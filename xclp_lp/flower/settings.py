@@ -34,7 +34,7 @@ from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.clients import DataSection, require_file_names
 from xclp_lp.files.network import NetworkSettings, names_of
 from xclp_lp.files.tables import values_of_texts
-from xclp_lp.files.toml import read_section, require_known
+from xclp_lp.files.toml import beside, read_section, require_known
 from xclp_lp.validation import Text
 
 Positive = Annotated[float, Meta(gt=0, title="a positive number")]
@@ -151,4 +151,4 @@ class NodeSettings:
                 f"{NODE}: name {section.name!r} is none of the clients {', '.join(run.clients)}"
                 f"{did_you_mean(section.name, run.clients)}"
             )
-        return cls(section.name, Path(section.output), section)
+        return cls(section.name, beside(NODE, section.output), section)
