@@ -96,6 +96,8 @@ def test_parameters_are_stored_as_given_and_never_changed() -> None:
         "alpha": 0.5,
         "gamma": 2,
         "scale": "client",
+        "missing": "mean",
+        "winsorise": np.float64(3),
         "projection": "tight-frame",
         "hamming": "plain",
         "include_self": True,
