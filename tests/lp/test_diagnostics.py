@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from command_lines import Xclp
 from scipy.sparse import csr_array
 from session_runs import SMALL, bits_of, blobs, federation
 
+from xclp_crypto.errors import DataError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.diagnostics import CautionWarning, feature_cautions, geometry_of
+from xclp_lp.files.federation import load_federation
 from xclp_lp.graph import neighbour_graph_from_bits
 
 HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
@@ -128,3 +131,53 @@ def test_the_geometry_is_that_of_the_graph(include_self: bool) -> None:
     assert all(own.geometry == told for c, own in found.results.items() if c != SERVER)
     empty = geometry_of(csr_array((3, 3)), {"a": 3, "b": 0})
     assert (empty.neighbours, empty.mixing) == (0, 1)
+
+
+def unscaled(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """Where every hospital but one has scaled its data."""
+    own = table.iloc[:, 2:]
+    return table if name == "hill" else table.iloc[:, :2].join((own - own.mean()) / own.std())
+
+
+TRAPS: dict[str, tuple[Callable[[str, pd.DataFrame], pd.DataFrame], str, str]] = {
+    "raw numbers": (lambda _, table: table, 'preset = "paper"', "'platelets' has 100% of"),
+    "a constant column": (lambda _, table: table.assign(ward=7.3), "", "they tell nothing: 'ward'"),
+    "one unscaled site": (unscaled, "", "client 'hill' measures differently: the mean or spread"),
+    "columns in another order": (
+        lambda name, table: table[table.columns[:: -1 if name == "coast" else 1]],
+        "",
+        "",
+    ),
+    "rows in another order": (
+        lambda _, table: table,
+        "",
+        "has the rows of city.csv in another order, as the column 'age' of both shows",
+    ),
+}
+"""What is done to the four hospitals' files, what is set, and what is said of it."""
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_each_trap_is_said_in_words_that_name_the_column_or_site(
+    trap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spoil, parameters, words = TRAPS[trap]
+    sections = f"[parameters]\nhamming = 'plain'\n{parameters}\n"
+    for name in NAMES:
+        table = spoil(name, pd.read_csv(HOSPITALS / f"{name}.csv"))
+        table.to_csv(f"{name}.csv", index=False)
+        sections += f"[clients.{name}]\nfeatures = '{name}.csv'\nlabel_column = 'diagnosis'\n"
+        if trap == "rows in another order":
+            table[["age", "diagnosis"]][::-1].to_csv(f"{name}-labels.csv", index=False)
+            table.iloc[:, 2:].to_csv(f"{name}.csv", index=False)
+            sections += f"labels = '{name}-labels.csv'\n"
+        else:
+            sections += "id_column = 'patient'\n"
+    Path("federation.toml").write_text(sections)
+    try:
+        loaded = load_federation(Path("federation.toml"))
+        said = loaded.plan().cautions(loaded.clients[0].columns)
+    except DataError as error:
+        said = [str(error)]
+    assert [words in line for line in said] == [True] * bool(words)

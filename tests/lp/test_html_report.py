@@ -29,6 +29,7 @@ from xclp_lp.study.report import Report, run_report, training_report
 from xclp_lp.study.report.pictures import LOOKS
 from xclp_lp.study.scores import Scores, calibration
 from xclp_lp.study.views import MAY_COLLUDE, remarks, views
+from xclp_lp.summary import result_lines
 from xclp_lp.wording import shown, size
 
 ROOT = Path(__file__).parents[2]
@@ -322,6 +323,9 @@ def test_a_run_without_truth_says_what_it_cannot() -> None:
     text = " ".join(report.text)
     assert "cannot say how many labels are right" in text
     assert "operator" in report.warnings[0]
+    first = report.sections[0]
+    assert first.title == "What to look at first"
+    assert len(first.text) == len(list(result_lines(result))) > 0
     page = Page(report.html())
     assert "Accuracy by client" not in page.tables
     rows = page.tables["Confidence of the new labels"][1:]

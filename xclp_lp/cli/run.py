@@ -138,6 +138,8 @@ def plan(
         loaded = _loaded(federation)
         planned = loaded.plan()
         terminal.note(*plan_lines(planned))
+        for caution in planned.cautions(loaded.clients[0].columns):
+            terminal.complain(caution)
         if loaded.arguments.draws_groups:
             terminal.complain(
                 "each run draws other groups; set random_state to plan those that it will have"
@@ -147,7 +149,9 @@ def plan(
         params = settings.parameters(range(classes))
         names = client_names(clients, None)
         shape = Shape(
-            dict.fromkeys(names, rows), dict.fromkeys(names, round(labelled * rows)), features
+            dict.fromkeys(names, rows),
+            dict.fromkeys(names, round(labelled * rows)),
+            params.scaling.width(features),
         )
         require_room(params, shape)
         if not any(shape.labelled.values()):

@@ -262,6 +262,8 @@ def read_labels(
         )
     if section.labels is not None and ids is not None:
         labels = _joined(labels, of, ids, source, str(section.id_column))
+    elif section.labels is not None:
+        _require_same_order(of, source)
     if features.ndim == 2 and (isinstance(labels, list) or labels.ndim == 1):
         labels = _one_for_each_row(labels, of, rows, source)
     return of, labels
@@ -314,6 +316,24 @@ def _joined(
             f"or leave only the labels in that file, to be taken in the order of {source.path}"
         )
     return labels
+
+
+def _require_same_order(of: Source, source: Source) -> None:
+    """Refuse to join labels by position where a column shows that rows are in another order.
+
+    Raises:
+        DataError: names the column that both tables have.
+    """
+    if of.table is None or source.table is None or of.path == source.path:
+        return
+    for name, cells in source.table.columns.items():
+        own = [str(cell).strip() for cell in cells]
+        others = [str(cell).strip() for cell in of.table.columns.get(name, ())]
+        if own != others and sorted(own) == sorted(others):
+            raise of.error(
+                f"has the rows of {source.path} in another order, as the column {name!r} of both "
+                f'shows; say id_column = "{name}" to join labels by it, or sort the rows alike'
+            )
 
 
 def _one_for_each_row(
