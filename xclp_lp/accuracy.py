@@ -43,6 +43,36 @@ class Setting(NamedTuple):
         return words + f", client_prior = {self.client_prior!r}" * (self.client_prior != "none")
 
 
+@dataclass(frozen=True)
+class Coverage:
+    """What labels are worth from a confidence on.
+
+    Attributes:
+        confidence: a `min_confidence` that keeps them.
+        share: of all labelled rows, those that keep a label.
+        labels, right: how many these are, and how many of them came back.
+    """
+
+    confidence: float
+    share: float
+    labels: int
+    right: int
+
+    @property
+    def accuracy(self) -> float:
+        """Return the share that came back."""
+        return self.right / self.labels
+
+    @property
+    def error(self) -> float:
+        """Return its standard deviation, if each was right by chance and all shares are likely.
+
+        Source: of Beta(right + 1, wrong + 1).
+        """
+        n, a = self.labels + 2, (self.right + 1) / (self.labels + 2)
+        return float(np.sqrt(a * (1 - a) / (n + 1)))
+
+
 @dataclass(frozen=True, eq=False)
 class Validation:
     """What leaving out each labelled row found: sums over all clients, and a client's own part.
@@ -146,17 +176,16 @@ class Validation:
         middles = (np.flatnonzero(there) + 0.5) / BINS
         return np.where(confidence > 0, np.interp(confidence, middles, fitted), 0.0)
 
-    def coverage(self) -> list[tuple[float, float, float]]:
+    def coverage(self) -> list[Coverage]:
         """Return what leaving out says of labels above a confidence, from all to the surest.
 
         Returns:
-            Of each bin with rows: the calibrated confidence from which on labels are kept, the
-            share of rows that keep theirs, and the accuracy among those.
+            One entry for each bin of confidences with rows.
         """
         rows, right = (part[::-1].cumsum()[::-1] for part in self.by_confidence)
         there = np.flatnonzero(self.by_confidence[0])
         least = self.calibrated(there / BINS)
         return [
-            (float(c), float(rows[i] / rows[0]), float(right[i] / rows[i]))
+            Coverage(float(c), float(rows[i] / rows[0]), int(rows[i]), int(right[i]))
             for c, i in zip(least, there.tolist(), strict=True)
         ]

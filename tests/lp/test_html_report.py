@@ -321,7 +321,7 @@ def test_a_run_without_truth_says_what_it_cannot() -> None:
     result, truth = report_runs.ran()
     report = run_report(result)
     text = " ".join(report.text)
-    assert "cannot say how many labels are right" in text
+    assert "can only estimate how many labels are right" in text
     assert "operator" in report.warnings[0]
     first = report.sections[0]
     assert first.title == "What to look at first"

@@ -121,8 +121,10 @@ def test_confidences_become_the_share_that_is_right_and_keep_their_order():
     # Two bins whose shares fall are one; each has one more row, right as often as all 120 are.
     assert calibrated[5] == pytest.approx((15 + 2 * 54 / 120) / 82)
     assert calibrated[100] == pytest.approx((39 + 54 / 120) / 41)
-    assert found.coverage()[0][1:] == (1, 54 / 120)
-    assert found.coverage()[-1][1:] == (1 / 3, 39 / 40)
+    whole, *_, surest = found.coverage()
+    assert (whole.confidence, whole.share, whole.accuracy) == (0, 1, 54 / 120)
+    assert (surest.share, surest.labels, surest.right) == (1 / 3, 40, 39)
+    assert 0.02 < surest.error < 0.04 < whole.error < 0.05
     assert found.accuracy() == 54 / 120
     assert found.balanced_accuracy() == 54 / 120
     assert found.error == 0.05

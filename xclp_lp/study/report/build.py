@@ -20,7 +20,7 @@ from xclp_lp.study.report import page, pictures
 from xclp_lp.study.report.page import Report, Section
 from xclp_lp.study.scores import BINS, Bins, Scores, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
-from xclp_lp.summary import dropout_lines, plan_lines, result_lines
+from xclp_lp.summary import dropout_lines, plan_lines, result_lines, validation_lines
 from xclp_lp.wording import count, shown, size
 
 ONE_PROCESS = (
@@ -28,9 +28,9 @@ ONE_PROCESS = (
     "results of all clients. Give no client what is another's."
 )
 CONFIDENCE = (
-    "Confidence is 1 minus the normalised entropy of a row's class distribution: 0 where all "
-    "classes are alike, 1 where one has everything. It puts rows into an order; it is not the "
-    "probability that a label is right. Rows that no label reaches have confidence 0."
+    "Confidence is the probability that a label is right, as leaving out labels tells it, where "
+    "there are enough of them; else 1 minus the normalised entropy of a row's class distribution, "
+    "which only puts rows into an order. Rows that no label reaches have confidence 0."
 )
 
 
@@ -93,9 +93,8 @@ def run_report(
         likely = [predictions[c].distribution[rows].max(axis=1) for c, rows in new.items()]
         scored = [_confidence(calibration(sure, np.concatenate(likely)))]
         text.append(
-            "The true labels are not known here, so this report cannot say how many labels are "
-            "right, for which classes and clients, or whether confidence can be trusted: label a "
-            "few more rows by hand, and compare."
+            "The true labels are not known here, so this report can only estimate how many labels "
+            "are right, and not for which clients: label a few more rows by hand, and compare."
         )
     else:
         scored = _scored(scores_of(result, truth), {"xclp": f"XCLP, {record.backend}"})
@@ -105,7 +104,13 @@ def run_report(
         text=text,
         facts={"rows without any label": f"{without:,}"} | _cost_facts(record),
         warnings=[ONE_PROCESS],
-        sections=[*_cautions(result, columns), _labels(result), *scored, *_run_sections(record)],
+        sections=[
+            *_cautions(result, columns),
+            *_estimates(result),
+            _labels(result),
+            *scored,
+            *_run_sections(record),
+        ],
     )
 
 
@@ -113,6 +118,31 @@ def _cautions(result: Result, columns: Sequence[str] | None) -> list[Section]:
     """What looks wrong with the features and with the labels that came of them."""
     lines = [*result.plan.cautions(columns), *result_lines(result)]
     return [Section("What to look at first", [shown(line, 400) for line in lines])] if lines else []
+
+
+def _estimates(result: Result) -> list[Section]:
+    """How right the labels of each group probably are, of all rows and of the surest."""
+    sections = []
+    for number, (group, found) in enumerate(result.validations.items()):
+        title = "How good the labels probably are" + f", {group}" * result.plan.grouped
+        text = [shown(line, 400) for line in validation_lines(found)]
+        if found.error is None:
+            sections.append(Section(title, text))
+            continue
+        text.append(
+            "With min_confidence only labels at or above it are kept; the first row has all. Bars "
+            "are the standard deviation that chance alone makes with so few labels."
+        )
+        kept = found.coverage()
+        rows: list[list[str | int]] = []
+        for own in kept:
+            share, accuracy = f"{own.share:.0%}", f"{own.accuracy:.0%} ± {own.error:.0%}"
+            rows.append([f"{own.confidence:.2f}", share, own.labels, own.right, accuracy])
+        head = ("min_confidence", "rows kept", "labels", "came back", "estimated accuracy")
+        sections.append(
+            Section(title, text, pictures.coverage(f"coverage-{number}", kept), head, rows)
+        )
+    return sections
 
 
 def experiment_report(result: Mapping[str, Any], details: Sequence[Details]) -> Report:

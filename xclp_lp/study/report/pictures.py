@@ -28,6 +28,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, PercentForm
 from numpy.typing import NDArray
 
 from xclp_crypto.protocols.setup import SERVER
+from xclp_lp.accuracy import Coverage
 from xclp_lp.study.experiments.rounds import Course, Holdings
 from xclp_lp.study.scores import BINS, Bins
 from xclp_lp.study.views import RunRecord
@@ -178,6 +179,26 @@ def confidence(bins: Bins) -> Picture:
     figure.legend(loc="outside upper left", ncols=2)
     sure = f"{bins.rows[BINS // 2 :].sum():,} of {bins.rows.sum():,}"
     return Picture("confidence", f"Rows by confidence: {sure} have one of at least 0.5.", figure)
+
+
+@_styled()
+def coverage(name: str, found: Sequence[Coverage]) -> Picture:
+    """Draw how many labels are right if only the surest are kept, and how far that may be off."""
+    figure, axes = _axes(3.2, xlabel="rows that keep a label", ylabel="estimated accuracy")
+    shares, right = [own.share for own in found], [own.accuracy for own in found]
+    up = [min(own.error, 1 - own.accuracy) for own in found]
+    bars = [[own.error for own in found], up]
+    axes.errorbar(shares, right, yerr=bars, marker="o", capsize=3)
+    axes.set(xlim=(0, 1.02), ylim=(0, 1.05))
+    _shares(axes, "x")
+    _shares(axes, "y")
+    last = found[-1]
+    return Picture(
+        name,
+        f"Estimated accuracy {right[0]:.0%} over all rows, and {last.accuracy:.0%} over the "
+        f"{last.share:.0%} that are surest.",
+        figure,
+    )
 
 
 @_styled()
