@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -185,3 +186,26 @@ def test_messages_do_not_command_the_terminal(xclp: Xclp, tmp_path: Path) -> Non
     assert code == 2
     assert "red" in err
     assert not {"\x1b", "\x07"} & set(out + err)
+
+
+def test_a_result_that_cannot_be_written_at_last_is_elsewhere(
+    xclp: Xclp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "deep" / "plan.json"
+    file.parent.mkdir()
+    moved = Path.replace
+
+    def full(own: Path, place: Path) -> Path:
+        if place == file and own.read_bytes() != b"\0":  # the dummy before the run
+            raise OSError(28, "No space left on device")
+        return moved(own, place)
+
+    monkeypatch.setattr(Path, "replace", full)
+    code, _, err = xclp("plan", "--clients", "3", "--rows", "20", "--json", file)
+    assert code == 2
+    place = one_line(err).rpartition("No space left on device; they are in ")[2]
+    (found,) = Path(place.removesuffix(" instead")).iterdir()
+    assert found.name == "plan.json"
+    assert json.loads(found.read_text())["hamming"] == "rlwe"
+    assert list(file.parent.iterdir()) == []

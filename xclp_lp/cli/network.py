@@ -41,6 +41,7 @@ from xclp_lp.files.network import (
     names_of,
     parse_address,
 )
+from xclp_lp.files.toml import beside
 from xclp_lp.session import ClientData, Participation, client_role, server_role
 from xclp_lp.summary import client_lines, dropout_lines
 from xclp_lp.wording import count, listing, size
@@ -199,6 +200,7 @@ def certs(
     nobody else NAME.key and NAME.identity. The authority's own key is not kept, so a further client
     needs a new set. By default the server is localhost.
     """
+    folder = beside(Path("the argument"), str(folder))
     files = make_authority(
         folder, names_of(clients), names_of(host or ["localhost,127.0.0.1"]), days=days
     )

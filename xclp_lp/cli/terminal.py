@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,7 +15,8 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.whole_files import why_not_writable, write_whole
+from xclp_crypto.whole_files import why_not_writable
+from xclp_lp.files.results import write_json_file, write_or_keep
 from xclp_lp.forecast import FAST, Forecast
 from xclp_lp.wording import duration, size
 
@@ -81,9 +81,14 @@ def require_writable(file: Path | None, option: str = "--json") -> None:
 
 
 def write_json(file: Path | None, content: dict[str, Any]) -> None:
-    """Write a file that is either complete or not there, and say so; None stands for no file."""
+    """Write a file that is either complete or not there, and say so; None stands for no file.
+
+    Raises:
+        StorageError: it cannot be written there; names the folder where it is instead.
+    """
     if file is not None:
-        write_whole(file, (json.dumps(content, indent=2) + "\n").encode())
+        name = file.name
+        write_or_keep(file.parent, lambda folder: write_json_file(folder / name, content))
         say(f"written to {file}")
 
 

@@ -100,59 +100,66 @@ def write_results(federation: FederationFile, result: Result) -> list[Path]:
             "validation": {g: found.to_dict() for g, found in result.validations.items()},
             **result.cost.to_dict(),
         }
-        _write_json(folder / "cost.json", content)
+        write_json_file(folder / "cost.json", content)
 
     names = [*(f"{client.name}.csv" for client in clients), "cost.json"]
     return _write_safely(federation.output, names, _inputs(federation), fill)
 
 
-def _write_json(file: Path, content: dict[str, Any]) -> None:
+def write_json_file(file: Path, content: dict[str, Any]) -> None:
+    """Write an object of JSON; raises `OSError` where that fails."""
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _write_safely(
     folder: Path, names: Sequence[str], inputs: Iterable[Path], fill: Callable[[Path], None]
 ) -> list[Path]:
-    """Write results whole or not at all; if they cannot be written, elsewhere: they took long.
-
-    Args:
-        folder: for them; it is made if it is missing.
-        names: of the files.
-        inputs: files that must not be replaced.
-        fill: writes the files into the folder that it is given.
+    """Write results as `write_or_keep` does, of these names, and without replacing inputs.
 
     Returns:
         The files written.
+
+    Raises:
+        StorageError: see `write_or_keep`.
+    """
+    try:
+        require_place(folder, names, inputs)
+    except ParameterError as error:
+        raise _kept_elsewhere(f"{error}", fill) from None
+    write_or_keep(folder, fill)
+    return [folder / name for name in names]
+
+
+def write_or_keep(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Write what took long whole or not at all; if it cannot be written there, elsewhere.
+
+    Args:
+        folder: for the files; it is made if it is missing.
+        fill: writes them into the folder that it is given.
 
     Raises:
         StorageError: names the folder where they are instead, a new one below the current folder
             or that of temporary files.
     """
     try:
-        require_place(folder, names, inputs)
         with whole_files(folder) as scratch:
             fill(scratch)
-        return [folder / name for name in names]
-    except ParameterError as error:
-        reason = str(error)
     except OSError as error:
         reason = f"results cannot be written to {folder}: {error.strerror or error}"
-    place = _elsewhere(fill)
-    instead = "nor elsewhere" if place is None else f"they are in {place} instead"
-    raise StorageError(f"{reason}; {instead}")
+        raise _kept_elsewhere(reason, fill) from None
 
 
-def _elsewhere(fill: Callable[[Path], None]) -> Path | None:
-    """Write results into a new folder; return None where that fails as well."""
+def _kept_elsewhere(reason: str, fill: Callable[[Path], None]) -> StorageError:
+    """Write results into a new folder, and return the error that says why and where."""
     for parent in (".", None):
         with suppress(OSError):
             new = Path(tempfile.mkdtemp(prefix="xclp-results-", dir=parent)).absolute()
             try:
                 fill(new)
-                return new
+                return StorageError(f"{reason}; they are in {new} instead")
             except OSError:
                 shutil.rmtree(new, ignore_errors=True)
-    return None
+    return StorageError(f"{reason}; nor elsewhere")
 
 
 def file_lines(federation: FederationFile, result: Result) -> Iterator[str]:
@@ -221,6 +228,6 @@ def write_result(
 
     def fill(folder: Path) -> None:
         write_table(folder / table, loaded, classes, data.class_ids, shown)
-        _write_json(folder / costs, cost.to_dict())
+        write_json_file(folder / costs, cost.to_dict())
 
     return _write_safely(output, [table, costs], loaded.files, fill)
