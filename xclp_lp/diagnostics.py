@@ -48,7 +48,7 @@ def feature_cautions(
         scale: how features will be scaled.
         columns: their names; by default their numbers, counted from 0.
     """
-    data = {c: np.where(np.isnan(x), own_moments(x).mean, x) for c, x in data.items()}
+    data = {c: _filled(x) for c, x in data.items()}
     rows = np.concatenate([x.astype(np.float64) for x in data.values()])
     if len(rows) < FEWEST_ROWS:
         return
@@ -59,10 +59,19 @@ def feature_cautions(
         yield f"constant over all rows, so they tell nothing: {found}"
     odd = [*_unscaled_cautions(rows, names)] if scale == "none" else []
     odd += _site_cautions(data, names) if scale != "client" else []
-    if scale != "none":
+    step = -(-len(rows) // SAMPLE)
+    if scale == "none":
+        yield from odd or _direction_cautions(rows[::step], names, "")
+    else:
         parts = data.values() if scale == "client" else [rows]
-        rows = np.concatenate([own_moments(x).scaled(x) for x in parts])
-    yield from odd or _direction_cautions(rows, names, "" if scale == "none" else " once scaled")
+        sample = np.concatenate([own_moments(x).scaled(x[::step]) for x in parts])
+        yield from odd or _direction_cautions(sample, names, " once scaled")
+
+
+def _filled(x: NDArray[Any]) -> NDArray[Any]:
+    """Return a client's rows with its means where values are missing."""
+    missing = np.isnan(x)
+    return np.where(missing, own_moments(x).mean, x) if missing.any() else x
 
 
 def _unscaled_cautions(rows: NDArray[np.float64], names: Sequence[str]) -> Iterator[str]:
@@ -82,10 +91,9 @@ def _unscaled_cautions(rows: NDArray[np.float64], names: Sequence[str]) -> Itera
 
 
 def _direction_cautions(
-    rows: NDArray[np.float64], names: Sequence[str], when: str
+    sample: NDArray[np.float64], names: Sequence[str], when: str
 ) -> Iterator[str]:
     """Look at a sample of rows for one direction that most of their length is in."""
-    sample = rows[:: -(-len(rows) // SAMPLE)]
     lengths = np.linalg.norm(sample, axis=1)
     sample, lengths = sample[lengths > 0], lengths[lengths > 0]
     if len(names) < FEWEST_COLUMNS or len(sample) < MANY_ROWS:

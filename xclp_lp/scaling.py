@@ -226,11 +226,14 @@ def _centred(
     vectors: NDArray[Any],
 ) -> tuple[NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
     """Return by column of (n, d) vectors the number of values, their mean, and squares about it."""
-    missing = np.isnan(vectors)
-    there = len(vectors) - missing.sum(axis=0)
-    x = np.where(missing, 0.0, vectors.astype(np.float64))
+    x, missing = vectors.astype(np.float64), np.isnan(vectors)
+    there = len(x) - missing.sum(axis=0)
+    x[missing] = 0.0
     mean = x.sum(axis=0) / np.maximum(there, 1)
-    return there, mean, (np.where(missing, 0.0, x - mean) ** 2).sum(axis=0)
+    x -= mean  # in place: there may be gigabytes
+    x[missing] = 0.0
+    x *= x
+    return there, mean, x.sum(axis=0)
 
 
 def own_moments(vectors: NDArray[Any]) -> Moments:
