@@ -115,7 +115,7 @@ class RlweParameters:
     """Fisher information of the sum of four uniform variables on [0, 1) with respect to a shift
     (numerical integral over the cubic B-spline, rounded up)."""
     fft_margin: ClassVar[float] = 2.0**-3
-    """Largest distance of an FFT product from an integer that is accepted; proven: 2^-13."""
+    """Largest distance of an FFT product from an integer that is accepted; proven: 2^-12."""
     max_security_bits: ClassVar[int] = 106
     """Largest log2 q for 128-bit security against classical attacks, see above."""
 
@@ -163,7 +163,7 @@ class RlweParameters:
         exponent = room**2 / (2 * ring * 4.0 ** (drop - 1))
         return exponent / math.log(2) - 1 - math.log2(max(coefficients, 1))
 
-    def require(self, n_bits: int, coefficients: int) -> None:
+    def require(self, n_bits: int, coefficients: int, support: int | None = None) -> None:
         """Refuse sizes for which a bound is missed, or a set that is not 128-bit secure.
 
         The bounds: hiding and correctness 2^-40 each, and matrix products within 2^53.
@@ -171,6 +171,7 @@ class RlweParameters:
         Args:
             n_bits: L.
             coefficients: Q, how many answers a coalition of owners decrypts in the session.
+            support: how many coefficients of u are not 0, by default L; see `rlwe_packed`.
 
         Raises:
             ParameterError: names the bound, its value and the limit.
@@ -190,8 +191,8 @@ class RlweParameters:
                 "would not be exact in float64"
             )
         for what, bits in (
-            ("hiding", self.hiding_bits(n_bits, coefficients)),
-            ("correctness", self.correctness_bits(n_bits, coefficients)),
+            ("hiding", self.hiding_bits(support or n_bits, coefficients)),
+            ("correctness", self.correctness_bits(support or n_bits, coefficients)),
         ):
             if bits < STATISTICAL_BITS:
                 raise ParameterError(

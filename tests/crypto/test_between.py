@@ -9,6 +9,7 @@ from protocol_runs import between, on_the_last_link, with_session
 
 from xclp_crypto.errors import ParameterError, ProtocolError, ReuseError
 from xclp_crypto.primitives import rlwe
+from xclp_crypto.primitives.rlwe_packed import Packing
 from xclp_crypto.protocols.hamming import BACKENDS, BetweenBackend, between_backend, get_backend
 from xclp_crypto.protocols.hamming import masked as masked_module
 from xclp_crypto.protocols.hamming import rlwe as rlwe_module
@@ -58,15 +59,26 @@ def test_the_matrix_is_the_block_of_all_distances(backend, sizes, n_bits, seed):
     check(backend, *zip(*sizes, strict=True), n_bits, seed)
 
 
-@pytest.mark.parametrize("n_bits", [1, 255, 256, 2048, 2049, 4097])
+@pytest.mark.parametrize("n_bits", [1, 255, 257, 2048, 4095, 4096, 4097])
 def test_the_matrix_of_rlwe_is_that_block_with_and_without_packing(n_bits):
     check("rlwe", [2, 0, 1], [3, 2, 0], n_bits)
 
 
-@pytest.mark.parametrize(("n_bits", "packed"), [(1, 16), (256, 16), (257, 8), (2048, 2), (2049, 1)])
-def test_as_many_columns_share_a_polynomial_as_fit(n_bits, packed):
-    assert rlwe.packing(n_bits, rlwe.parameters_for(n_bits)) == packed
-    assert rlwe.packing(8192, rlwe.parameters_for(8192)) == 1
+@pytest.mark.parametrize(
+    ("n_bits", "packed", "chunks"),
+    [(1, 32, 1), (128, 32, 1), (257, 16, 2), (2048, 4, 2), (2049, 2, 2), (4096, 2, 2)],
+)
+def test_as_many_columns_share_a_polynomial_as_fit(n_bits, packed, chunks):
+    packing = Packing.of(n_bits, rlwe.parameters_for(n_bits))
+    assert (packing.packed, packing.chunks) == (packed, chunks)
+    assert Packing.of(4097, rlwe.parameters_for(4097)) is None
+
+
+def test_sizes_whose_noise_would_not_drown_in_packed_form_are_refused():
+    m, n = {"a": 1 << 16, "b": 0}, {"a": 0, "b": 1 << 18}
+    rlwe.parameters_for(64).require(64, 1 << 32)
+    with pytest.raises(ParameterError, match="hiding bound"):
+        rlwe_module.require_between(m, n, 64)
 
 
 def test_rows_and_shared_polynomials_travel_in_blocks(monkeypatch):

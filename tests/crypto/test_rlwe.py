@@ -16,7 +16,8 @@ from scipy.integrate import quad
 from xclp_crypto import secure_hamming
 from xclp_crypto.errors import ParameterError, XclpError
 from xclp_crypto.params import MAX_HASH_BITS, RLWE_SETS, RlweParameters
-from xclp_crypto.primitives import rlwe
+from xclp_crypto.primitives import rlwe, rlwe_packed
+from xclp_crypto.primitives.rlwe_packed import Packing
 from xclp_crypto.protocols.hamming.rlwe import (
     BLOCK_ROWS,
     Rlwe,
@@ -179,6 +180,30 @@ def test_the_evaluators_first_half_is_a_sum_of_products_and_one_error_each(param
     rho = matrix[:, 100:].reshape(2, -1, n)[:, :, ::-1]
     (limbs,) = seen
     require_binomial(errors_of(limbs, ring.sum_of_products(u, rho), parameters))
+
+
+def test_packed_ciphertexts_and_first_halves_have_one_error_for_each_coefficient(monkeypatch):
+    packing, n = Packing.of(300, SMALL), SMALL.degree
+    ring = rlwe.Ring.from_tag(bytes(32), b"packed", SMALL, packing.chunks + 1)
+    bits = np.random.default_rng(1).integers(0, 2, (20, 300)).astype(np.uint8)
+    secrets, limbs = rlwe_packed.encrypt(SeededRng(5), ring, bits[:3], packing)
+    products = ring.products(secrets[:, ::-1])
+    for chunk, product in zip(packing.cut(bits[:3]).swapaxes(0, 1), products, strict=False):
+        place = product[SMALL.delta_bits // SMALL.limb_bits][:, : packing.width]
+        place += chunk.astype(np.int64) << (SMALL.delta_bits % SMALL.limb_bits)
+    exact = [np.concatenate(limb, axis=1) for limb in zip(*products, strict=True)]
+    require_binomial(errors_of(limbs, exact, SMALL))
+
+    switched, seen = rlwe.switched, []
+    monkeypatch.setattr(
+        rlwe, "switched", lambda x, p: (seen.append([y.copy() for y in x]), switched(x, p))[1]
+    )
+    matrix, c1 = rlwe_packed.prepare(SeededRng(5), ring, bits, packing)
+    assert (len(matrix), len(c1)) == (20, 2)  # sixteen rows in the first, four in the second
+    factors = matrix[:: packing.packed].reshape(2, -1, n)[:, :, ::-1].swapaxes(0, 1)
+    (first_halves,) = seen
+    require_binomial(errors_of(first_halves, ring.sum_of_products(*factors), SMALL))
+    assert len(np.unique(factors[-1], axis=0)) == 2  # each has a ρ of its own
 
 
 @pytest.mark.parametrize("parameters", RLWE_SETS, ids=lambda p: p.name)

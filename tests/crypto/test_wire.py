@@ -338,7 +338,7 @@ def _rlwe_ciphertexts(rng):
     p = parameters_for(n_bits)
     shape = (rows, n_bits + p.chunks(n_bits) * p.degree)
     limbs = tuple(rng.integers(0, 1 << p.limb_bits, shape) for _ in range(p.limbs))
-    return {"rows": rows, "n_bits": n_bits}, RlweCiphertexts(limbs, n_bits)
+    return {"rows": rows, "values": shape[1], "n_bits": n_bits}, RlweCiphertexts(limbs, n_bits)
 
 
 def _rlwe_masks(rng):

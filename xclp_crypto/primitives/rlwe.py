@@ -37,14 +37,6 @@ right while flood (≤ 2^65) + noise + rounding stays below Δ/2. The rounding o
 probability at most 2·exp(−τ²/(2·N'·2^(2d−2))), and `require` refuses sizes for which Q such events
 exceed 2^-40.
 
-*Packing.* Where `packed` = R vectors x_0 … x_{R−1} of at most N/R bits are evaluated, one u takes
-them all: with ℓ = N/R, u(x) = Σ_r Σ_l (1 − 2x_rl)·x^(N−1−rℓ−l), and for y of at most ℓ bits the
-coefficient N−1−rℓ of u·y is h(x_r, y) − |x_r|: terms of x_r' and y_l' with another r' meet there
-only if l' − l = (r' − r)·ℓ, or N more, which no l, l' in 0 … ℓ−1 have. So c1 and ρ serve R vectors,
-and every c2 has a flood and a mask of its own as before. Coefficient N−1−rℓ is that of a row turned
-by rℓ, since x^N = −1. Now all N coefficients of b_i matter, as for vectors of N bits, whose bounds
-hold: u has no more than N coefficients other than 0.
-
 Vectors longer than N are split into chunks with ciphertexts of their own; the evaluator adds the
 coefficients of all chunks before it masks them once.
 """
@@ -70,9 +62,6 @@ from xclp_crypto.rng import Rng, SeededRng
 ROWS_PER_BLOCK = 32  # polynomials transformed at a time, so that their digits stay in the caches
 WORKERS = os.cpu_count() or 1  # threads over blocks of rows; NumPy and the FFT release the lock
 
-MOST_PACKED = 16
-"""Vectors that share a polynomial at most; more would save less than 1 kB each."""
-
 Digits = list[NDArray[np.int64]]
 """A number modulo q as little-endian digits of some width each, in arrays of one shape."""
 
@@ -97,41 +86,44 @@ class Ring:
     cyclic transform multiplies modulo x^N + 1. The public factor is split into digits of half a
     limb, at most 20 bits, and the other factor is ternary. The error of a product is at most
     ε·142·‖a‖₂·‖s‖₂ (Brent, Percival and Zimmermann 2007, theorem 2, for 11 levels and ε = 2^-53):
-    below 2^-13 for the sum of two products. It is also checked, in the first row of every block.
+    below 2^-12 for the sum of three products. It is also checked, in the first row of every block.
 
     Attributes:
         parameters: the parameter set.
-        digits: the transformed digits of a and a', (2, digits, N/2) complex128.
+        digits: the transformed digits of a and a', (2, digits, N/2) complex128, or of more.
     """
 
     parameters: RlweParameters
     digits: NDArray[np.complex128]
 
     @classmethod
-    def from_tag(cls, public: bytes, tag: bytes, parameters: RlweParameters) -> Ring:
-        """Expand a and a' from 32 public bytes that are the same for all parties.
+    def from_tag(
+        cls, public: bytes, tag: bytes, parameters: RlweParameters, count: int = 2
+    ) -> Ring:
+        """Expand a and a', or more, from 32 public bytes that are the same for all parties.
 
         Args:
             public: such as a session identifier; fresh for every session.
             tag: domain tag of the use.
             parameters: the parameter set.
+            count: how many polynomials.
         """
         from scipy import fft  # a third of the time that importing the package took
 
         n, width = parameters.degree, parameters.limb_bits // 2
-        shape = (2, 2 * parameters.limbs, n)
+        shape = (count, 2 * parameters.limbs, n)
         # centred digits: the number is uniform modulo q all the same
         draws = expand(public, domain_tag("rlwe public", tag), 1 << width, shape).astype(np.int64)
         return cls(parameters, fft.fft(_fold(draws - (1 << (width - 1)), n), axis=-1))
 
-    def products(self, factors: NDArray[np.int8]) -> tuple[Digits, Digits]:
-        """Return a·f and a'·f for every row f of (rows, N) ternary, as signed limbs."""
+    def products(self, factors: NDArray[np.int8]) -> list[Digits]:
+        """Return a·f, a'·f and so on for every row f of (rows, N) ternary, as signed limbs."""
         spectrum = self._transform(factors)
-        return self._combine([(0, spectrum)]), self._combine([(1, spectrum)])
+        return [self._combine([(i, spectrum)]) for i in range(len(self.digits))]
 
-    def sum_of_products(self, u: NDArray[np.int8], rho: NDArray[np.int8]) -> Digits:
-        """Return a·u + a'·ρ for every row of (rows, N) ternary arrays, as limbs."""
-        return self._combine([(0, self._transform(u)), (1, self._transform(rho))])
+    def sum_of_products(self, *factors: NDArray[np.int8]) -> Digits:
+        """Return a·u + a'·ρ + … for every row of (rows, N) ternary arrays u, ρ …, as limbs."""
+        return self._combine([(i, self._transform(f)) for i, f in enumerate(factors)])
 
     def _transform(self, factors: NDArray[np.int8]) -> NDArray[np.complex128]:
         from scipy import fft  # see from_tag
@@ -247,12 +239,12 @@ def encrypt(rng: Rng, ring: Ring, bits: NDArray[np.uint8]) -> tuple[NDArray[np.i
             out[block, n_bits:] = high.reshape(count, -1)
         secrets[block] = s[:, :, ::-1].reshape(count, -1)
 
-    _for_blocks(encrypt_block, rows, max(1, ROWS_PER_BLOCK // chunks), rng)
+    for_blocks(encrypt_block, rows, max(1, ROWS_PER_BLOCK // chunks), rng)
     return secrets, limbs
 
 
 def prepare(
-    rng: Rng, ring: Ring, bits: NDArray[np.uint8], packed: int = 1
+    rng: Rng, ring: Ring, bits: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int8], NDArray[np.uint32]]:
     """Draw the evaluator's ρ and e1 and return what it needs for all owners.
 
@@ -260,16 +252,15 @@ def prepare(
         rng: source of ρ and e1.
         ring: the public polynomials.
         bits: (rows, L) of 0 and 1.
-        packed: how many rows share a polynomial; with more than one, L·packed ≤ N.
 
     Returns:
         The evaluation matrix, (rows, L + N') ternary: signs 1 − 2x, then ρ reversed within chunks;
-        with packed rows (rows, 2N). And c1 modulo q', (⌈rows/packed⌉, N').
+        and c1 modulo q', (rows, N').
     """
     p = ring.parameters
-    signs = stacked_signs(bits, packed, p.degree)
-    rows, n_bits = signs.shape
+    rows, n_bits = bits.shape
     chunks, n = p.chunks(n_bits), p.degree
+    signs = (1 - 2 * bits.astype(np.int8)).astype(np.int8)
     matrix = np.empty((rows, n_bits + chunks * n), dtype=np.int8)
     matrix[:, :n_bits] = signs
     c1 = np.empty((rows, chunks * n), dtype=np.uint32)
@@ -282,42 +273,11 @@ def prepare(
         c1[block] = switched(limbs, p).reshape(len(u), -1)
         matrix[block, n_bits:] = rho[:, :, ::-1].reshape(len(u), -1)
 
-    _for_blocks(prepare_block, rows, max(1, ROWS_PER_BLOCK // chunks), rng)
-    if packed == 1:
-        return matrix, c1
-    parts = [
-        np.hstack([turned(matrix[:, :n], at), turned(matrix[:, n:], at)])
-        for at in places(packed, n)
-    ]
-    return np.stack(parts, axis=1).reshape(-1, 2 * n)[: len(bits)], c1
+    for_blocks(prepare_block, rows, max(1, ROWS_PER_BLOCK // chunks), rng)
+    return matrix, c1
 
 
-def packing(n_bits: int, parameters: RlweParameters) -> int:
-    """Return how many vectors of L bits share a polynomial: a power of two, 1 to `MOST_PACKED`."""
-    return 1 << min(max(parameters.degree // n_bits, 1), MOST_PACKED).bit_length() - 1
-
-
-def places(packed: int, degree: int) -> range:
-    """Return where each of `packed` vectors begins in a polynomial."""
-    return range(0, degree, degree // packed)
-
-
-def stacked_signs(bits: NDArray[np.uint8], packed: int, degree: int) -> NDArray[np.int8]:
-    """Return 1 − 2x for (rows, L) bits, `packed` rows to a row of N, each padded with zeros."""
-    signs = (1 - 2 * bits.astype(np.int8)).astype(np.int8)
-    if packed == 1:
-        return signs
-    padded = np.zeros((-(-len(bits) // packed) * packed, degree // packed), dtype=np.int8)
-    padded[: len(bits), : bits.shape[1]] = signs
-    return padded.reshape(-1, degree)
-
-
-def turned(rows: NDArray[np.int8], at: int) -> NDArray[np.int8]:
-    """Return what picks another coefficient: rows from column `at` on, then the rest negated."""
-    return np.hstack([rows[:, at:], -rows[:, :at]])
-
-
-def _for_blocks(work: Callable[[slice, Rng], None], rows: int, step: int, rng: Rng) -> None:
+def for_blocks(work: Callable[[slice, Rng], None], rows: int, step: int, rng: Rng) -> None:
     """Call `work` for every block of rows, on all cores.
 
     Every block has a generator of its own, expanded from 32 bytes of `rng`, so that the result does
@@ -368,9 +328,11 @@ def evaluate(
     p = parameters
     v = matrix.astype(np.float64).T
     total = flood(rng, masks.shape, p)
+    exact = 1 << (53 - p.limb_bits)  # so many limbs times −1, 0, 1 stay below 2^53
     for i, limb in enumerate(limbs):
-        # limbs below 2^40 times at most 2^13 entries of −1, 0, 1 (or 2^32 times 2^16): below 2^53
-        total[i] += exact_product(limb.astype(np.float64), v).astype(np.int64)
+        for part in (slice(at, at + exact) for at in range(0, len(v), exact)):
+            product = exact_product(limb[:, part].astype(np.float64), v[part])
+            total[i] += product.astype(np.int64)
     place = p.delta_bits
     total[place // p.limb_bits] += masks.astype(np.int64) << (place % p.limb_bits)
     return switched(total, p)
@@ -381,25 +343,25 @@ def decrypt(
     c1: NDArray[np.uint32],
     c2: NDArray[np.uint32],
     parameters: RlweParameters,
-    packed: int = 1,
 ) -> NDArray[np.uint16]:
     """Return T modulo t, (rows_j, rows_k).
 
     Args:
         secrets: (rows_j, N') from `encrypt`.
-        c1: (⌈rows_k/packed⌉, N') modulo q'.
+        c1: (rows_k, N') modulo q'.
         c2: (rows_j, rows_k) modulo q'.
         parameters: the parameter set.
-        packed: as for `prepare`.
     """
-    p = parameters
-    modulus, columns = 1 << p.switched_bits, c1.astype(np.float64).T
     # c1 < 2^32 times at most 2^15 ternary entries: exact in float64
-    products = [
-        exact_product(turned(secrets, at).astype(np.float64), columns).astype(np.int64)
-        for at in places(packed, secrets.shape[1])
-    ]
-    product = np.stack(products, axis=2).reshape(len(c2), -1)[:, : c2.shape[1]]
+    product = exact_product(secrets.astype(np.float64), c1.astype(np.float64).T).astype(np.int64)
+    return opened(c2, product, parameters)
+
+
+def opened(
+    c2: NDArray[np.uint32], product: NDArray[np.int64], parameters: RlweParameters
+) -> NDArray[np.uint16]:
+    """Return T modulo t from c2 and the coefficients of c1·s, of one shape."""
+    p, modulus = parameters, 1 << parameters.switched_bits
     step = p.switched_bits - p.plain_bits  # Δ modulo q' is 2^step
     phase = (c2.astype(np.int64) - product + (1 << (step - 1))) & (modulus - 1)
     return (phase >> step).astype(np.uint16)

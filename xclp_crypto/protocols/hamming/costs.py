@@ -166,7 +166,7 @@ def _(backend: rlwe.Rlwe, sizes: Sizes, n_bits: int) -> Estimate:
         evaluated += rows if owners else 0
         for peer in evaluators:
             links[owner, peer] = sum(
-                sealed_size(rlwe.RlweCiphertexts.size(rows=h, n_bits=n_bits))
+                sealed_size(rlwe.RlweCiphertexts.size(rows=h, values=n_bits + ring, n_bits=n_bits))
                 for h in heights[owner]
             )
             links[peer, owner] = sum(

@@ -15,8 +15,7 @@ its rows once for all its evaluators, and evaluates with one c1 for all its owne
 blocks of `BLOCK_ROWS`, so memory stays bounded.
 
 *Rows and columns* (`between`): every client owns its rows, which all others evaluate with their
-columns. For short vectors several columns share a c1 (`primitives.rlwe`, packing), and rows are
-encrypted as vectors of N bits.
+columns. Up to N bits several columns share a c1 (`primitives.rlwe_packed`).
 
 *Server learns* H only: (T, R) is uniform subject to T − R = h. *Owner learns* nothing: c1 is
 pseudo-random, T is uniform through r, and the noise is drowned (statistical distance below 2^-40).
@@ -36,7 +35,8 @@ from numpy.typing import NDArray
 
 from xclp_crypto.fields import Many, Uints
 from xclp_crypto.params import MIN_CLIENTS, RlweParameters
-from xclp_crypto.primitives import rlwe
+from xclp_crypto.primitives import rlwe, rlwe_packed
+from xclp_crypto.primitives.rlwe_packed import Packing
 from xclp_crypto.protocols.hamming.between import (
     Between,
     BetweenBackend,
@@ -47,9 +47,11 @@ from xclp_crypto.protocols.hamming.between import (
 )
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
+    column_ranges,
     low_bits,
     receive_differences,
     send_shares,
+    stacks,
 )
 from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng
@@ -73,14 +75,17 @@ def _switched_bytes(n_bits: int) -> int:
 
 
 class RlweCiphertexts(Message):
-    """A block of encrypted rows, limb by limb. Size: rows·(L + N')·(log2 q)/8 bytes."""
+    """A block of encrypted rows, limb by limb. Size: rows·values·(log2 q)/8 bytes.
+
+    A row has L + N' values, or with packing (C + 1)·N.
+    """
 
     TAG = 0x0230
     limbs: tuple[NDArray[np.int64], ...] = sent(
         Many(
             Uints(
                 "rows",
-                lambda n_bits: n_bits + _coefficients(n_bits),
+                "values",
                 n_bytes=lambda n_bits: rlwe.parameters_for(n_bits).limb_bits // 8,
                 dtype=np.int64,
             ),
@@ -146,16 +151,14 @@ def require_sizes(sizes: Mapping[str, int], n_bits: int) -> RlweParameters:
 def require_between(
     rows: Mapping[str, int], columns: Mapping[str, int], n_bits: int
 ) -> RlweParameters:
-    """Return the parameters for rows and columns; refuse sizes as `require_sizes` does.
-
-    With packed columns the bounds are those of vectors of N bits.
-    """
+    """Return the parameters for rows and columns; refuse sizes as `require_sizes` does."""
     parameters = rlwe.parameters_for(n_bits)
-    length = n_bits if rlwe.packing(n_bits, parameters) == 1 else parameters.degree
+    packing = Packing.of(n_bits, parameters)
+    support = None if packing is None else packing.chunks * packing.degree
     m, n = sum(rows.values()), sum(columns.values())
     for client in rows:
-        parameters.require(length, rows[client] * (n - columns[client]))
-        parameters.require(length, columns[client] * (m - rows[client]))
+        parameters.require(n_bits, rows[client] * (n - columns[client]), support)
+        parameters.require(n_bits, columns[client] * (m - rows[client]), support)
     return parameters
 
 
@@ -174,6 +177,14 @@ def _empty_shares(bits: NDArray[np.uint8], sizes: Mapping[str, int]) -> Shares:
     return {peer: np.zeros((len(bits), rows), dtype=np.uint16) for peer, rows in sizes.items()}
 
 
+async def _ring(
+    session: Session, purpose: str, parameters: RlweParameters, count: int = 2
+) -> rlwe.Ring:
+    """Return the public polynomials of one use in a session."""
+    tag = session.once(purpose)
+    return await session.io.compute(rlwe.Ring.from_tag, session.id, tag, parameters, count)
+
+
 class Rlwe(BetweenBackend):
     """Ring-LWE. See the module."""
 
@@ -188,7 +199,7 @@ class Rlwe(BetweenBackend):
             {c: sizes[c] for c in peers} for peers in roles_of(session.io.name, sizes)
         )
         ring = await _ring(session, "rlwe hamming", parameters)
-        opened, masks = await _exchange(session, ring, bits, evaluators, bits, owners, rng)
+        opened, masks = await self._exchange(session, ring, bits, evaluators, bits, owners, rng)
         alone = {c: n for c, n in sizes.items() if c not in (session.io.name, *owners, *evaluators)}
         await send_shares(session, bits, _empty_shares(bits, alone) | masks | opened)
 
@@ -210,10 +221,11 @@ class Rlwe(BetweenBackend):
         peers = [c for c in m if c != me]
         evaluators = {c: n[c] for c in peers if m[me] and n[c]}
         owners = {c: m[c] for c in peers if n[me] and m[c]}
-        packed = rlwe.packing(n_bits, parameters)
-        ring = await _ring(session, "rlwe between", parameters)
-        opened, masks = await _exchange(
-            session, ring, rows, evaluators, columns, owners, rng, packed
+        packing = Packing.of(n_bits, parameters)
+        polynomials = 2 if packing is None else packing.chunks + 1
+        ring = await _ring(session, "rlwe between", parameters, polynomials)
+        opened, masks = await self._exchange(
+            session, ring, rows, evaluators, columns, owners, rng, packing
         )
         of_rows = _empty_shares(rows, {c: n[c] for c in peers if c not in evaluators}) | opened
         of_columns = _empty_shares(columns, {c: m[c] for c in peers if c not in owners}) | masks
@@ -233,115 +245,129 @@ class Rlwe(BetweenBackend):
 
         return await receive_block_shares(session, n_bits, at_least, combine)
 
+    async def _exchange(
+        self,
+        session: Session,
+        ring: rlwe.Ring,
+        owned: NDArray[np.uint8],
+        evaluators: Mapping[str, int],
+        evaluated: NDArray[np.uint8],
+        owners: Mapping[str, int],
+        rng: Rng,
+        packing: Packing | None = None,
+    ) -> tuple[Shares, Shares]:
+        """Own some rows, and evaluate those of others with some rows.
 
-async def _ring(session: Session, purpose: str, parameters: RlweParameters) -> rlwe.Ring:
-    """Return the public polynomials of one use in a session."""
-    tag = session.once(purpose)
-    return await session.io.compute(rlwe.Ring.from_tag, session.id, tag, parameters)
+        Args:
+            session: the session.
+            ring: the public polynomials.
+            owned: (n, L) bits that this client encrypts.
+            evaluators: who evaluates them, with how many rows.
+            evaluated: (n, L) bits with which this client evaluates.
+            owners: whose rows, and how many.
+            rng: source of secrets and masks.
+            packing: how rows share polynomials, if they do.
 
-
-async def _exchange(
-    session: Session,
-    ring: rlwe.Ring,
-    owned: NDArray[np.uint8],
-    evaluators: Mapping[str, int],
-    evaluated: NDArray[np.uint8],
-    owners: Mapping[str, int],
-    rng: Rng,
-    packed: int = 1,
-) -> tuple[Shares, Shares]:
-    """Own some rows, and evaluate those of others with some rows.
-
-    Args:
-        session: the session.
-        ring: the public polynomials.
-        owned: (n, L) bits that this client encrypts.
-        evaluators: who evaluates them, with how many rows.
-        evaluated: (n, L) bits with which this client evaluates.
-        owners: whose rows, and how many.
-        rng: source of secrets and masks.
-        packed: how many of an evaluator's rows share a polynomial.
-
-    Returns:
-        T for each evaluator, and R for each owner, that stayed.
-    """
-    io, n_bits = session.io, owned.shape[1]
-    length = n_bits if packed == 1 else ring.parameters.degree  # of what is encrypted
-    secrets = []
-    for block in blocks(len(owned)) if evaluators else []:
-        padded = np.zeros((len(owned[block]), length), dtype=np.uint8)
-        padded[:, :n_bits] = owned[block]
-        own, limbs = await io.compute(rlwe.encrypt, rng, ring, padded)
-        secrets.append(own)
-        await io.send(tuple(evaluators), RlweCiphertexts(tuple(limbs), length))
-    masks = await _evaluate(session, ring, evaluated, owners, rng, packed) if owners else {}
-    if not evaluators:
-        return {}, masks
-    return await _decrypt(session, ring.parameters, owned, secrets, evaluators, packed), masks
-
-
-async def _evaluate(
-    session: Session,
-    ring: rlwe.Ring,
-    bits: NDArray[np.uint8],
-    owners: Mapping[str, int],
-    rng: Rng,
-    packed: int,
-) -> Shares:
-    """Answer all owners; return R = r − |x| for each that stayed."""
-    io, n_bits, p = session.io, bits.shape[1], ring.parameters
-    weights, modulo = bits.sum(axis=1, dtype=np.uint16), low_bits(n_bits)
-    matrix, c1 = await io.compute(rlwe.prepare, rng, ring, bits, packed)
-    for block in blocks(len(c1)):
-        await io.send(tuple(owners), RlweMasks(c1[block], n_bits))
-    length = matrix.shape[1] - c1.shape[1]
-    shares = _empty_shares(bits, owners)
-    done = 0
-    for index in range(_block_count(owners)):
-        rows = _block_sizes(owners, shares, index)
-        got = await io.gather(RlweCiphertexts, tuple(rows), 0, rows=rows, n_bits=length)
-        shares = {c: share for c, share in shares.items() if c in got or c not in rows}
-        for owner, message in got.items():
-            masks = rlwe.drawn_masks(rng, (rows[owner], len(bits)), p)
-            c2 = await io.compute(rlwe.evaluate, rng, matrix, list(message.limbs), masks, p)
-            await io.send(owner, RlweAnswers(c2, n_bits))
-            place = blocks(owners[owner])[index]
-            shares[owner][:, place] = (masks.T - weights[:, None]) & modulo
-            done += rows[owner]
-            io.report("evaluated rows", done, sum(owners.values()))
-    return shares
-
-
-async def _decrypt(
-    session: Session,
-    parameters: RlweParameters,
-    bits: NDArray[np.uint8],
-    secrets: list[NDArray[np.int8]],
-    evaluators: Mapping[str, int],
-    packed: int,
-) -> Shares:
-    """Decrypt all answers; return T for each evaluator that stayed."""
-    io, n_bits = session.io, bits.shape[1]
-    polynomials = {c: -(-n // packed) for c, n in evaluators.items()}
-    c1: dict[str, list[NDArray[np.uint32]]] = {c: [] for c in evaluators}
-    for index in range(_block_count(polynomials)):
-        rows = _block_sizes(polynomials, c1, index)
-        masks = await io.gather(RlweMasks, tuple(rows), 0, rows=rows, n_bits=n_bits)
-        c1 = {c: parts for c, parts in c1.items() if c in masks or c not in rows}
-        for client, message in masks.items():
-            c1[client].append(message.values)
-    stacked = {c: np.concatenate(parts) for c, parts in c1.items()}
-    shares = _empty_shares(bits, {c: evaluators[c] for c in stacked})
-    for block, own in zip(blocks(len(bits)), secrets, strict=True):
-        evaluated = {c: evaluators[c] for c in shares}
-        answers = await io.gather(
-            RlweAnswers, evaluated, 0, rows=len(own), evaluated=evaluated, n_bits=n_bits
-        )
-        shares = {c: shares[c] for c in answers}
-        for client, answer in answers.items():
-            plain = await io.compute(
-                rlwe.decrypt, own, stacked[client], answer.values, parameters, packed
+        Returns:
+            T for each evaluator, and R for each owner, that stayed.
+        """
+        io, n_bits = session.io, owned.shape[1]
+        secrets = []
+        for block in blocks(len(owned)) if evaluators else []:
+            own, limbs = (
+                await io.compute(rlwe.encrypt, rng, ring, owned[block])
+                if packing is None
+                else await io.compute(rlwe_packed.encrypt, rng, ring, owned[block], packing)
             )
-            shares[client][block] = plain & low_bits(n_bits)
-        io.report("decrypted rows", block.stop, len(bits))
-    return shares
+            secrets.append(own)
+            await io.send(tuple(evaluators), RlweCiphertexts(tuple(limbs), n_bits))
+        masks = (
+            await self._evaluate(session, ring, evaluated, owners, rng, packing) if owners else {}
+        )
+        if not evaluators:
+            return {}, masks
+        return await self._decrypt(
+            session, ring.parameters, owned, secrets, evaluators, packing
+        ), masks
+
+    async def _evaluate(
+        self,
+        session: Session,
+        ring: rlwe.Ring,
+        bits: NDArray[np.uint8],
+        owners: Mapping[str, int],
+        rng: Rng,
+        packing: Packing | None,
+    ) -> Shares:
+        """Answer all owners; return R = r − |x| for each that stayed."""
+        io, n_bits, p = session.io, bits.shape[1], ring.parameters
+        weights, modulo = bits.sum(axis=1, dtype=np.uint16), low_bits(n_bits)
+        matrix, c1 = (
+            await io.compute(rlwe.prepare, rng, ring, bits)
+            if packing is None
+            else await io.compute(rlwe_packed.prepare, rng, ring, bits, packing)
+        )
+        for block in blocks(len(c1)):
+            await io.send(tuple(owners), RlweMasks(c1[block], n_bits))
+        shares = _empty_shares(bits, owners)
+        done = 0
+        for index in range(_block_count(owners)):
+            rows = _block_sizes(owners, shares, index)
+            got = await io.gather(
+                RlweCiphertexts, tuple(rows), 0, rows=rows, values=matrix.shape[1], n_bits=n_bits
+            )
+            shares = {c: share for c, share in shares.items() if c in got or c not in rows}
+            for stack in stacks({c: rows[c] for c in got}, BLOCK_ROWS):
+                limbs = [
+                    np.concatenate(of) for of in zip(*(got[c].limbs for c in stack), strict=True)
+                ]
+                masks = {c: rlwe.drawn_masks(rng, (n, len(bits)), p) for c, n in stack.items()}
+                together = np.concatenate([*masks.values()])
+                c2 = await io.compute(rlwe.evaluate, rng, matrix, limbs, together, p)
+                for owner, at in column_ranges(stack).items():
+                    await io.send(owner, RlweAnswers(c2[at], n_bits))
+                    place = blocks(owners[owner])[index]
+                    shares[owner][:, place] = (masks[owner].T - weights[:, None]) & modulo
+                done += len(together)
+                io.report("evaluated rows", done, sum(owners.values()))
+        return shares
+
+    async def _decrypt(
+        self,
+        session: Session,
+        parameters: RlweParameters,
+        bits: NDArray[np.uint8],
+        secrets: list[NDArray[np.int8]],
+        evaluators: Mapping[str, int],
+        packing: Packing | None,
+    ) -> Shares:
+        """Decrypt all answers; return T for each evaluator that stayed."""
+        io, n_bits = session.io, bits.shape[1]
+        polynomials = {
+            c: n if packing is None else packing.groups(n) for c, n in evaluators.items()
+        }
+        c1: dict[str, list[NDArray[np.uint32]]] = {c: [] for c in evaluators}
+        for index in range(_block_count(polynomials)):
+            rows = _block_sizes(polynomials, c1, index)
+            masks = await io.gather(RlweMasks, tuple(rows), 0, rows=rows, n_bits=n_bits)
+            c1 = {c: parts for c, parts in c1.items() if c in masks or c not in rows}
+            for client, message in masks.items():
+                c1[client].append(message.values)
+        stacked = {c: np.concatenate(parts) for c, parts in c1.items()}
+        shares = _empty_shares(bits, {c: evaluators[c] for c in stacked})
+        for block, own in zip(blocks(len(bits)), secrets, strict=True):
+            evaluated = {c: evaluators[c] for c in shares}
+            answers = await io.gather(
+                RlweAnswers, evaluated, 0, rows=len(own), evaluated=evaluated, n_bits=n_bits
+            )
+            shares = {c: shares[c] for c in answers}
+            for client, answer in answers.items():
+                c1_of, c2 = stacked[client], answer.values
+                plain = (
+                    await io.compute(rlwe.decrypt, own, c1_of, c2, parameters)
+                    if packing is None
+                    else await io.compute(rlwe_packed.decrypt, own, c1_of, c2, parameters, packing)
+                )
+                shares[client][block] = plain & low_bits(n_bits)
+            io.report("decrypted rows", block.stop, len(bits))
+        return shares
