@@ -451,7 +451,7 @@ def test_a_run_writes_a_report(
     assert out.endswith("written to r.html\nwritten to pictures\n")
     page = Path("r.html").read_text(encoding="utf-8")
     assert "north" in page
-    assert "cannot say how many labels are right" in page
+    assert "can only estimate how many labels are right" in page
     assert str(federation.parent) not in page
     assert Path("pictures/labels-by-client.png").is_file()
     assert Path("results/cost.json").is_file()

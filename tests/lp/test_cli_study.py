@@ -59,6 +59,8 @@ def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path
         "reset_labelled": False,
         "relative_confidence": False,
         "min_confidence": 0.0,
+        "missing": "refuse",
+        "winsorise": None,
         "class_weight": "sqrt",
         "client_prior": "none",
         "validation": "leave-one-out",
