@@ -26,8 +26,8 @@ FEWEST = 13
 ERRORS: Mapping[int, float] = {FEWEST: 0.15, 26: 0.08, 61: 0.05, 121: 0.035}
 """Root mean square error of an estimated accuracy, from so many labels on: measured, see
 docs/understand/evidence.md."""
-WORTH_SAYING = 0.05
-"""By how much another setting must be better to be advised, from 26 labels on."""
+FEWEST_TO_ADVISE, WORTH_SAYING = 26, 0.05
+"""Labels from which on another setting is advised, and by how much it must be better."""
 
 
 class Setting(NamedTuple):
@@ -147,7 +147,7 @@ class Validation:
     @property
     def advised(self) -> Setting | None:
         """Return a setting that is better by more than chance explains easily, if there is one."""
-        if self.n_labels < list(ERRORS)[1]:
+        if self.n_labels < FEWEST_TO_ADVISE:
             return None
         better = self.accuracy(self.best) - self.accuracy()
         return self.best if better >= WORTH_SAYING else None

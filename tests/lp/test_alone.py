@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.helpers.session_runs import SMALL
 from xclp_lp.alone import accuracies_alone
+from xclp_lp.cli.tune import scale_lines
 from xclp_lp.leave_one_out import OTHER_ALPHAS, WEIGHTS_AND_PRIORS
 from xclp_lp.session import ClientData
 
@@ -41,9 +42,22 @@ def test_one_label_says_nothing_and_one_class_is_always_right() -> None:
     assert accuracies_alone(one, PARAMS)["logistic regression"] == 1
 
 
+def test_another_scale_is_advised_where_it_is_clearly_better() -> None:
+    def said(before: int, after: int, labels: int = 40) -> str:
+        (line,) = scale_lines({"shared": (labels, before), "client": (labels, after)})
+        return line
+
+    assert said(30, 32).endswith("'client' 32: set scale = 'client'")
+    assert said(30, 31).endswith("keep it")
+    assert said(10, 20, 25).endswith("too few labels to tell which is better")
+    assert not list(scale_lines({}))
+
+
 def test_settings_are_compared_and_every_client_with_itself_alone(xclp, tmp_path: Path) -> None:
-    code, out, err = xclp("tune", EXAMPLE, "--json", tmp_path / "t.json")
+    code, out, err = xclp("tune", EXAMPLE, "--scales", "--json", tmp_path / "t.json")
     assert (code, err) == (0, "")
+    assert "labels, 'client'" in out
+    assert "too few labels to tell which is better" in out
     assert "Share of 24 labels that come back" in out
     assert "of this run" in out
     found = json.loads((tmp_path / "t.json").read_text())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -11,13 +11,14 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from xclp_lp.accuracy import Validation
+from xclp_lp.accuracy import FEWEST_TO_ADVISE, WORTH_SAYING, Validation
 from xclp_lp.alone import accuracies_alone
 from xclp_lp.cli import terminal
 from xclp_lp.cli.options import JsonFile
 from xclp_lp.files.federation import load_federation
 from xclp_lp.parameters import Parameters
 from xclp_lp.plan import Plan, Result
+from xclp_lp.scaling import Scale
 from xclp_lp.session import ClientData
 from xclp_lp.summary import plan_lines, validation_lines
 
@@ -29,6 +30,14 @@ CHOOSING = (
 
 def tune(
     federation: Annotated[Path, typer.Argument(help="A federation file, as for xclp run.")],
+    scales: Annotated[
+        bool,
+        typer.Option(
+            "--scales",
+            help="Also run with each client scaling its own features, or with shared scaling where "
+            "the file says otherwise: a second computation of distances.",
+        ),
+    ] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Compare settings without knowing the truth, and write no labels.
@@ -51,10 +60,51 @@ def tune(
         terminal.note(*validation_lines(found))
         terminal.console.print(settings_table(found))
     terminal.note(CHOOSING)
+    other = _other_scale(plan, result) if scales else {}
+    for line in scale_lines(other):
+        terminal.say(line)
     with terminal.console.status("each client alone"):
         alone = {name: accuracies_alone(own, plan.params) for name, own in plan.data.items()}
     terminal.console.print(alone_table(_together(result), alone))
-    terminal.write_json(json_file, _to_dict(plan, result, alone))
+    shown = _to_dict(plan, result, alone) | ({"scales": other} if other else {})
+    terminal.write_json(json_file, shown)
+
+
+def _other_scale(plan: Plan, result: Result) -> dict[str, tuple[int, int]]:
+    """Run with the other scale, and return labels and how many came back by scale, this one first.
+
+    Over all groups.
+    """
+    scale: Scale = "client" if plan.params.shared_scale else "shared"
+    params = replace(plan.params, scale=scale, validation="leave-one-out")
+    with terminal.StepReporter().showing() as progress:
+        second = replace(plan, params=params).run(progress=progress)
+    found = {plan.params.scale: result, scale: second}
+    return {
+        name: (
+            sum(v.n_labels for v in own.validations.values()),
+            sum(int(v.right[v.used].sum()) for v in own.validations.values()),
+        )
+        for name, own in found.items()
+    }
+
+
+def scale_lines(found: Mapping[str, tuple[int, int]]) -> Iterator[str]:
+    """Say which of two scales brings more labels back, where there are enough to tell.
+
+    Args:
+        found: by scale, labels and how many came back; that of the run first. None, or two.
+    """
+    if not found:
+        return
+    (used, (n, before)), (other, (labels, after)) = found.items()
+    line = f"scale = {used!r} brings back {before:,} of {n:,} labels, {other!r} {after:,}"
+    if labels < FEWEST_TO_ADVISE:
+        yield f"{line}: too few labels to tell which is better"
+    elif after - before >= WORTH_SAYING * labels:
+        yield f"{line}: set scale = {other!r}"
+    else:
+        yield f"{line}: keep it"
 
 
 def settings_table(found: Validation) -> Table:
