@@ -211,7 +211,7 @@ def test_labels_are_those_of_the_simulation(tmp_path, keep_logs):
     graph = serve(grid, run)
     assert graph.contributors == CLIENTS
     assert labels_in(tmp_path) == expected(*CLIENTS)
-    assert max(len(node.times) for node in grid.nodes.values()) <= (16 if keep_logs else 31)
+    assert max(len(node.times) for node in grid.nodes.values()) <= (21 if keep_logs else 40)
     assert not list(tmp_path.glob("state/*"))
     assert not any(CONTEXT in node.context.state for node in grid.nodes.values())
 
