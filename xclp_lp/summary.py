@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,11 +117,13 @@ def plan_lines(
     yield estimate_line(plan.params.hamming, largest.rows, plan.params.n_bits)
 
 
-def validation_lines(validation: Validation | None) -> Iterator[str]:
+def validation_lines(validation: Validation | None, *, advise: bool = True) -> Iterator[str]:
     """Say how right the labels of all clients probably are, and what might be better.
 
     Args:
         validation: None where it was not measured.
+        advise: whether to name a better setting; not where the graph looks wrong, since no setting
+            mends that.
     """
     if validation is None:
         return
@@ -136,7 +138,7 @@ def validation_lines(validation: Validation | None) -> Iterator[str]:
     )
     if validation.own_labels:
         yield f"of {count(validation.own_labels, 'own label')} {validation.own_right:,} came back"
-    if (advised := validation.advised) is not None:
+    if advise and (advised := validation.advised) is not None:
         line = (
             f"{advised} would be right for {validation.accuracy(advised):.0%} of them instead of "
             f"{validation.accuracy():.0%}"
@@ -206,7 +208,13 @@ def client_lines(
     yield from dropout_lines(found.dropouts)
     shown = settings.shown(found, data.class_ids)
     yield from outcome_lines(params, {"": data.class_ids}, {"": shown})
-    yield from validation_lines(found.validation)
+    yield from validation_lines(found.validation, advise=is_sound(params, [found]))
+
+
+def is_sound(params: Parameters, found: Iterable[Prediction]) -> bool:
+    """Return whether nothing looks wrong with the graphs that predictions are from."""
+    graphs = {own.geometry for own in found if own.geometry is not None}
+    return not any(line for graph in graphs for line in geometry_cautions(graph, params.k))
 
 
 def relabelled_lines(given: NDArray[np.int64], got: NDArray[np.int64]) -> Iterator[str]:

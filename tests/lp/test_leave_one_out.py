@@ -16,9 +16,11 @@ from xclp_crypto.transport.simulate import Faults
 from xclp_lp.accuracy import BINS, Setting, Validation
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.leave_one_out import OTHER_ALPHAS
+from xclp_lp.messages import Geometry
 from xclp_lp.parameters import Settings
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
+from xclp_lp.summary import is_sound, validation_lines
 
 SIZES = {"a": 7, "b": 6, "c": 5}
 DATA = blobs(SIZES, labelled=3, d=3, seed=3) | {"d": ClientData(np.eye(3)[:2], np.array([-1, -1]))}
@@ -161,3 +163,15 @@ def test_rows_below_the_least_confidence_get_no_label():
 def test_private_labels_are_not_counted(privacy):
     with pytest.raises(ParameterError, match="validation and privacy of labels exclude"):
         Settings(privacy=privacy, validation="leave-one-out", class_weight="none")
+
+
+def test_no_setting_is_advised_where_the_graph_looks_wrong():
+    found = of([0] * 9 + [40], [0] * 9 + [10])
+    lines = list(validation_lines(found))
+    assert lines[0].startswith("estimated accuracy: 25% ± 8 points")
+    assert "client_prior = 'own' would be right for 100% of them" in lines[-1]
+    assert list(validation_lines(found, advise=False)) == lines[:-1]
+    far = Prediction.none(2, 2)
+    assert is_sound(SMALL, [far])
+    tied = replace(far, geometry=Geometry(neighbours=9.0, mixing=1.0, rows=40))
+    assert not is_sound(SMALL, [far, tied])

@@ -22,7 +22,7 @@ from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
 from xclp_lp.study.scores import scores_of
-from xclp_lp.summary import dropout_lines, plan_lines, result_lines, validation_lines
+from xclp_lp.summary import dropout_lines, is_sound, plan_lines, result_lines, validation_lines
 from xclp_lp.wording import count, duration, size
 
 NO_RANDOM_STATE = (
@@ -88,8 +88,9 @@ def run(
     written = results.write_results(loaded, result)
     terminal.console.print(terminal.cost_table(result.cost))
     terminal.note(*dropout_lines(result.participation.dropouts), *result_lines(result))
+    sound = is_sound(plan.params, result.predictions.values()) and not plan.cautions()
     for validation in result.validations.values():
-        terminal.note(*validation_lines(validation))
+        terminal.note(*validation_lines(validation, advise=sound))
     if truth is not None:
         scores = scores_of(result, truth)
         rows = count(len(scores.truth), "unlabelled row")

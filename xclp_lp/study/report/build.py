@@ -20,7 +20,7 @@ from xclp_lp.study.report import page, pictures
 from xclp_lp.study.report.page import Report, Section
 from xclp_lp.study.scores import BINS, Bins, Scores, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
-from xclp_lp.summary import dropout_lines, plan_lines, result_lines, validation_lines
+from xclp_lp.summary import dropout_lines, is_sound, plan_lines, result_lines, validation_lines
 from xclp_lp.wording import count, shown, size
 
 ONE_PROCESS = (
@@ -123,9 +123,11 @@ def _cautions(result: Result, columns: Sequence[str] | None) -> list[Section]:
 def _estimates(result: Result) -> list[Section]:
     """How right the labels of each group probably are, of all rows and of the surest."""
     sections = []
+    plan = result.plan
+    sound = is_sound(plan.params, result.predictions.values()) and not plan.cautions()
     for number, (group, found) in enumerate(result.validations.items()):
-        title = "How good the labels probably are" + f", {group}" * result.plan.grouped
-        text = [shown(line, 400) for line in validation_lines(found)]
+        title = "How good the labels probably are" + f", {group}" * plan.grouped
+        text = [shown(line, 400) for line in validation_lines(found, advise=sound)]
         if found.error is None:
             sections.append(Section(title, text))
             continue
