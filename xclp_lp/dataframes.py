@@ -105,8 +105,8 @@ def frame_values(frame: Any, *, missing: bool = False) -> NDArray[Any]:
         row, column = np.argwhere(~finite)[0].tolist()
         what = "not finite" if np.isinf(values[row, column]) else "missing"
         raise DataError(
-            f"{_place(frame, row, column)} is {what}; drop the row or the column, or fill it in, "
-            "as scikit-learn's SimpleImputer does"
+            f"{_place(frame, row, column)} is {what}; drop the row or the column, fill it in, as "
+            "scikit-learn's SimpleImputer does, or set missing = 'mean'"
         )
     return values
 

@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal, TypeAlias
 
@@ -242,18 +243,25 @@ def warn_of_odd_labels(
             "classes like any other; leave the cell empty (in Python: None) where a label is "
             "missing"
         )
-    alike: dict[str, list[str]] = {}
-    for text in texts:
-        alike.setdefault(re.sub(r"\.0+$", "", _seen(text).strip().casefold()), []).append(text)
-    for group in alike.values():
-        if len(group) > 1:
-            same = len({_seen(text) for text in group}) < len(group)
-            told = ", ".join(map(ascii, group)) if same else listing(group)
-            warn(
-                f"{whose(group)}: the labels {told} differ only by case, surrounding space, '.0' "
-                "or how Unicode writes them, but are different classes; write them alike if they "
-                "are one"
-            )
+    used = Counter(value for values, _ in labels for value in values)
+    for group in alike(classes):
+        same = len({_seen(text) for text in group}) < len(group)
+        told = ", ".join(map(ascii, group)) if same else listing(group)
+        rarest = sorted(group, key=lambda text: used[text])
+        warn(
+            f"{whose(rarest)}: the labels {told} differ only by case, surrounding space, '.0' or "
+            "how Unicode writes them, but are different classes; write them alike if they are one"
+        )
+
+
+def alike(classes: Sequence[Any]) -> list[list[str]]:
+    """Return texts that differ only by case, surrounding space, '.0' or how Unicode writes them."""
+    found: dict[str, list[str]] = {}
+    for text in classes:
+        if isinstance(text, str):
+            key = re.sub(r"\.0+$", "", _seen(text).strip().casefold())
+            found.setdefault(key, []).append(text)
+    return [group for group in found.values() if len(group) > 1]
 
 
 def _seen(text: str) -> str:

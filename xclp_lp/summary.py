@@ -14,7 +14,7 @@ from xclp_lp.accuracy import FEWEST, Validation
 from xclp_lp.diagnostics import geometry_cautions
 from xclp_lp.dropouts import Dropout
 from xclp_lp.forecast import FAST, computing_seconds
-from xclp_lp.labels import UNLABELLED
+from xclp_lp.labels import UNLABELLED, alike
 from xclp_lp.messages import Geometry
 from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.plan import Plan, Result
@@ -131,6 +131,9 @@ def validation_lines(validation: Validation | None, *, advise: bool = True) -> I
     if validation.error is None:
         yield f"how good the labels are cannot be said: {labels} are too few, {FEWEST} are needed"
         return
+    if np.count_nonzero(validation.labels) < 2:
+        yield "how good the labels are cannot be said: all labels are of one class"
+        return
     yield (
         f"estimated accuracy: {validation.accuracy():.0%} ± {100 * validation.error:.3g} points, "
         f"and {validation.balanced_accuracy():.0%} as the mean over classes; found by leaving out "
@@ -184,7 +187,8 @@ def outcome_lines(
         yield f"no label reaches {unreached:,} of {count(len(before), 'row')}"
     if unsure := int((without & (confidence > 0)).sum()):
         yield f"below the least confidence, so without a label: {count(unsure, 'row')}"
-    yield from neglected_lines(params, before, after)
+    else:
+        yield from neglected_lines(params, before, after)
 
 
 def result_lines(result: Result) -> Iterator[str]:
@@ -212,7 +216,9 @@ def client_lines(
 
 
 def is_sound(params: Parameters, found: Iterable[Prediction]) -> bool:
-    """Return whether nothing looks wrong with the graphs that predictions are from."""
+    """Return whether nothing looks wrong with classes, or the graphs that predictions are from."""
+    if alike(params.classes):
+        return False
     graphs = {own.geometry for own in found if own.geometry is not None}
     return not any(line for graph in graphs for line in geometry_cautions(graph, params.k))
 

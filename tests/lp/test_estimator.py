@@ -551,7 +551,7 @@ PLACE = r"\(counted from 0\)"
         (2, np.array([[1, 2, 3, None]] * 5, dtype=object),
          f": row 0, column 3 {PLACE} is None, which is not a number"),
         (2, pd.DataFrame([[1, 2, 3, 4]] * 4 + [[1, 2, pd.NA, 3]], dtype="Int64"),
-         f": row 4 {PLACE}, column 2 is missing; drop the row or the column, or fill it in"),
+         f": row 4 {PLACE}, column 2 is missing; drop the row or the column, fill it in, as"),
         (0, np.ones((6, 4), dtype=complex), ": .* complex128"),
         (0, np.array([[1, 2]] * 6, dtype=object),
          r": .* dtype object; pass numbers, such as X.astype\(float\)"),

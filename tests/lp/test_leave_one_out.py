@@ -166,12 +166,12 @@ def test_private_labels_are_not_counted(privacy):
 
 
 def test_no_setting_is_advised_where_the_graph_looks_wrong():
-    found = of([0] * 9 + [40], [0] * 9 + [10])
+    found = replace(of([0] * 9 + [40], [0] * 9 + [10]), labels=np.array([39, 1]))
     lines = list(validation_lines(found))
     assert lines[0].startswith("estimated accuracy: 25% ± 8 points")
     assert "client_prior = 'own' would be right for 100% of them" in lines[-1]
     assert list(validation_lines(found, advise=False)) == lines[:-1]
     far = Prediction.none(2, 2)
     assert is_sound(SMALL, [far])
-    tied = replace(far, geometry=Geometry(neighbours=9.0, mixing=1.0, rows=40))
+    tied = replace(far, geometry=Geometry(neighbours=9.0, mixing=1.0, rows=400))
     assert not is_sound(SMALL, [far, tied])

@@ -14,6 +14,7 @@ from xclp_crypto.front import client_names
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_lp.cli import terminal
 from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
+from xclp_lp.cli.tune import settings_table
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
@@ -91,6 +92,8 @@ def run(
     sound = is_sound(plan.params, result.predictions.values()) and not plan.cautions()
     for validation in result.validations.values():
         terminal.note(*validation_lines(validation, advise=sound))
+        if plan.params.validation == "tune":
+            terminal.console.print(settings_table(validation))
     if truth is not None:
         scores = scores_of(result, truth)
         rows = count(len(scores.truth), "unlabelled row")

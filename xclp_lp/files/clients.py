@@ -315,6 +315,14 @@ def _joined(
             f"has no column {id_column!r} to join its labels by; rename the column with the ids, "
             f"or leave only the labels in that file, to be taken in the order of {source.path}"
         )
+    if of.table is None:
+        return labels
+    warnings.warn(
+        f"client {of.client!r}: {of.path} has no ids, so its labels are taken in the order of "
+        f"{source.path}",
+        UserWarning,
+        stacklevel=2,
+    )
     return labels
 
 

@@ -27,6 +27,9 @@ from xclp_lp.files.schema import BOOLEANS, NO_SCHEMA, NUMBER, Column, Schema
 from xclp_lp.validation import Validated
 from xclp_lp.wording import count, differences, listing
 
+MISSING_VALUES = ("na", "n/a", "nan", "null", "<na>")
+"""Texts in the place of a feature that is not there."""
+
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".xlsx")
 TABLES = ".csv, .parquet or .xlsx"
 """What can have columns, as messages say it."""
@@ -198,7 +201,7 @@ class Source:
             cells = enumerate(self.column(name))
             numbers = np.array(
                 [
-                    np.nan if missing and _is_empty(cell) else self._number(cell, row, name, held)
+                    np.nan if missing and _is_missing(cell) else self._number(cell, row, name, held)
                     for row, cell in cells
                 ]
             )
@@ -276,7 +279,7 @@ class Source:
 
     def fault(self, cell: Any, held: Column = NUMBER) -> str:
         """Return why a cell cannot be what its column holds: empty, not a number, …; or ""."""
-        if _is_empty(cell):
+        if _is_missing(cell):
             return "empty"
         number = held.number(cell, self._decimal)
         if number is None:
@@ -284,14 +287,15 @@ class Source:
         return "" if np.isfinite(number) else "not finite"
 
     def _number(self, cell: Any, row: int, column: str, held: Column) -> float:
-        number = None if _is_empty(cell) else held.number(cell, self._decimal)
+        number = None if _is_missing(cell) else held.number(cell, self._decimal)
         if number is not None and np.isfinite(number):
             return number
         fault = self.fault(cell, held)
         place = f"client {self.client!r}: row {row + 1}, column {column!r} of {self.path}"
-        remedy = "drop the row or the column, or fill it in (impute)"
+        remedy = "drop the row or the column, or fill it in"
         if fault == "empty":
-            raise DataError(f"{place} is empty; {remedy}")
+            written = f" ({cell!r})" * (not _is_empty(cell))
+            raise DataError(f'{place} is empty{written}; {remedy}, or set missing = "mean"')
         if fault == "not finite":
             raise DataError(f"{place} is {cell!r}, which is not finite; {remedy}")
         if held.values is not None:
@@ -308,7 +312,8 @@ class Source:
             )
         raise DataError(
             f"{place} is {cell!r}, which is {fault}{self._with_comma}; if the column is not a "
-            "feature, name it in id_column or label_column, or list feature_columns"
+            "feature, name it in id_column or label_column, or list feature_columns; if it holds "
+            "categories, say so in a [schema]"
         )
 
 
@@ -545,6 +550,13 @@ def joined_by_id(
             )
         result[rows[key]] = labels[entry]
     return result
+
+
+def _is_missing(cell: Any) -> bool:
+    """Return whether a cell of features is empty, or says that its value is not there."""
+    if isinstance(cell, float):
+        return bool(np.isnan(cell))
+    return _is_empty(cell) or str(cell).strip().casefold() in MISSING_VALUES
 
 
 def _is_empty(cell: Any) -> bool:

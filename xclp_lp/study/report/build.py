@@ -139,7 +139,8 @@ def _estimates(result: Result) -> list[Section]:
         rows: list[list[str | int]] = []
         for own in kept:
             share, accuracy = f"{own.share:.0%}", f"{own.accuracy:.0%} ± {own.error:.0%}"
-            rows.append([f"{own.confidence:.2f}", share, own.labels, own.right, accuracy])
+            least = f"{np.floor(own.confidence * 10_000) / 10_000:.4f}"  # which keeps them, typed
+            rows.append([least, share, own.labels, own.right, accuracy])
         head = ("min_confidence", "rows kept", "labels", "came back", "estimated accuracy")
         sections.append(
             Section(title, text, pictures.coverage(f"coverage-{number}", kept), head, rows)
