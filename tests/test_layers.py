@@ -80,6 +80,7 @@ LP_LAYERS = [
         "noise",
         "column_transfer",
         "leave_one_out",
+        "labelling",
         "session",
         "later",
         "memory",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from xclp_crypto.errors import ParameterError
@@ -53,6 +53,20 @@ class Dropout:
             "its labels are counted, so nothing changes for the others. It gets its own labels if "
             "it comes back within the session"
         )
+
+
+class Leavers(dict[str, str]):
+    """By client that has dropped out, the step in which that was seen."""
+
+    def note(self, step: str, expected: Iterable[str], present: Collection[str]) -> None:
+        """Add those that were expected in a step, are not present, and were not missing before."""
+        for client in expected:
+            if client not in present:
+                self.setdefault(client, step)
+
+    def dropouts(self, contributors: Collection[str]) -> tuple[Dropout, ...]:
+        """Return what that means for whom, given whose labels are in the sums."""
+        return tuple(Dropout(c, step, c in contributors) for c, step in self.items())
 
 
 def checked_drop(drop: Mapping[str, str] | None, clients: Iterable[str]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_lp.dropouts import STEPS
 from xclp_lp.influence import block_columns
+from xclp_lp.labelling import rows_of_sums
 from xclp_lp.leave_one_out import alphas, counts_width
 from xclp_lp.memory import hamming_estimate, hamming_memory, memory
 from xclp_lp.messages import (
@@ -39,7 +40,6 @@ from xclp_lp.messages import (
 )
 from xclp_lp.parameters import Parameters, Shape
 from xclp_lp.scaling import moments_rows, moments_width
-from xclp_lp.session import rows_of_sums
 
 Links = dict[tuple[str, str], int]
 

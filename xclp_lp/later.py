@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DataError, FaultyPeer, ParameterError
 from xclp_crypto.params import Agreement
 from xclp_crypto.protocols.hamming import between_backend
+from xclp_crypto.protocols.hamming.between import Sizes
 from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
 from xclp_crypto.protocols.setup import (
@@ -60,8 +61,10 @@ from xclp_crypto.protocols.setup import (
 )
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
+from xclp_lp.dropouts import Leavers
 from xclp_lp.graph import nearest_weights
-from xclp_lp.kept import Kept
+from xclp_lp.kept import Hashed, Kept
+from xclp_lp.labelling import own_scores, receive_participants, spread
 from xclp_lp.lsh import zero_rows
 from xclp_lp.messages import (
     Introduction,
@@ -74,7 +77,7 @@ from xclp_lp.messages import (
 from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.predictions import Prediction, predict
 from xclp_lp.scaling import Moments, clipped
-from xclp_lp.session import hash_rows, own_scores, receive_participants, spread
+from xclp_lp.session import hash_rows
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,9 @@ def check_kept(kept: Kept, params: Parameters, features: int) -> None:
         ParameterError: number of bits or classes differ, or whether labels weigh by class.
         DataError: the new rows have another number of features.
     """
-    if features != kept.features:
-        raise DataError(f"the new rows have {features} features, the old ones {kept.features}")
-    shapes = kept.packed.shape[1], kept.sums.shape[1], kept.totals is not None
+    if features != kept.own.features:
+        raise DataError(f"the new rows have {features} features, the old ones {kept.own.features}")
+    shapes = kept.own.packed.shape[1], kept.sums.shape[1], kept.totals is not None
     if shapes != (-(-params.n_bits // 8), len(params.classes), params.class_totals):
         raise ParameterError(
             "what was kept is of a session with another n_bits, other classes or another "
@@ -149,7 +152,7 @@ async def predict_client_role(
         check_kept(kept, params, params.scaling.width(vectors.shape[1]))
     vectors = params.scaling.features(vectors)
     taken, own = _with_direction(vectors, kept, params)
-    old_rows = 0 if kept is None else len(kept.packed)
+    old_rows = 0 if kept is None else len(kept.own.packed)
     with io.step("setup"):
         numbers = [len(own), old_rows, vectors.shape[1], int(kept is not None)]
         session = await key_exchange_client(
@@ -160,18 +163,18 @@ async def predict_client_role(
     io = session.io
     with io.step("hashing"):
         known = await _introduced(session, params, kept)
-        if params.shared_scale and known.moments is not None:
-            own = await io.compute(known.moments.scaled, own)
+        if params.shared_scale and known.own.moments is not None:
+            own = await io.compute(known.own.moments.scaled, own)
         bits, digest = await io.compute(
-            hash_rows, known.seed, own, params.n_bits, params.projection, io.report
+            hash_rows, known.own.seed, own, params.n_bits, params.projection, io.report
         )
         await io.send(SERVER, Recalled(_digest(known, digest, params)))
     with io.step("hamming"):
-        old_bits = np.unpackbits(known.packed, axis=1, count=params.n_bits)
-        await backend.client_between(session, bits, old_bits, rng)
+        old_bits = np.unpackbits(known.own.packed, axis=1, count=params.n_bits)
+        await backend.client_between(session, _sizes(session), bits, old_bits, rng)
         del bits, old_bits
     with io.step("propagation"):
-        sizes = await receive_participants(session, params)
+        sizes = await receive_participants(session, _sizes(session).rows, params)
         part = await _receive_part(session, sum(sizes.values()), known.sums)
     with io.step("row sums"):
         sums = await secure_row_sums_client(
@@ -196,7 +199,7 @@ def _with_direction(
     if params.shared_scale:
         return np.ones(len(vectors), dtype=np.bool_), vectors
     if params.scale == "client":
-        moments = None if kept is None else kept.moments
+        moments = None if kept is None else kept.own.moments
         vectors = (moments or params.scaling.moments_alone(vectors)).scaled(vectors)
     else:
         vectors = clipped(vectors, params.winsorise)
@@ -225,28 +228,31 @@ async def _introduced(session: Session, params: Parameters, kept: Kept | None) -
         deviation = np.where(told.deviation > 0, told.deviation, np.inf)
         return Kept(
             told.session,
-            told.seed,
-            Moments(told.mean, deviation, params.winsorise) if params.shared_scale else None,
-            d,
-            np.zeros((0, -(-params.n_bits // 8)), dtype=np.uint8),
+            Hashed(
+                told.seed,
+                Moments(told.mean, deviation, params.winsorise) if params.shared_scale else None,
+                d,
+                np.zeros((0, -(-params.n_bits // 8)), dtype=np.uint8),
+                class_ids=np.zeros(0, dtype=np.int64),
+                in_graph=np.zeros(0, dtype=np.bool_),
+            ),
             np.zeros((0, len(params.classes))),
             told.totals.astype(np.int64) if params.class_totals else None,
-            np.zeros(len(params.classes), dtype=np.int64),
         )
     if io.name == was_there[0]:
         nothing = np.zeros(0)
-        shared = kept.moments if params.shared_scale else None
+        shared = kept.own.moments if params.shared_scale else None
         mean, deviation = (nothing, nothing) if shared is None else (shared.mean, shared.deviation)
         deviation = np.where(np.isfinite(deviation), deviation, 0.0)
         totals = (nothing if kept.totals is None else kept.totals).astype(np.uint64)
         new = [c for c in session.clients if c not in was_there]
-        await io.send(new, Introduction(kept.session, kept.seed, mean, deviation, totals))
+        await io.send(new, Introduction(kept.session, kept.own.seed, mean, deviation, totals))
     return kept
 
 
 def _digest(known: Kept, projection: bytes, params: Parameters) -> bytes:
     """Return a digest of what all clients must know alike."""
-    shared = known.moments if params.shared_scale else None
+    shared = known.own.moments if params.shared_scale else None
     arrays = [known.totals] if shared is None else [shared.mean, shared.deviation, known.totals]
     content = (b"" if a is None else a.astype("<f8").tobytes() for a in arrays)
     tag = domain_tag("kept of a session", known.session, projection, *content)
@@ -317,28 +323,25 @@ async def predict_server_role(
     backend = between_backend(params.hamming)
     params.require_resolution(len(invited))
     at_least = params.threshold or params.fewest_clients
-    dropped: dict[str, str] = {}
-
-    def note(step: str, expected: Iterable[str], present: Collection[str]) -> None:
-        dropped.update({c: step for c in expected if c not in present and c not in dropped})
+    leavers = Leavers()
 
     with io.step("setup"):
         session = await key_exchange_server(
             io, invited, _agreement(params), 4, rng, at_least, identities
         )
-        note("setup", invited, session.clients)
+        leavers.note("setup", invited, session.clients)
         _check_numbers(session)
         if backend.needs_common_secret:
-            note("setup", session.clients, await seed_agreement_server(session, at_least))
+            leavers.note("setup", session.clients, await seed_agreement_server(session, at_least))
     io = session.io
     with io.step("hashing"):
         known = await io.gather(Recalled, session.clients, at_least)
-        note("hashing", session.clients, known)
+        leavers.note("hashing", session.clients, known)
         _require_same_session(known)
     with io.step("hamming"):
-        found = await backend.server_between(session, params.n_bits, at_least)
+        found = await backend.server_between(session, _sizes(session), params.n_bits, at_least)
         sizes = found.rows
-        note("hamming", session.clients, sizes)
+        leavers.note("hamming", session.clients, sizes)
     with io.step("propagation"):
         await io.send(session.clients, Participants(np.array([c in sizes for c in session.sizes])))
         weights = await io.compute(
@@ -361,10 +364,16 @@ async def predict_server_role(
             label_codec(params, len(sizes)),
             params.mask_graph(tuple(sizes)),
         )
-        note("row sums", record.dropouts, ())
+        leavers.note("row sums", record.dropouts, ())
     with io.step("labels"):
-        note("labels", sizes, await io.gather(Labelled, tuple(sizes), 0))
-    return Answered(sizes, record.survivors, dropped)
+        leavers.note("labels", sizes, await io.gather(Labelled, tuple(sizes), 0))
+    return Answered(sizes, record.survivors, leavers)
+
+
+def _sizes(session: Session) -> Sizes:
+    """Return the numbers of new and of old rows, as announced."""
+    new, old = ({c: own[i] for c, own in session.numbers.items()} for i in (0, 1))
+    return Sizes(new, old)
 
 
 def _check_numbers(session: Session) -> None:

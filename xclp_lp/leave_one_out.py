@@ -148,15 +148,10 @@ def validation(params: Parameters, sums: NDArray[np.int64], own: NDArray[np.int6
     )
 
 
-def _labelled(session: Session, clients: Mapping[str, int]) -> dict[str, int]:
-    """Return the labelled rows of each of these clients, as announced."""
-    return {client: session.numbers[client][1] for client in clients}
-
-
 async def validate_client(
     session: Session,
     params: Parameters,
-    clients: Mapping[str, int],
+    labelled: Mapping[str, int],
     totals: NDArray[np.int64],
     own: OwnLabels,
     rng: Rng,
@@ -166,7 +161,7 @@ async def validate_client(
     Args:
         session: the client's session.
         params: the agreement.
-        clients: rows by client in the graph.
+        labelled: labelled rows by client in the graph.
         totals: (C,) labels by class of all clients.
         own: what the client knows of its labelled rows.
         rng: source of masks.
@@ -174,9 +169,9 @@ async def validate_client(
     try:
         by_alpha = {params.alpha: own}
         if alphas(params):
-            by_alpha |= await _other_alphas(session, params, clients, own.class_ids, rng)
+            by_alpha |= await _other_alphas(session, params, labelled, own.class_ids, rng)
         found = await session.io.compute(counts, params, totals, by_alpha)
-        rows = {client: np.array([i]) for i, client in enumerate(clients)}
+        rows = {client: np.array([i]) for i, client in enumerate(labelled)}
         sums = await secure_row_sums_client(
             session,
             np.tile(found.astype(np.float64), (len(rows), 1)),
@@ -194,13 +189,12 @@ async def validate_client(
 async def _other_alphas(
     session: Session,
     params: Parameters,
-    clients: Mapping[str, int],
+    labelled: Mapping[str, int],
     class_ids: NDArray[np.int64],
     rng: Rng,
 ) -> dict[float, OwnLabels]:
     """Receive the columns between labelled rows for each further α, and sum up the scores."""
-    labelled = _labelled(session, clients)
-    rows, codec = column_ranges(labelled), label_codec(params, len(clients))
+    rows, codec = column_ranges(labelled), label_codec(params, len(labelled))
     places = np.arange(rows[session.io.name].start, rows[session.io.name].stop)
     parts = [
         await receive_scores(session, params, sum(labelled.values()), places, class_ids, codec)
@@ -211,7 +205,7 @@ async def _other_alphas(
         np.concatenate([own.scores() for own in parts], axis=1),
         {client: np.arange(own.start, own.stop) for client, own in rows.items()},
         codec,
-        params.mask_graph(tuple(clients)),
+        params.mask_graph(tuple(labelled)),
         rng,
         "tune",
     )

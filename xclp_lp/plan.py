@@ -47,12 +47,13 @@ from xclp_lp.dataframes import row_names as frame_rows
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.forecast import Forecast, forecast
+from xclp_lp.labelling import Participation
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Arguments, Parameters, Settings, Shape
 from xclp_lp.predictions import Prediction
 from xclp_lp.scaling import in_graph
-from xclp_lp.session import ClientData, Participation, client_role, server_role
+from xclp_lp.session import ClientData, client_role, server_role
 from xclp_lp.wording import count, rows_called
 
 

@@ -43,23 +43,20 @@ out, so nobody learns that they exist, and they get no label.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
-from xclp_crypto.algebra.ring import Residues
-from xclp_crypto.errors import DataError, Excluded, FaultyPeer, ProtocolError
+from xclp_crypto.errors import DataError, FaultyPeer
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import get_backend
-from xclp_crypto.protocols.hamming.interface import column_ranges
+from xclp_crypto.protocols.hamming.interface import Distances
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     Rows,
@@ -78,19 +75,20 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import OnProgress, RoleIO, recorded
 from xclp_crypto.secret import Secret
-from xclp_lp.column_transfer import receive_scores, send_columns
-from xclp_lp.diagnostics import geometry_of
-from xclp_lp.dropouts import Dropout
-from xclp_lp.graph import neighbour_graph
-from xclp_lp.influence import PartialScores
-from xclp_lp.kept import Kept
+from xclp_lp.dropouts import Leavers
+from xclp_lp.kept import Hashed
+from xclp_lp.labelling import (
+    Announced,
+    Participation,
+    label_client,
+    label_server,
+    require_labels,
+)
 from xclp_lp.labels import UNLABELLED
-from xclp_lp.leave_one_out import OwnLabels, validate_client, validate_server
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest
-from xclp_lp.messages import Geometry, Labelled, Participants, Prepared, Sensitivity
-from xclp_lp.noise import noise_of_client
-from xclp_lp.parameters import Parameters, label_codec
-from xclp_lp.predictions import Prediction, predict, weighed
+from xclp_lp.messages import Prepared
+from xclp_lp.parameters import Parameters
+from xclp_lp.predictions import Prediction
 from xclp_lp.scaling import (
     Moments,
     clipped,
@@ -113,97 +111,6 @@ class ClientData(Secret):
 
     vectors: NDArray[np.floating[Any]]
     class_ids: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Participation:
-    """Who took part in a session, and how far: all that the server keeps of it.
-
-    Attributes:
-        sizes: rows by client in the graph.
-        contributors: clients whose labels entered the sums.
-        dropouts: clients that did not stay to the end, in the order in which they dropped out.
-        scaled_over: clients whose rows are in shared means and variances.
-        geometry: what the graph looks like; None over several groups.
-        validated: clients whose labelled rows were counted to estimate the accuracy.
-    """
-
-    sizes: dict[str, int]
-    contributors: tuple[str, ...]
-    dropouts: tuple[Dropout, ...]
-    scaled_over: tuple[str, ...] = ()
-    geometry: Geometry | None = None
-    validated: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return for a file whose labels were counted, who dropped out, when, with what effect."""
-        return {
-            "contributors": list(self.contributors),
-            "dropouts": [asdict(own) | {"effect": own.effect} for own in self.dropouts],
-        }
-
-
-def rows_of_sums(params: Parameters, sizes: Mapping[str, int]) -> dict[str, NDArray[np.intp]]:
-    """Return each client's rows in the row sums: its points, and one for the class totals."""
-    rows = {c: np.arange(s.start, s.stop) for c, s in column_ranges(sizes).items()}
-    if not params.class_totals:
-        return rows
-    n = sum(sizes.values())
-    return {c: np.append(own, n + i) for i, (c, own) in enumerate(rows.items())}
-
-
-def contribution(
-    params: Parameters, scores: PartialScores, class_ids: NDArray[np.int64], clients: int
-) -> NDArray[np.float64]:
-    """Return what a client adds to the row sums: S_L·Y_L, and its numbers of labels if needed.
-
-    Args:
-        params: the agreement.
-        scores: S_L·Y_L.
-        class_ids: (l_j,) classes of the labelled rows.
-        clients: number of clients in the graph.
-    """
-    own = scores.scores()
-    if not params.class_totals:
-        return own
-    totals = np.bincount(class_ids, minlength=len(params.classes)).astype(np.float64)
-    return np.concatenate([own, np.tile(totals, (clients, 1))])
-
-
-def own_sums(
-    params: Parameters, sums: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.int64] | None]:
-    """Return a client's rows of the sums, and the labels by class if they were summed too."""
-    if params.class_totals:
-        return sums[:-1], np.rint(sums[-1]).astype(np.int64)
-    return sums, None
-
-
-def own_scores(
-    params: Parameters,
-    sums: NDArray[np.float64],
-    totals: NDArray[np.int64] | None,
-    labels: NDArray[np.int64],
-) -> NDArray[np.float64]:
-    """Return scores from what `own_sums` returns: weighed, noise cut at zero.
-
-    Args:
-        params: the agreement.
-        sums: (n_j, C).
-        totals: (C,) labels by class of all clients, if they were summed.
-        labels: (C,) those of the client.
-    """
-    scores = sums if params.noise is None else np.maximum(sums, 0.0)
-    return weighed(scores, totals, params.setting, labels)
-
-
-def spread(prediction: Prediction, kept: NDArray[np.bool_], n_classes: int) -> Prediction:
-    """Put predictions of the kept rows back among the rows that were left out."""
-    spread = Prediction.none(len(kept), n_classes)
-    spread.class_ids[kept] = prediction.class_ids
-    spread.confidence[kept] = prediction.confidence
-    spread.distribution[kept] = prediction.distribution
-    return spread
 
 
 @recorded
@@ -281,50 +188,18 @@ async def client_role(
             hash_rows, seed, vectors, params.n_bits, params.projection, io.report
         )
         await io.send(SERVER, Prepared(digest, labelled))
+    own = Hashed(
+        seed, scale, numbers[2], np.packbits(bits, axis=1), class_ids=class_ids, in_graph=kept
+    )
     with io.step("hamming"):
         await get_backend(params.hamming).client(session, bits, rng)
-        packed = np.packbits(bits, axis=1)
         del bits  # L bytes of each row
-    with io.step("propagation"):
-        sizes = await receive_participants(session, params)
-        geometry = await io.recv(Geometry, SERVER, rows=sum(sizes.values()))
-        own, codec = np.flatnonzero(labelled), label_codec(params, len(sizes))
-        places = column_ranges(sizes)[io.name].start + own
-        scores = await receive_scores(
-            session, params, sum(sizes.values()), places, class_ids[own], codec
-        )
-        diagonal = scores.diagonal
-        noise = await _draw_noise(session, params, sizes, scores, rng)
-        row_sums = secure_row_sums_client(
-            session,
-            partial(contribution, params, scores, class_ids[own], len(sizes)),
-            rows_of_sums(params, sizes),
-            codec,
-            params.mask_graph(tuple(sizes)),
-            rng,
-            noise=noise,
-        )
-        del scores, noise  # so that these large arrays go as soon as they are used
-    with io.step("row sums"):
-        sums = await row_sums
-    with io.step("labels"):
-        mine, totals = own_sums(params, sums.values)
-        by_class = np.bincount(class_ids[own], minlength=n_classes)
-        weighed_sums = await io.compute(own_scores, params, mine, totals, by_class)
-        prediction = replace(
-            spread(await io.compute(predict, weighed_sums), kept, n_classes),
-            geometry=geometry,
-            kept=Kept(session.id, seed, scale, numbers[2], packed, mine, totals, by_class),
-        )
-        await io.send(SERVER, Labelled())
-    missing = _missing(invited, session.clients, sizes, sums.contributors)
-    prediction = replace(prediction, dropouts=missing)
-    if totals is None or not params.validated or io.name not in sums.contributors:
-        return prediction
-    with io.step("validation"):
-        labels = OwnLabels(class_ids[own], mine[own], diagonal)
-        found = await validate_client(session, params, sizes, totals, labels, rng)
-        return replace(prediction, validation=found)
+    return await label_client(session, params, invited, _announced(session), own, rng)
+
+
+def _announced(session: Session) -> Announced:
+    """Return what the clients said of their rows in setup."""
+    return Announced(session.sizes, {c: own[1] for c, own in session.numbers.items()})
 
 
 def _sum_of_moments(session: Session, params: Parameters) -> tuple[Rows, FixedPoint, MaskGraph]:
@@ -350,52 +225,6 @@ async def _shared_moments(
         session, own.astype(np.float64), rows, codec, graph, rng, "moments"
     )
     return params.scaling.moments_of_all(sums.values[0].astype(np.int64))
-
-
-async def receive_participants(session: Session, params: Parameters) -> dict[str, int]:
-    """Return how many rows each client in the graph has; this client is one of them.
-
-    Raises:
-        Excluded: the others went on without this client.
-        FaultyPeer: too few clients are left.
-    """
-    io = session.io
-    present = await io.recv(Participants, SERVER, clients=len(session.clients))
-    announced = zip(session.sizes.items(), present.clients, strict=True)
-    sizes = {client: rows for (client, rows), here in announced if here}
-    if io.name not in sizes:
-        raise Excluded(io.name, "hamming")
-    if len(sizes) < max(params.threshold or 0, params.fewest_clients):
-        raise FaultyPeer(SERVER, f"goes on with {len(sizes)} clients, below the threshold")
-    return sizes
-
-
-def _missing(
-    invited: Iterable[str],
-    came: Collection[str],
-    in_graph: Collection[str],
-    in_sums: Collection[str],
-) -> tuple[Dropout, ...]:
-    """Return whose points or labels are missing from a client's scores, as far as it can tell."""
-    steps = (("setup", came), ("hamming", in_graph), ("row sums", in_sums))
-    left = {c: step for step, there in reversed(steps) for c in invited if c not in there}
-    return tuple(Dropout(client, step, contributed=False) for client, step in left.items())
-
-
-async def _draw_noise(
-    session: Session, params: Parameters, sizes: Mapping[str, int], scores: PartialScores, rng: Rng
-) -> Residues | None:
-    """Return the noise of a client's upload, for the sensitivity that the server names, if any.
-
-    Raises:
-        FaultyPeer: the server names a sensitivity that cannot be.
-    """
-    if params.noise is None:
-        return None
-    io, n = session.io, sum(sizes.values())
-    told = (await io.recv(Sensitivity, SERVER)).value
-    own = scores.sensitivity
-    return await io.compute(noise_of_client, params, own, told, n, len(sizes), rng)
 
 
 async def server_role(
@@ -429,20 +258,17 @@ async def server_role(
     at_least = params.threshold or params.fewest_clients
     fewest = max(at_least, params.fewest_in_moments)
     scaled_over: tuple[str, ...] = ()
-    dropped: dict[str, str] = {}
-
-    def note(step: str, expected: Iterable[str], present: Collection[str]) -> None:
-        dropped.update({c: step for c in expected if c not in present and c not in dropped})
+    leavers = Leavers()
 
     with io.step("setup"):
         session = await key_exchange_server(
             io, invited, params.agreement(), 3, rng, fewest, identities
         )
-        note("setup", invited, session.clients)
+        leavers.note("setup", invited, session.clients)
         sizes = _checked_sizes(session)
-        _require_labels([labelled for _, labelled, _ in session.numbers.values()], dropped)
+        require_labels(_announced(session).labelled.values(), leavers)
         params.require_rows(sum(sizes.values()))
-        note("setup", session.clients, await seed_agreement_server(session, fewest))
+        leavers.note("setup", session.clients, await seed_agreement_server(session, fewest))
     io = session.io
     with io.step("hashing"):
         if params.shared_scale:
@@ -453,55 +279,20 @@ async def server_role(
             )
             scaled_over = moments_record.survivors
         prepared = await io.gather(Prepared, session.clients, at_least, rows=sizes)
-        note("hashing", session.clients, prepared)
+        leavers.note("hashing", session.clients, prepared)
         _require_same_projection(prepared)
         for client, message in prepared.items():
             if int(message.labelled.sum()) != session.numbers[client][1]:
                 raise FaultyPeer(client, "marks another number of labelled rows than it announced")
-    with io.step("hamming"):
-        distances = await get_backend(params.hamming).server(session, params.n_bits, at_least)
-        note("hamming", session.clients, distances.sizes)
-    with io.step("propagation"):
-        present = distances.sizes
-        await io.send(session.clients, Participants(np.array([c in present for c in sizes])))
-        labelled = np.concatenate([prepared[c].labelled for c in present])
-        _require_labels(labelled, dropped)
-        weights = await io.compute(build_graph, distances.matrix, params, io.report)
-        del distances  # n² of them
-        geometry = await io.compute(geometry_of, weights, present)
-        await io.send(tuple(present), geometry)
-        marks = {c: prepared[c].labelled for c in present}
-        await send_columns(session, weights, params, params.alpha, marks)
-    with io.step("row sums"):
-        record = await secure_row_sums_server(
-            session,
-            rows_of_sums(params, present),
-            len(params.classes),
-            FixedPoint(params.fraction_bits, parties=len(present)),
-            params.mask_graph(tuple(present)),
-        )
-        note("row sums", record.dropouts, ())
-    with io.step("labels"):
-        note("labels", present, await io.gather(Labelled, tuple(present), 0))
-    validated: tuple[str, ...] = ()
-    if params.validated:
-        with io.step("validation"):
-            validated = await validate_server(session, params, weights, marks)
-        note("validation", present if validated else (), validated)
-    dropouts = tuple(Dropout(c, s, c in record.survivors) for c, s in dropped.items())
-    return Participation(present, record.survivors, dropouts, scaled_over, geometry, validated)
+    marks = {client: message.labelled for client, message in prepared.items()}
+    distances = _distances(session, params, at_least)
+    found = await label_server(session, params, await distances, marks, leavers)
+    return replace(found, scaled_over=scaled_over)
 
 
-def build_graph(
-    distances: NDArray[np.uint16], params: Parameters, progress: OnProgress | None = None
-) -> sparse.csr_array:
-    """Return 𝒲; k is reduced where dropouts left fewer rows."""
-    return neighbour_graph(
-        distances,
-        params.n_bits,
-        **params.neighbours | {"k": min(params.k, len(distances) - 1)},
-        progress=progress,
-    )
+async def _distances(session: Session, params: Parameters, at_least: int) -> Distances:
+    with session.io.step("hamming"):
+        return await get_backend(params.hamming).server(session, params.n_bits, at_least)
 
 
 def _checked_sizes(session: Session) -> dict[str, int]:
@@ -516,23 +307,6 @@ def _checked_sizes(session: Session) -> dict[str, int]:
                 f"{session.numbers[first][2]}; all must have the same"
             )
     return session.sizes
-
-
-def _require_labels(labelled: Iterable[int | np.bool_], dropped: Mapping[str, str]) -> None:
-    """Refuse to go on without any label.
-
-    Raises:
-        DataError: all clients are there, and none has one.
-        ProtocolError: clients dropped out; names them and the step.
-    """
-    if any(labelled):
-        return
-    if not dropped:
-        raise DataError("no client has a label, so nothing can spread")
-    who = ", ".join(f"{client} in {step!r}" for client, step in dropped.items())
-    raise ProtocolError(
-        f"no client that is left has a labelled row, so nothing can spread; dropped out: {who}"
-    )
 
 
 def _require_same_projection(prepared: dict[str, Prepared]) -> None:

@@ -13,7 +13,7 @@ from xclp_crypto.primitives.rlwe_packed import Packing
 from xclp_crypto.protocols.hamming import BACKENDS, BetweenBackend, between_backend, get_backend
 from xclp_crypto.protocols.hamming import masked as masked_module
 from xclp_crypto.protocols.hamming import rlwe as rlwe_module
-from xclp_crypto.protocols.hamming.between import BlockShares
+from xclp_crypto.protocols.hamming.between import BlockShares, Sizes
 from xclp_crypto.protocols.hamming.masked import MaskedRows
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import blamed, every_corruption, every_dropout, run, views
@@ -113,14 +113,15 @@ def test_every_corruption_is_blamed_on_an_end_of_its_link(backend):
 @EVERY
 def test_a_second_run_in_a_session_is_refused_where_masks_would_repeat(backend):
     method, one = get_backend(backend), np.ones((1, 4), np.uint8)
+    sizes = Sizes({"a": 1, "b": 1}, {"a": 1, "b": 1})
 
     async def client(session, rng):
         session.common_secret = bytes(range(32))
         for _ in range(2):
-            await method.client_between(session, one, one, rng)
+            await method.client_between(session, sizes, one, one, rng)
 
     async def server(session, rng):
-        return await method.server_between(session, 4)
+        return await method.server_between(session, sizes, 4)
 
     errors = run(with_session("ab", client, server, numbers={"a": [1, 1], "b": [1, 1]})).errors
     refused = {type(errors[c]) for c in "ab" if c in errors}

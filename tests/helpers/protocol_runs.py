@@ -7,6 +7,7 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.hamming import between_backend, get_backend
+from xclp_crypto.protocols.hamming.between import Sizes
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     secure_row_sums_client,
@@ -144,15 +145,19 @@ def between(backend, rows, columns, seed=0, **options):
     method = between_backend(backend)
     n_bits = next(iter(rows.values())).shape[1]
 
+    def sizes(session):
+        here = session.clients
+        return Sizes({c: len(rows[c]) for c in here}, {c: len(columns[c]) for c in here})
+
     async def client(session, rng):
         session.common_secret = SeededRng(seed).bytes(32)
         with session.io.step("hamming"):
             me = session.io.name
-            await method.client_between(session, rows[me], columns[me], rng)
+            await method.client_between(session, sizes(session), rows[me], columns[me], rng)
 
     async def server(session, rng):
         with session.io.step("hamming"):
-            return await method.server_between(session, n_bits)
+            return await method.server_between(session, sizes(session), n_bits)
 
     numbers = {c: [len(rows[c]), len(columns[c])] for c in rows}
     return with_session(rows, client, server, seed=seed, numbers=numbers, **options)

@@ -75,9 +75,13 @@ def expected(
 ) -> dict[str, Prediction]:
     """The same labels, row by row, by one who has the data of all."""
     known = next(iter(kept.values()))
-    pi = projection(SEED, params.n_bits, known.features)
+    pi = projection(SEED, params.n_bits, known.own.features)
     old = np.concatenate(
-        [np.unpackbits(kept[c].packed, axis=1, count=params.n_bits) for c in present if c in kept]
+        [
+            np.unpackbits(kept[c].own.packed, axis=1, count=params.n_bits)
+            for c in present
+            if c in kept
+        ]
     )
     owner = np.concatenate([np.full(len(kept[c].sums), c) for c in present if c in kept])
     sums = np.concatenate([kept[c].sums for c in present if c in kept])
@@ -86,8 +90,8 @@ def expected(
     for c in present:
         x = (
             new[c]
-            if known.moments is None
-            else known.moments.scaled(params.scaling.features(new[c]))
+            if known.own.moments is None
+            else known.own.moments.scaled(params.scaling.features(new[c]))
         )
         scores = []
         for row in hash_bits(x, pi):
@@ -155,7 +159,7 @@ def test_a_client_that_was_not_in_the_session_gets_labels_too(options: dict[str,
 def test_rows_without_a_direction_get_no_label_and_scaling_is_the_own_of_the_session() -> None:
     params = replace(SMALL, scale="client")
     kept = fitted(params)
-    moments = kept["a"].moments
+    moments = kept["a"].own.moments
     assert moments is not None
     new = dict(NEW) | {"a": np.vstack([moments.mean, NEW["a"]])}
     own = run(later(params, kept, new)).raise_errors().results["a"]

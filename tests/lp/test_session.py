@@ -71,14 +71,15 @@ from xclp_crypto.testing import (
 )
 from xclp_crypto.transport.driver import Role
 from xclp_crypto.transport.simulate import Delivery, Faults
-from xclp_lp import column_transfer, session
+from xclp_lp import column_transfer, labelling, session
 from xclp_lp.graph import neighbour_graph_from_bits
+from xclp_lp.labelling import Participation
 from xclp_lp.labels import UNLABELLED, one_hot
 from xclp_lp.messages import Geometry, Influence, Labelled, Participants, Prepared, Reach
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import RELATIVE_RESOLUTION, RESOLUTION
 from xclp_lp.propagation import pooled
-from xclp_lp.session import ClientData, Participation, client_role
+from xclp_lp.session import ClientData, client_role
 
 
 def dense_scores(
@@ -250,8 +251,8 @@ def test_scores_through_the_ideal_twin_give_the_same_predictions(
 ) -> None:
     make = federation(blobs({"a": 5, "b": 4, "c": 3}), SMALL)
     real = predictions(make)
-    monkeypatch.setattr(session, "secure_row_sums_client", ideal_row_sums_client)
-    monkeypatch.setattr(session, "secure_row_sums_server", ideal_row_sums_server)
+    monkeypatch.setattr(labelling, "secure_row_sums_client", ideal_row_sums_client)
+    monkeypatch.setattr(labelling, "secure_row_sums_server", ideal_row_sums_server)
     for name, prediction in predictions(make).items():
         for field in ("class_ids", "confidence", "distribution"):
             assert np.array_equal(getattr(prediction, field), getattr(real[name], field))

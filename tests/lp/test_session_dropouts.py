@@ -23,10 +23,10 @@ from xclp_crypto.testing import run
 from xclp_crypto.transport.driver import Role
 from xclp_crypto.transport.simulate import Delivery, Faults, Outcome
 from xclp_lp.dropouts import STEPS, Dropout
+from xclp_lp.labelling import Participation
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
-from xclp_lp.session import Participation
 
 CLIENTS = ("a", "b", "c", "d")
 DATA = blobs({"a": 4, "b": 5, "c": 3, "d": 4}, labelled=2, seed=1047)

@@ -19,7 +19,7 @@ from xclp_crypto.privacy import LabelPrivacy, label_sensitivity
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.simulate import Delivery, Faults
-from xclp_lp import CrossClientLabelPropagation, session
+from xclp_lp import CrossClientLabelPropagation, labelling
 from xclp_lp import noise as noise_module
 from xclp_lp.influence import Layout, PartialScores
 from xclp_lp.messages import Sensitivity
@@ -80,7 +80,7 @@ def test_so_it_does_when_a_client_comes_back_late(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_same_test_finds_a_client_without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = session.noise_of_client
+    original = labelling.noise_of_client
     calls = []
 
     def lazy(params: Parameters, *rest: Any) -> Any:
@@ -88,7 +88,7 @@ def test_the_same_test_finds_a_client_without_noise(monkeypatch: pytest.MonkeyPa
         noise = original(params, *rest)
         return noise * 0 if len(calls) % len(DATA) == 1 else noise  # the first client
 
-    monkeypatch.setattr(session, "noise_of_client", lazy)
+    monkeypatch.setattr(labelling, "noise_of_client", lazy)
     found, _ = variances(monkeypatch, 5, Faults())
     assert found == pytest.approx({"a": 3, "b": 2, "c": 2, "d": 2}, rel=0.25)
 
@@ -119,7 +119,7 @@ def test_no_rounding_depends_on_a_label() -> None:
     def contribution(codes: NDArray[np.int64]) -> NDArray[np.float64]:
         scores = PartialScores(layout, codes, 3, codec)
         scores.add_block(0, columns.T.astype(np.float32).reshape(-1))
-        return session.contribution(PRIVATE, scores, codes, 3)
+        return labelling.contribution(PRIVATE, scores, codes, 3)
 
     for row in range(3):
         codes = data["a"].class_ids[:3].copy()

@@ -42,7 +42,8 @@ from xclp_lp.files.network import (
     parse_address,
 )
 from xclp_lp.files.toml import beside
-from xclp_lp.session import ClientData, Participation, client_role, server_role
+from xclp_lp.labelling import Participation
+from xclp_lp.session import ClientData, client_role, server_role
 from xclp_lp.summary import client_lines, dropout_lines
 from xclp_lp.wording import count, listing, size
 

@@ -25,7 +25,8 @@ from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, Relay
 from xclp_lp.flower.records import bytes_of, pack, unpack_answer
 from xclp_lp.flower.settings import RunSettings
-from xclp_lp.session import Participation, server_role
+from xclp_lp.labelling import Participation
+from xclp_lp.session import server_role
 from xclp_lp.summary import dropout_lines
 
 POLL_SECONDS: Final = 0.2

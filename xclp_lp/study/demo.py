@@ -15,13 +15,14 @@ from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_lp.accuracy import Validation
 from xclp_lp.dropouts import checked_drop
+from xclp_lp.labelling import Participation, spread
 from xclp_lp.labels import UNLABELLED, weighted_one_hot
 from xclp_lp.parameters import Arguments, Settings
 from xclp_lp.plan import Plan, Result
 from xclp_lp.predictions import with_prior
 from xclp_lp.propagation import per_client, pooled
 from xclp_lp.scaling import Scaling, in_graph, scaled_by_one
-from xclp_lp.session import Participation, hash_rows, spread
+from xclp_lp.session import hash_rows
 from xclp_lp.study.data import Federation, label_mask
 from xclp_lp.study.scores import Accuracy, Scores
 from xclp_lp.study.views import RunRecord

@@ -1,7 +1,7 @@
 """Distances between rows and columns: of rows that come later to those that were there before.
 
-Every client has *rows* and *columns*, bit vectors both, of which it announced the numbers in this
-order. The server learns the distances of all rows to all columns, and none among rows or among
+Every client has *rows* and *columns*, bit vectors both, of which everybody knows the numbers. The
+server learns the distances of all rows to all columns, and none among rows or among
 columns. It is the protocol of the back end, in which a client acts for its rows and for its columns
 as if they were two clients: towards every other client, once with rows of its own and the other's
 columns, once the other way round. Distances of a client's rows to its own columns are computed by
@@ -11,9 +11,10 @@ that client.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,18 +54,35 @@ class Between:
     columns: dict[str, int]
 
 
+class Sizes(NamedTuple):
+    """How many rows and columns each client has, in the order of clients."""
+
+    rows: Mapping[str, int]
+    columns: Mapping[str, int]
+
+    def of(self, clients: Collection[str]) -> tuple[dict[str, int], dict[str, int]]:
+        """Return the numbers of rows and of columns of these clients."""
+        rows, columns = ({c: n for c, n in own.items() if c in clients} for own in self)
+        return rows, columns
+
+
 class BetweenBackend(HammingBackend):
     """A back end that can also compute distances between rows and columns only."""
 
     @abstractmethod
     async def client_between(
-        self, session: Session, rows: NDArray[np.uint8], columns: NDArray[np.uint8], rng: Rng
+        self,
+        session: Session,
+        sizes: Sizes,
+        rows: NDArray[np.uint8],
+        columns: NDArray[np.uint8],
+        rng: Rng,
     ) -> None:
         """Take part as a client.
 
         Args:
-            session: the session; the first two numbers that each client announced are those of
-                its rows and columns.
+            session: the session.
+            sizes: numbers of rows and columns, as everybody knows them.
             rows: (m_j, L) of 0 and 1.
             columns: (n_j, L) of 0 and 1.
             rng: source of this client's own randomness.
@@ -72,11 +90,11 @@ class BetweenBackend(HammingBackend):
 
     @abstractmethod
     async def server_between(
-        self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS
+        self, session: Session, sizes: Sizes, n_bits: int, at_least: int = MIN_CLIENTS
     ) -> Between:
         """Take part as the server, which gets the distances of the clients that finished.
 
-        Args and errors are those of `HammingBackend.server`.
+        Args and errors are those of `HammingBackend.server`, and the same sizes as for clients.
         """
 
 
@@ -98,20 +116,9 @@ class BlockShares(Message):
     width: int
 
 
-def row_sizes(session: Session) -> dict[str, int]:
-    """Return how many rows each client announced."""
-    return session.sizes
-
-
-def column_sizes(session: Session) -> dict[str, int]:
-    """Return how many columns each client announced."""
-    return {client: numbers[1] for client, numbers in session.numbers.items()}
-
-
-def block_sizes(
-    rows: Mapping[str, int], columns: Mapping[str, int], n_bits: int
-) -> dict[str, dict[str, int]]:
+def block_sizes(sizes: Sizes, n_bits: int) -> dict[str, dict[str, int]]:
     """Return the sizes of every client's `BlockShares`."""
+    rows, columns = sizes
     m, n, width = sum(rows.values()), sum(columns.values()), residue_width(n_bits)
     return {
         c: {
@@ -128,6 +135,7 @@ def block_sizes(
 
 async def send_block_shares(
     session: Session,
+    sizes: Sizes,
     rows: NDArray[np.uint8],
     columns: NDArray[np.uint8],
     of_rows: Shares,
@@ -137,14 +145,15 @@ async def send_block_shares(
     me, io = session.io.name, session.io
     complete = np.array([c == me or (c in of_rows and c in of_columns) for c in session.clients])
     local = await io.compute(distances_between, rows, columns)
-    stacked_rows = stacked_shares(len(rows), of_rows, column_sizes(session), me)
-    stacked_columns = stacked_shares(len(columns), of_columns, row_sizes(session), me)
+    stacked_rows = stacked_shares(len(rows), of_rows, sizes.columns, me)
+    stacked_columns = stacked_shares(len(columns), of_columns, sizes.rows, me)
     width = residue_width(rows.shape[1])
     await io.send(SERVER, BlockShares(complete, local, stacked_rows, stacked_columns, width))
 
 
 async def receive_block_shares(
     session: Session,
+    sizes: Sizes,
     n_bits: int,
     at_least: int,
     combine: Callable[[str, str, NDArray[np.uint16], NDArray[np.uint16]], NDArray[np.uint16]],
@@ -154,6 +163,7 @@ async def receive_block_shares(
 
     Args:
         session: the server's session.
+        sizes: numbers of rows and columns.
         n_bits: L.
         at_least: fewest clients to go on with.
         combine: takes client j, client k ≠ j, the shares (m_j, n_k) that j has of its rows and
@@ -164,8 +174,8 @@ async def receive_block_shares(
         TooFewParties: fewer than `at_least` are left.
         FaultyPeer: a combined value is above L.
     """
-    io, rows, columns = session.io, row_sizes(session), column_sizes(session)
-    clients, dims = uploaders or session.clients, block_sizes(rows, columns, n_bits)
+    io, (rows, columns) = session.io, sizes
+    clients, dims = uploaders or session.clients, block_sizes(sizes, n_bits)
     uploads = await io.gather(BlockShares, clients, at_least, **by_dimension(dims))
     keep = mutually_complete(uploads, session.clients)
     if len(keep) < at_least:
@@ -177,7 +187,7 @@ async def receive_block_shares(
         shares = uploads[j].rows[:, column_ranges(columns, j)[k]]
         return combine(j, k, shares, uploads[k].columns[:, column_ranges(rows, k)[j]].T)
 
-    kept_rows, kept_columns = ({c: sizes[c] for c in keep} for sizes in (rows, columns))
+    kept_rows, kept_columns = sizes.of(keep)
     matrix = await io.compute(_assembled, kept_rows, kept_columns, n_bits, block)
     return Between(matrix, kept_rows, kept_columns)
 

@@ -46,9 +46,8 @@ from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.between import (
     Between,
     BetweenBackend,
-    column_sizes,
+    Sizes,
     receive_block_shares,
-    row_sizes,
     send_block_shares,
 )
 from xclp_crypto.protocols.hamming.interface import (
@@ -267,7 +266,12 @@ class Masked(BetweenBackend):
         return await receive_shares(session, n_bits, at_least, combine, uploaders=tuple(masked))
 
     async def client_between(
-        self, session: Session, rows: NDArray[np.uint8], columns: NDArray[np.uint8], rng: Rng
+        self,
+        session: Session,
+        sizes: Sizes,
+        rows: NDArray[np.uint8],
+        columns: NDArray[np.uint8],
+        rng: Rng,
     ) -> None:
         """See `BetweenBackend.client_between`."""
         io, key, n_bits = session.io, session.common_secret, rows.shape[1]
@@ -278,26 +282,26 @@ class Masked(BetweenBackend):
         masked_columns = await io.compute(masked_bits, columns, io.name, key, of_columns)
         await io.send(SERVER, MaskedRows(np.concatenate([masked_rows, masked_columns]), n_bits))
         with_columns = shares_with_all(
-            rows, rows, column_sizes(session), io.name, key, (of_columns, of_pairs), first=True
+            rows, rows, sizes.columns, io.name, key, (of_columns, of_pairs), first=True
         )
         with_rows = shares_with_all(
-            masked_columns, columns, row_sizes(session), io.name, key, (of_rows, of_pairs)
+            masked_columns, columns, sizes.rows, io.name, key, (of_rows, of_pairs)
         )
         of_own_rows = await io.compute(joined_shares, with_columns)
         of_own_columns = await io.compute(joined_shares, with_rows)
-        await send_block_shares(session, rows, columns, of_own_rows, of_own_columns)
+        await send_block_shares(session, sizes, rows, columns, of_own_rows, of_own_columns)
 
     async def server_between(
-        self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS
+        self, session: Session, sizes: Sizes, n_bits: int, at_least: int = MIN_CLIENTS
     ) -> Between:
         """See `BetweenBackend.server_between`."""
-        m, n = row_sizes(session), column_sizes(session)
+        m, n = sizes
         both = {c: m[c] + n[c] for c in m}
         got = await session.io.gather(
             MaskedRows, session.clients, at_least, rows=both, n_bits=n_bits
         )
         modulo, present = low_bits(n_bits), [c for c in m if c in got]
-        down, across = (column_ranges({c: sizes[c] for c in present}) for sizes in (m, n))
+        down, across = (column_ranges(own) for own in sizes.of(present))
 
         def products() -> NDArray[np.uint16]:
             rows = np.concatenate([got[c].rows[: m[c]] for c in present]).astype(np.float64)
@@ -315,4 +319,4 @@ class Masked(BetweenBackend):
         ) -> NDArray[np.uint16]:
             return (c + d - product[down[j], across[k]]) & modulo
 
-        return await receive_block_shares(session, n_bits, at_least, combine, tuple(present))
+        return await receive_block_shares(session, sizes, n_bits, at_least, combine, tuple(present))

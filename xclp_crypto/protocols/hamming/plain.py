@@ -18,8 +18,7 @@ from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.protocols.hamming.between import (
     Between,
     BetweenBackend,
-    column_sizes,
-    row_sizes,
+    Sizes,
 )
 from xclp_crypto.protocols.hamming.distance import distances_between
 from xclp_crypto.protocols.hamming.interface import Distances
@@ -62,16 +61,21 @@ class Plain(BetweenBackend):
         return Distances(matrix, {c: n for c, n in sizes.items() if c in got})
 
     async def client_between(
-        self, session: Session, rows: NDArray[np.uint8], columns: NDArray[np.uint8], rng: Rng
+        self,
+        session: Session,
+        sizes: Sizes,
+        rows: NDArray[np.uint8],
+        columns: NDArray[np.uint8],
+        rng: Rng,
     ) -> None:
         """See `BetweenBackend.client_between`."""
         await session.io.send(SERVER, PlainBits(np.concatenate([rows, columns])))
 
     async def server_between(
-        self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS
+        self, session: Session, sizes: Sizes, n_bits: int, at_least: int = MIN_CLIENTS
     ) -> Between:
         """See `BetweenBackend.server_between`."""
-        rows, columns = row_sizes(session), column_sizes(session)
+        rows, columns = sizes
         both = {c: rows[c] + columns[c] for c in rows}
         got = await session.io.gather(
             PlainBits, session.clients, at_least, rows=both, n_bits=n_bits
@@ -82,4 +86,4 @@ class Plain(BetweenBackend):
             np.concatenate([got[c].bits[: rows[c]] for c in kept]),
             np.concatenate([got[c].bits[rows[c] :] for c in kept]),
         )
-        return Between(matrix, {c: rows[c] for c in kept}, {c: columns[c] for c in kept})
+        return Between(matrix, *sizes.of(kept))

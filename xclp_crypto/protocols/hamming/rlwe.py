@@ -40,9 +40,8 @@ from xclp_crypto.primitives.rlwe_packed import Packing
 from xclp_crypto.protocols.hamming.between import (
     Between,
     BetweenBackend,
-    column_sizes,
+    Sizes,
     receive_block_shares,
-    row_sizes,
     send_block_shares,
 )
 from xclp_crypto.protocols.hamming.interface import (
@@ -212,11 +211,16 @@ class Rlwe(BetweenBackend):
         )
 
     async def client_between(
-        self, session: Session, rows: NDArray[np.uint8], columns: NDArray[np.uint8], rng: Rng
+        self,
+        session: Session,
+        sizes: Sizes,
+        rows: NDArray[np.uint8],
+        columns: NDArray[np.uint8],
+        rng: Rng,
     ) -> None:
         """See `BetweenBackend.client_between`."""
         me, n_bits = session.io.name, rows.shape[1]
-        m, n = row_sizes(session), column_sizes(session)
+        m, n = sizes
         parameters = require_between(m, n, n_bits)
         peers = [c for c in m if c != me]
         evaluators = {c: n[c] for c in peers if m[me] and n[c]}
@@ -229,13 +233,13 @@ class Rlwe(BetweenBackend):
         )
         of_rows = _empty_shares(rows, {c: n[c] for c in peers if c not in evaluators}) | opened
         of_columns = _empty_shares(columns, {c: m[c] for c in peers if c not in owners}) | masks
-        await send_block_shares(session, rows, columns, of_rows, of_columns)
+        await send_block_shares(session, sizes, rows, columns, of_rows, of_columns)
 
     async def server_between(
-        self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS
+        self, session: Session, sizes: Sizes, n_bits: int, at_least: int = MIN_CLIENTS
     ) -> Between:
         """See `BetweenBackend.server_between`."""
-        require_between(row_sizes(session), column_sizes(session), n_bits)
+        require_between(*sizes, n_bits)
         modulo = low_bits(n_bits)
 
         def combine(
@@ -243,7 +247,7 @@ class Rlwe(BetweenBackend):
         ) -> NDArray[np.uint16]:
             return (opened - masks) & modulo
 
-        return await receive_block_shares(session, n_bits, at_least, combine)
+        return await receive_block_shares(session, sizes, n_bits, at_least, combine)
 
     async def _exchange(
         self,
