@@ -83,6 +83,7 @@ LP_LAYERS = [
         "labelling",
         "session",
         "later",
+        "update",
         "memory",
         "forecast",
         "plan",

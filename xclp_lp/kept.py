@@ -1,4 +1,8 @@
-"""What a client keeps of a session, so that later rows get labels: see `xclp_lp.later`."""
+"""What is kept of a session, so that later rows get labels.
+
+Of clients, for `xclp_lp.later` and `xclp_lp.update`; of the server, if it is asked to, for the
+latter.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.protocols.hamming.interface import Distances
 from xclp_crypto.secret import Secret
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.scaling import Moments
@@ -58,3 +63,18 @@ class Kept(Secret):
     def labels(self) -> NDArray[np.int64]:
         """Return the client's own labels by class, (C,)."""
         return np.bincount(self.own.class_ids[self.own.labelled], minlength=self.sums.shape[1])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KeptDistances(Secret):
+    """What the server keeps of a session whose rows will be joined by others.
+
+    Attributes:
+        session: 32 bytes that name the session.
+        projection: digest of the projection, as the clients sent it.
+        distances: of all rows in the graph; they say as much as H always does.
+    """
+
+    session: bytes
+    projection: bytes
+    distances: Distances

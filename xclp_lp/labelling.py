@@ -7,7 +7,7 @@ The figure in `xclp_lp.session` has its messages.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +27,7 @@ from xclp_lp.diagnostics import geometry_of
 from xclp_lp.dropouts import Dropout, Leavers
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.influence import PartialScores
-from xclp_lp.kept import Hashed, Kept
+from xclp_lp.kept import Hashed, Kept, KeptDistances
 from xclp_lp.leave_one_out import OwnLabels, validate_client, validate_server
 from xclp_lp.messages import Geometry, Labelled, Participants, Sensitivity
 from xclp_lp.noise import noise_of_client
@@ -37,7 +37,7 @@ from xclp_lp.predictions import Prediction, predict, weighed
 
 @dataclass(frozen=True)
 class Participation:
-    """Who took part in a session, and how far: all that the server keeps of it.
+    """Who took part in a session, and how far; and the distances, if the server keeps them.
 
     Attributes:
         sizes: rows by client in the graph.
@@ -46,6 +46,7 @@ class Participation:
         scaled_over: clients whose rows are in shared means and variances.
         geometry: what the graph looks like; None over several groups.
         validated: clients whose labelled rows were counted to estimate the accuracy.
+        kept: the distances, if the server keeps them.
     """
 
     sizes: dict[str, int]
@@ -54,6 +55,7 @@ class Participation:
     scaled_over: tuple[str, ...] = ()
     geometry: Geometry | None = None
     validated: tuple[str, ...] = ()
+    kept: KeptDistances | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return for a file whose labels were counted, who dropped out, when, with what effect."""
@@ -261,6 +263,8 @@ async def label_server(
     distances: Distances,
     marks: Mapping[str, NDArray[np.bool_]],
     leavers: Leavers,
+    *,
+    projection: bytes | None = None,
 ) -> Participation:
     """Let the clients get their labels once the server has the distances.
 
@@ -271,6 +275,7 @@ async def label_server(
             them, so that they go as soon as the graph is there.
         marks: by client, which of its rows are labelled.
         leavers: who has dropped out so far, and when; those that follow are added.
+        projection: its digest, if the distances are kept for an update; by default they are not.
 
     Raises:
         XclpError: as from `server_role`.
@@ -284,6 +289,7 @@ async def label_server(
         )
         require_labels(np.concatenate(list(marks.values())), leavers)
         weights = await io.compute(build_graph, distances.matrix, params, io.report)
+        kept = None if projection is None else KeptDistances(session.id, projection, distances)
         del distances  # n² of them
         geometry = await io.compute(geometry_of, weights, present)
         await io.send(tuple(present), geometry)
@@ -310,6 +316,7 @@ async def label_server(
         leavers.dropouts(record.survivors),
         geometry=geometry,
         validated=validated,
+        kept=kept,
     )
 
 

@@ -71,6 +71,7 @@ from xclp_lp.messages import (
     Labelled,
     Neighbours,
     Participants,
+    Prepared,
     Recalled,
     Weights,
 )
@@ -151,7 +152,7 @@ async def predict_client_role(
     if kept is not None:
         check_kept(kept, params, params.scaling.width(vectors.shape[1]))
     vectors = params.scaling.features(vectors)
-    taken, own = _with_direction(vectors, kept, params)
+    taken, own, _ = with_direction(vectors, kept, params)
     old_rows = 0 if kept is None else len(kept.own.packed)
     with io.step("setup"):
         numbers = [len(own), old_rows, vectors.shape[1], int(kept is not None)]
@@ -162,7 +163,8 @@ async def predict_client_role(
             await seed_agreement_client(session, rng)
     io = session.io
     with io.step("hashing"):
-        known = await _introduced(session, params, kept)
+        was_there = [c for c, numbers in session.numbers.items() if numbers[3]]
+        known = await introduced(session, params, kept, was_there, vectors.shape[1])
         if params.shared_scale and known.own.moments is not None:
             own = await io.compute(known.own.moments.scaled, own)
         bits, digest = await io.compute(
@@ -192,30 +194,47 @@ async def predict_client_role(
         return prediction
 
 
-def _with_direction(
+def with_direction(
     vectors: NDArray[Any], kept: Kept | None, params: Parameters
-) -> tuple[NDArray[np.bool_], NDArray[Any]]:
-    """Return which new rows take part, and those; scaled already, unless moments are shared."""
+) -> tuple[NDArray[np.bool_], NDArray[Any], Moments | None]:
+    """Return which new rows take part, those rows, and what scaled them.
+
+    Where moments are shared, rows are not scaled yet, and all take part.
+
+    Args:
+        vectors: (m_j, d) new rows of a client.
+        kept: what it kept of the session, or None if it was not in it.
+        params: the agreement.
+    """
     if params.shared_scale:
-        return np.ones(len(vectors), dtype=np.bool_), vectors
+        return np.ones(len(vectors), dtype=np.bool_), vectors, None
+    moments = None
     if params.scale == "client":
         moments = None if kept is None else kept.own.moments
-        vectors = (moments or params.scaling.moments_alone(vectors)).scaled(vectors)
+        moments = moments or params.scaling.moments_alone(vectors)
+        vectors = moments.scaled(vectors)
     else:
         vectors = clipped(vectors, params.winsorise)
     taken = ~zero_rows(vectors)
-    return taken, vectors[taken]
+    return taken, vectors[taken], moments
 
 
-async def _introduced(session: Session, params: Parameters, kept: Kept | None) -> Kept:
+async def introduced(
+    session: Session, params: Parameters, kept: Kept | None, was_there: Sequence[str], d: int
+) -> Kept:
     """Return what this client knows of the earlier session, and tell those who were not in it.
+
+    Args:
+        session: the client's session.
+        params: the agreement.
+        kept: what it kept of the earlier session, or None if it was not in that.
+        was_there: the clients that were in it.
+        d: number of features.
 
     Raises:
         FaultyPeer: nobody was in it.
     """
     io = session.io
-    was_there = [c for c, numbers in session.numbers.items() if numbers[3]]
-    d = session.numbers[io.name][2]
     if not was_there:
         raise FaultyPeer(SERVER, "goes on with no client that was in the session before")
     if kept is None:
@@ -337,7 +356,7 @@ async def predict_server_role(
     with io.step("hashing"):
         known = await io.gather(Recalled, session.clients, at_least)
         leavers.note("hashing", session.clients, known)
-        _require_same_session(known)
+        require_same_session(known)
     with io.step("hamming"):
         found = await backend.server_between(session, _sizes(session), params.n_bits, at_least)
         sizes = found.rows
@@ -397,7 +416,12 @@ def _check_numbers(session: Session) -> None:
             raise DataError(f"no client has any {what}")
 
 
-def _require_same_session(known: Mapping[str, Recalled]) -> None:
+def require_same_session(known: Mapping[str, Recalled | Prepared]) -> None:
+    """Refuse clients that do not know the same of the same session.
+
+    Raises:
+        FaultyPeer: names two of them.
+    """
     first, *others = known
     for client in others:
         if not hmac.compare_digest(known[client].digest, known[first].digest):

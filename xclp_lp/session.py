@@ -233,6 +233,8 @@ async def server_role(
     invited: Sequence[str],
     rng: Rng,
     identities: Identities | None = None,
+    *,
+    keep: bool = False,
 ) -> Participation:
     """Run Algorithm 1 as the server.
 
@@ -242,6 +244,7 @@ async def server_role(
         invited: names of all clients, in the order that all parties agree on.
         rng: source of its keys.
         identities: own key and pinned identities; all parties use the same, or none.
+        keep: whether to keep the distances, for `xclp_lp.update`.
 
     Raises:
         TooFewParties: fewer clients than the threshold are left.
@@ -286,7 +289,10 @@ async def server_role(
                 raise FaultyPeer(client, "marks another number of labelled rows than it announced")
     marks = {client: message.labelled for client, message in prepared.items()}
     distances = _distances(session, params, at_least)
-    found = await label_server(session, params, await distances, marks, leavers)
+    projection = next(iter(prepared.values())).digest if keep else None
+    found = await label_server(
+        session, params, await distances, marks, leavers, projection=projection
+    )
     return replace(found, scaled_over=scaled_over)
 
 

@@ -1,0 +1,190 @@
+"""Old and new rows, of which the server computes the new distances only: as a session of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from protocol_runs import assert_blames
+from session_runs import SMALL, Data, blobs, expected, federation
+from test_later import expected as expected_later
+from test_later import fitted, later
+
+from xclp_crypto.errors import DataError, ParameterError, ProtocolError
+from xclp_crypto.privacy import LabelPrivacy
+from xclp_crypto.protocols.hamming.between import Between
+from xclp_crypto.protocols.hamming.interface import Distances
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.testing import every_dropout, run
+from xclp_crypto.transport.driver import Role
+from xclp_lp.kept import Kept, KeptDistances
+from xclp_lp.parameters import Parameters
+from xclp_lp.session import ClientData
+from xclp_lp.update import joined, update_client_role, update_server_role
+
+ROWS = blobs({"a": 12, "b": 2, "c": 12, "d": 12}, labelled=3, seed=4)
+SHOWN = {"a": 9, "b": 0, "c": 12, "d": 8}
+"""How many rows of each come first."""
+
+
+def cut(data: Data, sizes: Mapping[str, int], *, first: bool) -> Data:
+    halves = {c: slice(None, sizes[c]) if first else slice(sizes[c], None) for c in data}
+    return {
+        c: ClientData(own.vectors[halves[c]], own.class_ids[halves[c]]) for c, own in data.items()
+    }
+
+
+OLD, NEW = cut(ROWS, SHOWN, first=True), cut(ROWS, SHOWN, first=False)
+
+
+def began(params: Parameters, old: Data = OLD) -> tuple[dict[str, Kept], KeptDistances]:
+    """What the parties keep of a session."""
+
+    def make() -> dict[str, Role]:
+        roles = federation(old, params)()
+        return roles | {SERVER: partial(roles[SERVER], keep=True)}
+
+    results = run(make).raise_errors().results
+    return {c: results[c].kept for c in old}, results[SERVER].kept
+
+
+def update(
+    params: Parameters, kept: Mapping[str, Kept], distances: KeptDistances, new: Data = NEW
+) -> Callable[[], dict[str, Role]]:
+    """A factory of the roles that label old and new rows."""
+
+    def make() -> dict[str, Role]:
+        rng = SeededRng(1)
+        shared: dict[str, Any] = {"params": params, "invited": tuple(new)}
+        roles: dict[str, Role] = {
+            c: partial(update_client_role, data=own, kept=kept.get(c), rng=rng.child(c), **shared)
+            for c, own in new.items()
+        }
+        roles[SERVER] = partial(update_server_role, kept=distances, rng=rng.child(SERVER), **shared)
+        return roles
+
+    return make
+
+
+def scaled(params: Parameters, kept: Mapping[str, Kept], data: Data) -> Data:
+    """The rows as the session scaled them."""
+    moments = next(iter(kept.values())).own.moments
+    if moments is None:
+        return data
+    return {c: ClientData(moments.scaled(own.vectors), own.class_ids) for c, own in data.items()}
+
+
+def assert_same(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    for c, own in wanted.items():
+        assert found[c].class_ids.tolist() == own.class_ids.tolist(), c
+        assert np.allclose(found[c].distribution, own.distribution, atol=1e-6), c
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"hamming": "rlwe", "class_weight": "sqrt", "validation": "leave-one-out"},
+        {"hamming": "masked", "scale": "shared", "gamma": 3.0},
+        {"hamming": "plain", "ties": "lowest-index", "client_prior": "own"},
+    ],
+)
+def test_labels_are_those_of_a_session_of_all_rows(options: dict[str, Any]) -> None:
+    params = replace(SMALL, **options)
+    kept, distances = began(params)
+    outcome = run(update(params, kept, distances)).raise_errors()
+    data, plain = scaled(params, kept, ROWS), replace(params, scale="none")
+    whole = run(federation(data, plain)).raise_errors()
+    clients = tuple(ROWS)
+    assert outcome.results[SERVER] == whole.results[SERVER]
+    for c in clients:
+        assert outcome.results[c].class_ids.tolist() == whole.results[c].class_ids.tolist()
+        assert np.array_equal(outcome.results[c].distribution, whole.results[c].distribution)
+        assert np.array_equal(outcome.results[c].confidence, whole.results[c].confidence)
+        found, wanted = outcome.results[c].validation, whole.results[c].validation
+        assert (found is None) == (wanted is None) == (not params.validated)
+        assert found is None or np.array_equal(found.by_confidence, wanted.by_confidence)
+        assert np.array_equal(outcome.results[c].kept.sums, whole.results[c].kept.sums)
+    assert_same(outcome.results, expected(data, plain, clients, clients))
+
+
+def test_updates_follow_each_other_while_clients_come_and_go() -> None:
+    params = replace(SMALL, scale="shared", hamming="plain")
+    start = {c: OLD[c] for c in "abd"}
+    kept, distances = began(params, start)
+    first = {"a": NEW["a"], "c": OLD["c"], "d": NEW["d"]}  # b is away, c is new
+    results = run(update(params, kept, distances, first)).raise_errors().results
+    assert list(results[SERVER].sizes) == ["a", "c", "d"]
+    then = {c: results[c].kept for c in "acd"}
+    last = blobs({"a": 2, "c": 0, "d": 3, "e": 4}, labelled=1, seed=7)
+    outcome = run(update(params, then, results[SERVER].kept, last)).raise_errors()
+    together = {
+        c: ClientData(
+            np.vstack([x.vectors for x in parts]), np.concatenate([x.class_ids for x in parts])
+        )
+        for c, parts in {
+            "a": (ROWS["a"], last["a"]),
+            "c": (ROWS["c"], last["c"]),
+            "d": (ROWS["d"], last["d"]),
+            "e": (last["e"],),
+        }.items()
+    }
+    data = scaled(params, kept, together)
+    assert_same(outcome.results, expected(data, replace(params, scale="none"), "acde", "acde"))
+    kept = {c: outcome.results[c].kept for c in "acde"}
+    vectors = {c: own.vectors for c, own in NEW.items() if c in "acd"} | {"e": np.ones((1, 5))}
+    labelled = run(later(params, kept, vectors)).raise_errors().results
+    assert_same(labelled, expected_later(params, kept, list("acde"), list("acde"), vectors))
+
+
+def test_a_dropout_takes_its_rows_or_its_labels_as_in_a_session() -> None:
+    params = replace(SMALL, hamming="plain")
+    kept, distances = began(params)
+    steps = set()
+    for case in every_dropout(update(params, kept, distances), ["d"]):
+        server = case.outcome.results[SERVER]
+        wanted = expected(ROWS, params, tuple(server.sizes), server.contributors)
+        assert_same(case.outcome.results, {c: wanted[c] for c in "abc"})
+        steps |= {(d.step, d.in_graph, d.contributed) for d in server.dropouts}
+    assert {("hamming", False, False), ("row sums", True, False), ("labels", True, True)} <= steps
+
+
+def test_what_both_sides_kept_must_be_of_the_same_session() -> None:
+    kept, distances = began(SMALL)
+    errors = run(update(SMALL, kept, replace(distances, session=bytes(32)))).errors
+    assert_blames(errors[SERVER], ("a", SERVER), "the server kept the distances of another session")
+    fewer = Distances(distances.distances.matrix[1:, 1:], distances.distances.sizes | {"a": 8})
+    errors = run(update(SMALL, kept, replace(distances, distances=fewer))).errors
+    assert_blames(errors[SERVER], ("a", SERVER), "other numbers of old rows of this client")
+    older = fitted(SMALL, {c: own for c, own in OLD.items() if c != "b"})
+    errors = run(update(SMALL, kept | {"c": older["c"]}, distances)).errors
+    assert_blames(errors[SERVER], ("a", "c"), "they know different sessions")
+
+    def mixed() -> dict[str, Role]:
+        labelled = later(SMALL, kept, {c: own.vectors for c, own in NEW.items()})()
+        return update(SMALL, kept, distances)() | {"a": labelled["a"]}
+
+    assert isinstance(run(mixed).errors[SERVER], ProtocolError)
+    nothing = cut(NEW, dict.fromkeys(NEW, 0), first=True)
+    error = run(update(SMALL, kept, distances, nothing)).errors[SERVER]
+    assert isinstance(error, DataError)
+    assert "no client has any new rows" in str(error)
+    noisy = replace(SMALL, privacy=LabelPrivacy(epsilon=2.0, delta=1e-5, noise_contributors=2))
+    error = run(update(noisy, kept, distances)).errors["a"]
+    assert isinstance(error, ParameterError)
+    assert "would spend epsilon again" in str(error)
+
+
+def test_distances_of_new_rows_that_contradict_each_other_are_refused() -> None:
+    old = Distances(np.zeros((1, 1), dtype=np.uint16), {"a": 1})
+    matrix = np.array([[3, 0, 5], [4, 6, 0]], dtype=np.uint16)
+    found = Between(matrix, {"a": 1, "b": 1}, {"a": 2, "b": 1})
+    with pytest.raises(ProtocolError) as refused:
+        joined(old, found)
+    assert_blames(refused.value, ("a", "b"), "contradictory")
+    matrix[1, 1] = 5
+    assert joined(old, found).matrix.tolist() == [[0, 3, 4], [3, 0, 5], [4, 5, 0]]
