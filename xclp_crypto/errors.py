@@ -2,14 +2,41 @@
 
 Local misuse (`ParameterError`, `DataError`, `ReuseError`) and remote fault (`DecodeError`,
 `ProtocolError` and its children) are different kinds. Messages name the value, the limit and
-what to do; they never contain a secret.
+what to do; they never contain a secret. They are for whoever runs the party that raised them, and
+may quote cells, labels, ids and paths; others are told `XclpError.public` only.
 """
 
 from __future__ import annotations
 
 
 class XclpError(Exception):
-    """Base of every error that xclp raises on purpose."""
+    """Base of every error that xclp raises on purpose.
+
+    Args:
+        args: the message.
+        public: whether others may be told the message: it has names of parties, parameters of the
+            session and sizes that all know, and nothing of anybody's data or machine.
+    """
+
+    def __init__(self, *args: object, public: bool = False) -> None:
+        super().__init__(*args)
+        self._is_public = public
+
+    def public(self, step: str = "") -> str:
+        """Return what is sent to others and logged of them: type, step and parties.
+
+        Args:
+            step: in which it was raised, where that is known.
+        """
+        return str(self) if self._is_public else self._outline(step)
+
+    def _outline(self, step: str) -> str:
+        kind = next(k for k in type(self).__mro__ if k.__module__ == __name__)
+        return f"{kind.__name__}{_in(step)}"
+
+
+def _in(step: str) -> str:
+    return f" in step {step!r}" if step else ""
 
 
 class ParameterError(XclpError, ValueError):
@@ -43,10 +70,13 @@ class FaultyPeer(ProtocolError):
         parties: the names of the parties of which at least one is at fault.
     """
 
-    def __init__(self, party: str | tuple[str, ...], reason: str) -> None:
+    def __init__(self, party: str | tuple[str, ...], reason: str, *, public: bool = False) -> None:
         self.parties: tuple[str, ...] = (party,) if isinstance(party, str) else party
         self.reason = reason
-        super().__init__(f"{' or '.join(self.parties)} {self.suffix}: {reason}")
+        super().__init__(f"{' or '.join(self.parties)} {self.suffix}: {reason}", public=public)
+
+    def _outline(self, step: str) -> str:
+        return f"{' or '.join(self.parties)} {self.suffix}{_in(step)}"
 
     suffix = "did not follow the protocol"
 
@@ -70,7 +100,8 @@ class TooFewParties(ProtocolError):
         self.step, self.present, self.needed = step, present, needed
         super().__init__(
             f"step {step!r}: {present} of the parties answered and {needed} are needed"
-            f"{f' ({reason})' if reason else ''}; nothing was revealed"
+            f"{f' ({reason})' if reason else ''}; nothing was revealed",
+            public=True,
         )
 
 
@@ -83,7 +114,8 @@ class Stalled(ProtocolError):
         self.party, self.step, self.waiting_for = party, step, waiting_for
         super().__init__(
             f"{party} stalled in step {step!r}: no {expected} from {', '.join(waiting_for)}"
-            f"{f'; {reason}' if reason else ''}"
+            f"{f'; {reason}' if reason else ''}",
+            public=True,
         )
 
 
@@ -92,7 +124,9 @@ class Excluded(ProtocolError):
 
     def __init__(self, party: str, step: str) -> None:
         self.party, self.step = party, step
-        super().__init__(f"{party} was excluded in step {step!r}: its message came too late")
+        super().__init__(
+            f"{party} was excluded in step {step!r}: its message came too late", public=True
+        )
 
 
 class Endless(XclpError):
@@ -153,6 +187,10 @@ class WrongServer(NetworkError):
 
 class VersionMismatch(NetworkError):
     """The other program speaks another version of the protocol, or another one altogether."""
+
+    def public(self, step: str = "") -> str:
+        """See `XclpError.public`; the message is about bytes of the protocol."""
+        return str(self)
 
 
 class PrivacyWarning(UserWarning):

@@ -351,8 +351,9 @@ def require_labels(labelled: Iterable[int | np.bool_], dropped: Mapping[str, str
     if any(labelled):
         return
     if not dropped:
-        raise DataError("no client has a label, so nothing can spread")
+        raise DataError("no client has a label, so nothing can spread", public=True)
     who = ", ".join(f"{client} in {step!r}" for client, step in dropped.items())
     raise ProtocolError(
-        f"no client that is left has a labelled row, so nothing can spread; dropped out: {who}"
+        f"no client that is left has a labelled row, so nothing can spread; dropped out: {who}",
+        public=True,
     )

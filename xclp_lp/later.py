@@ -407,13 +407,14 @@ def _check_numbers(session: Session) -> None:
         if features != session.numbers[first][2]:
             raise DataError(
                 f"client {client!r} has {features} features, {first!r} has "
-                f"{session.numbers[first][2]}; all must have the same"
+                f"{session.numbers[first][2]}; all must have the same",
+                public=True,
             )
         if was_there > 1 or (old and not was_there):
             raise FaultyPeer(client, "announces old rows of a session in which it was not")
     for number, what in ((0, "new rows: there is nothing to label"), (1, "rows of a session")):
         if not any(numbers[number] for numbers in session.numbers.values()):
-            raise DataError(f"no client has any {what}")
+            raise DataError(f"no client has any {what}", public=True)
 
 
 def require_same_session(known: Mapping[str, Recalled | Prepared]) -> None:
@@ -428,4 +429,5 @@ def require_same_session(known: Mapping[str, Recalled | Prepared]) -> None:
             raise FaultyPeer(
                 (first, client),
                 "they know different sessions: what each kept must be of the same one",
+                public=True,
             )

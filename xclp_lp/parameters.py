@@ -368,7 +368,8 @@ class Parameters(Agreed):
         if self.k >= n:
             raise ParameterError(
                 f"k must be smaller than the number of rows of all clients together: k = {self.k}, "
-                f"rows = {n}"
+                f"rows = {n}",
+                public=True,
             )
 
 

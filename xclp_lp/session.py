@@ -310,7 +310,8 @@ def _checked_sizes(session: Session) -> dict[str, int]:
         if features != session.numbers[first][2]:
             raise DataError(
                 f"client {client!r} has {features} features, {first!r} has "
-                f"{session.numbers[first][2]}; all must have the same"
+                f"{session.numbers[first][2]}; all must have the same",
+                public=True,
             )
     return session.sizes
 
@@ -322,4 +323,5 @@ def _require_same_projection(prepared: dict[str, Prepared]) -> None:
             raise FaultyPeer(
                 (first, client),
                 "their projections differ: other seeds, or software that computes other bits",
+                public=True,
             )

@@ -11,11 +11,13 @@ from xclp_crypto.errors import (
     CertificateRefused,
     DataError,
     FaultyPeer,
+    FaultyPeerOrServer,
     LogError,
     ParameterError,
     ProtocolError,
     ReplayError,
     StorageError,
+    TooFewParties,
     VersionMismatch,
 )
 from xclp_crypto.transport.network.frames import (
@@ -196,14 +198,31 @@ def test_numbers_that_do_not_fit_are_not_written(frame):
     VersionMismatch("x"), LogError("x"), FaultyPeer("a", "x"), ReplayError("x"), StorageError("x"),
 ])  # fmt: skip
 def test_errors_keep_their_type_on_the_way(error):
-    got = heard(told(error), "the server")
+    got = heard(told(error, "sum"), "the server")
     told_types = (DataError, ParameterError, CertificateRefused, VersionMismatch, LogError)
     kept = [kind for kind in told_types if isinstance(error, kind)]
     assert type(got) is (kept[0] if kept else ProtocolError)
-    assert str(got) == f"the server: {error}"
+    assert str(got) == f"the server: {error.public('sum')}"
 
 
 def test_what_is_heard_is_one_line_of_any_bytes_and_what_is_told_fits_a_frame():
     assert str(heard(b"\0one\ntwo\x1b[2J\xff", "b")) == "b: one two [2J\ufffd"
     assert type(heard(b"\xc8", "b")) is ProtocolError
-    assert len(told(DataError("é" * PIECE_BYTES))) == PIECE_BYTES
+    assert len(told(DataError("é" * PIECE_BYTES, public=True))) == PIECE_BYTES
+
+
+def test_others_are_told_type_step_and_parties_and_no_text_that_is_not_marked():
+    text = "row 3: 'swan' is no class"
+    known = {
+        DataError(text): "DataError in step 'sum'",
+        FaultyPeerOrServer(("a", "b"), text): (
+            "a or b (or the server that relays its messages) did not follow the protocol in step "
+            "'sum'"
+        ),
+        DataError("no labels", public=True): "no labels",
+        FaultyPeer("a", "is late", public=True): "a did not follow the protocol: is late",
+        TooFewParties("sum", 1, 2): str(TooFewParties("sum", 1, 2)),
+    }
+    for error, public in known.items():
+        assert told(error, "sum", "; without b")[1:].decode() == f"{public}; without b"
+    assert DataError(text).public() == "DataError"

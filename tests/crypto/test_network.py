@@ -320,7 +320,7 @@ def test_a_client_that_is_silent_is_left_out(tls):
 def test_what_the_server_fails_with_is_told(tls):
     async def fails(io, rng):
         await io.gather(Blob, ("a", "b"), n=1)
-        raise DataError("client 'a' has 5 features, 'b' has 6")
+        raise DataError("client 'a' has 5 features, 'b' has 6", public=True)
 
     async def client(io, rng):
         await io.send(SERVER, Blob(b"x"))
@@ -599,7 +599,7 @@ def test_frames_that_make_no_sense_to_a_client_end_its_session(tls, frame, words
 
 
 def test_a_server_that_refuses_a_client_in_the_session_is_believed(tls):
-    error = welcomed(tls, Refused(told(DataError("not any more"))))
+    error = welcomed(tls, Refused(told(DataError("not any more", public=True))))
     assert type(error) is DataError
     assert str(error) == "the server refuses: not any more"
 

@@ -257,7 +257,7 @@ def test_a_failure_is_said_when_its_log_is_kept():
     assert first.error == ""
     assert first.more
     second, _ = asked(garbage, log, deferred=True)
-    assert second.error.startswith("b did not follow the protocol")
+    assert second.error == "b did not follow the protocol in step 'run'"  # and not what b sent
     assert second.ended
 
 

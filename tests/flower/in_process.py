@@ -12,12 +12,13 @@ from collections import defaultdict, deque
 
 import numpy as np
 import pytest
+from canaries import CANARY, spoilt_inputs
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from pieces import over_flower
 
-from xclp_crypto.errors import FaultyPeer, LogInUseError, TooFewParties
+from xclp_crypto.errors import FaultyPeer, TooFewParties, XclpError
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.supersteps import Answer, Ask, Item
 from xclp_lp.estimator import CrossClientLabelPropagation
@@ -402,28 +403,58 @@ def asked(config, run, ask=None, state=None, simulated=None):
         ({}, {"n_bits": 0}, "n_bits"),
     ],
 )
-def test_what_is_wrong_on_a_node_is_said_in_its_answer(tmp_path, config, run, message):
+def test_what_is_wrong_on_a_node_is_said_there_and_that_it_is_in_its_answer(
+    tmp_path, config, run, message, caplog
+):
     got = asked(real_node(tmp_path, "a") | config, RUN | run)
-    assert message in got.error
+    assert message in caplog.messages[-1]
+    assert got.error in ("ParameterError", "DataError", "StorageError")
     assert got.items == ()
 
 
-def test_a_key_file_that_is_too_short_is_named(tmp_path):
+def test_what_is_wrong_with_data_is_said_on_their_node_only(tmp_path, caplog):
+    node = {"name": "d", "output": str(tmp_path / CANARY)}
+    for what, section in spoilt_inputs(tmp_path):
+        caplog.clear()
+        got = asked(node | section, RUN)
+        assert got.error == "DataError", what
+        assert CANARY in caplog.text, what
+        grid, run = federation(tmp_path)
+        grid.nodes[4].context.node_config = node | section
+        caplog.clear()
+        serve(grid, run)
+        of_server = [r.getMessage() for r in caplog.records if not r.getMessage().startswith("d:")]
+        assert "d takes no further part: DataError" in of_server
+        assert CANARY not in str(of_server)
+
+
+def test_flower_does_not_send_what_an_app_fails_with(tmp_path, monkeypatch):
+    def fails(*_):
+        raise ZeroDivisionError(CANARY)
+
+    monkeypatch.setattr("xclp_lp.flower.client.load_data", fails)
+    with pytest.raises(XclpError, match=r"^ZeroDivisionError$"):
+        asked(real_node(tmp_path, "a"), RUN)
+
+
+def test_a_key_file_that_is_too_short_is_named(tmp_path, caplog):
     config = real_node(tmp_path, "a")
     (tmp_path / "log.key").write_text("short")
-    assert "log.key: the key of a log is 32 bytes" in asked(config, RUN).error
+    assert asked(config, RUN).error == "ParameterError"
+    assert "log.key: the key of a log is 32 bytes" in caplog.text
 
 
-def test_simulated_nodes_need_data():
-    got = asked({"partition-id": 1, "num-partitions": 4}, RUN)
-    assert got.error.startswith("b is a simulated node, and this app has no data for such")
+def test_simulated_nodes_need_data(caplog):
+    assert asked({"partition-id": 1, "num-partitions": 4}, RUN).error == "ParameterError"
+    assert "b is a simulated node, and this app has no data for such" in caplog.text
 
 
-def test_a_log_of_other_data_is_not_taken(tmp_path):
+def test_a_log_of_other_data_is_not_taken(tmp_path, caplog):
     config = real_node(tmp_path, "a")
     assert asked(config, RUN).error == ""
     np.save(tmp_path / "a.npy", data_of("b")[0])
-    assert "other parameters or other data" in asked(config, RUN).error
+    assert asked(config, RUN).error == "LogError"
+    assert "other parameters or other data" in caplog.messages[-1]
     np.save(tmp_path / "a.npy", data_of("a")[0])
     assert asked(config, RUN).error == ""  # the log was closed
 
@@ -434,7 +465,7 @@ def test_a_question_while_another_process_has_the_log_is_an_error_of_flowers(tmp
     assert asked(config, RUN).error == ""
     (file,) = (tmp_path / "state").iterdir()
     log = Log.open(file, LogKey.from_text(KEY))
-    with pytest.raises(LogInUseError):
+    with pytest.raises(XclpError, match="LogInUseError"):
         asked(config, RUN)
     log.close()
     assert asked(config, RUN).error == ""

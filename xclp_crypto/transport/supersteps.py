@@ -111,7 +111,7 @@ class Answer:
         missing: of whom it waits for a message.
         more: whether it has more to send, or to keep, and should be asked again.
         ended: whether its role has ended.
-        error: what it failed with; empty if it did not.
+        error: what others are told of what it failed with; empty if it did not.
     """
 
     name: str
@@ -183,7 +183,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
         missing=() if wait is None else wait.missing,
         more=held,
         ended=role.ended and not held,
-        error="" if held or role.failure is None else str(role.failure),
+        error="" if held or role.failure is None else role.failure.public(role.step),
     )
 
 
@@ -279,7 +279,8 @@ class Relay:
         if client is None:
             raise ParameterError(
                 f"a node calls itself {got.name!r}, which is none of the clients "
-                f"{', '.join(self.clients)}; correct its name, or the list of clients"
+                f"{', '.join(self.clients)}; correct its name, or the list of clients",
+                public=True,
             )
         client.came, client.since = True, None
         if client.failed:
@@ -294,7 +295,7 @@ class Relay:
         try:
             self._take_items(got, client)
         except FaultyPeer as error:
-            self._fail(got.name, str(error))
+            self._fail(got.name, error.public())
             return
         client.fed, client.missing = dict(got.fed), got.missing
         client.more = got.more or client.gap
@@ -308,15 +309,18 @@ class Relay:
         client.gap = False
         for item in got.items:
             if item.sender != got.name:
-                raise FaultyPeer(got.name, "sends in the name of another party")
+                raise FaultyPeer(got.name, "sends in the name of another party", public=True)
             if len(item.payload) > self._max_message:
                 raise FaultyPeer(
                     got.name,
                     f"sends a message of {len(item.payload)} bytes, and at most "
                     f"{self._max_message} are taken",
+                    public=True,
                 )
             if item.receiver != self.role.name and item.receiver not in self.clients:
-                raise FaultyPeer(got.name, f"sends to {item.receiver!r}, who is nobody here")
+                raise FaultyPeer(
+                    got.name, f"sends to {item.receiver!r}, who is nobody here", public=True
+                )
             taken = client.taken.get(item.receiver, 0)
             if item.number != taken:  # it came before, or an answer before this one did not
                 client.gap = client.gap or item.number > taken
@@ -493,7 +497,8 @@ def _checked(header: str) -> dict[str, Any]:
         raise DecodeError("a header is no JSON") from None
     if not isinstance(fields, dict) or fields.get("version") != VERSION:
         raise DecodeError(
-            "the other side speaks another version; install the same version of xclp everywhere"
+            "the other side speaks another version; install the same version of xclp everywhere",
+            public=True,
         )
     items = fields.get("items")
     for item in items if isinstance(items, list) else [None]:

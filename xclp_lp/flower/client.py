@@ -61,10 +61,24 @@ def client_app(simulated: Simulated | None = None) -> ClientApp:
     app = ClientApp()
 
     def query(message: Message, context: Context) -> Message:
-        return Message(pack(_answer(message, context, simulated)), reply_to=message)
+        with _Unsaid():
+            return Message(pack(_answer(message, context, simulated)), reply_to=message)
 
     app.query()(query)
     return app
+
+
+class _Unsaid:
+    """Ends in an error without text for what is raised inside: Flower sends it to the server."""
+
+    def __enter__(self) -> None:
+        """See the class."""
+
+    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
+        """See the class; raises `XclpError`."""
+        if kind is not None:
+            _logger.error("the question is not answered", exc_info=error)
+            raise XclpError(kind.__name__) from None
 
 
 def _answer(message: Message, context: Context, simulated: Simulated | None) -> Answer:
@@ -90,7 +104,7 @@ def _answer(message: Message, context: Context, simulated: Simulated | None) -> 
         raise
     except XclpError as error:
         _logger.error("%s: %s", name, error)
-        return Answer(name, error=str(error))
+        return Answer(name, error=error.public())
 
 
 def _taken_further(

@@ -115,7 +115,9 @@ def _header(content: RecordDict) -> str:
     record = content.config_records.get(HEADER)
     header = None if record is None else record.get("header")
     if not isinstance(header, str) or PAYLOADS not in content.array_records:
-        raise DecodeError("a message of Flower's is not one of this app; check the app's version")
+        raise DecodeError(
+            "a message of Flower's is not one of this app; check the app's version", public=True
+        )
     return header
 
 

@@ -184,10 +184,12 @@ class _Nodes:
             if name is None:
                 self._name(node, answer)
             elif answer.name != name:
-                raise ParameterError(f"it called itself {name!r} before, and {answer.name!r} now")
+                raise ParameterError(
+                    f"it called itself {name!r} before, and {answer.name!r} now", public=True
+                )
             self.relay.take(answer)
         except (DecodeError, ParameterError) as error:
-            _logger.warning("node %d is refused: %s", node, error)
+            _logger.warning("node %d is refused: %s", node, error.public())
             self._refused.add(node)
             if name is not None:
                 del self._names[node]
@@ -202,7 +204,7 @@ class _Nodes:
         if answer.name in self.relay.clients and before:
             instance = self.relay.instance_of(answer.name)
             if not instance or instance != answer.instance:
-                raise ParameterError(f"another node is {answer.name!r} already")
+                raise ParameterError(f"another node is {answer.name!r} already", public=True)
             del self._names[before[0]]
         self._names[node] = answer.name
 

@@ -337,11 +337,16 @@ class Codec:
         return found
 
 
-def told(error: errors.XclpError) -> bytes:
-    """Encode an error, and what was noted of it, for the other end."""
+def told(error: errors.XclpError, step: str = "", more: str = "") -> bytes:
+    """Encode what others are told of an error.
+
+    Args:
+        error: what was raised; see `XclpError.public`.
+        step: in which.
+        more: what else they are told.
+    """
     codes = [i for i, kind in enumerate(_ERRORS) if i and isinstance(error, kind)]
-    text = "; ".join([str(error), *getattr(error, "__notes__", [])])
-    return bytes(codes[:1] or [0]) + text.encode()[: PIECE_BYTES - 1]
+    return bytes(codes[:1] or [0]) + (error.public(step) + more).encode()[: PIECE_BYTES - 1]
 
 
 def heard(why: bytes, who: str) -> errors.XclpError:

@@ -58,7 +58,9 @@ class Outbox:
         if count > self._known:
             raise ReplayError(
                 f"{self._receiver} has {count} messages of this party, which has sent "
-                f"{self._known}: its log is missing or older than what it sent; begin a new session"
+                f"{self._known}: its log is missing or older than what it sent; begin a new "
+                "session",
+                public=True,
             )
         while self._queue and self._queue[0].number < count:
             size = len(self._queue.popleft().payload)
@@ -167,6 +169,7 @@ class Mailboxes:
             raise FaultyPeer(
                 frame.sender,
                 f"sends a message of {frame.size} bytes, and at most {self._max_message} are taken",
+                public=True,
             )
         else:
             self.inboxes[frame.sender].add(frame)

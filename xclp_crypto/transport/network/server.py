@@ -82,7 +82,7 @@ class ServerParty(Party):
         except party.BROKEN as error:
             _logger.info("disconnected", extra={"client": name, "reason": type(error).__name__})
         except errors.XclpError as error:
-            _logger.warning("refused", extra={"client": name, "reason": str(error)})
+            _logger.warning("refused", extra={"client": name, "reason": error.public()})
             with suppress(*party.BROKEN):
                 other = isinstance(error, _OtherAgreement)
                 here = bytes([frames.OTHER_AGREEMENT]) + self.agreement.encode()
@@ -108,12 +108,13 @@ class ServerParty(Party):
         if name not in self.clients:
             raise errors.CertificateRefused(
                 f"a certificate for {name!r}, who is none of the clients "
-                f"{', '.join(self.clients)}; the common name of a certificate is the client's name"
+                f"{', '.join(self.clients)}; the common name of a certificate is the client's name",
+                public=True,
             )
         try:
             self.agreement.require_same(hello.agreement, name)
         except errors.FaultyPeer as error:
-            raise _OtherAgreement(str(error)) from None
+            raise _OtherAgreement(str(error), public=True) from None
         if hello.dry:
             await connection.send(frames.Welcome(self.role.instance))
             _logger.info("dry run", extra={"client": name})
@@ -123,7 +124,8 @@ class ServerParty(Party):
             if self.role.fed[name]:
                 raise errors.LogError(
                     f"{name} has already taken part in this session with another start of its "
-                    "role; start it with its log, or begin a new session"
+                    "role; start it with its log, or begin a new session",
+                    public=True,
                 )
             self.mail.inboxes[name].clear()
         if client.connection is not None:  # it came back before this end noticed that it was away
@@ -169,7 +171,7 @@ class ServerParty(Party):
             if not isinstance(frame, frames.Data | frames.Ack | frames.Resume):
                 raise errors.VersionMismatch(f"a client sends no frames of kind {frame.KIND}")
             if frame.author != name:
-                raise errors.FaultyPeer(name, "sends in the name of another client")
+                raise errors.FaultyPeer(name, "sends in the name of another client", public=True)
             if isinstance(frame, frames.Data):
                 self.last_data = client.moved = self.clock()
             elif frame.addressee != self.me:
@@ -204,9 +206,11 @@ class ServerParty(Party):
         """Tell everybody that the session is over; and who was missing, if it failed."""
         end = frames.End(False)
         if error is not None:
-            if missing := [name for name in self.clients if self.expired(name)]:
-                error.add_note(f"without {', '.join(missing)}")
-            end = frames.End(True, frames.told(error))
+            missing = [name for name in self.clients if self.expired(name)]
+            without = f"without {', '.join(missing)}" if missing else ""
+            end = frames.End(True, frames.told(error, self.role.step, without and f"; {without}"))
+            if without:
+                error.add_note(without)
         for name, client in self.clients.items():
             await self.tell(name, end)
             if client.connection is not None:
