@@ -628,17 +628,17 @@ def eavesdropped(pins):
 
     Returns the outcome and what the server read, by sender and receiver.
     """
-    mine = KeyPair(bytes([5]) * 32)
+    mine = {c: KeyPair(c.encode() * 32) for c in CLIENTS}  # one for each whose place it takes
     links, read = {}, {}
 
     def own_keys(victim, hellos):
-        keys = tuple(hellos[c].key if c == victim else mine.public.encode() for c in CLIENTS)
+        keys = tuple(hellos[c].key if c == victim else mine[c].public.encode() for c in CLIENTS)
         return keys, tuple(hellos[c].signature for c in CLIENTS)
 
     def forge(victim, key, session_id):
         for other in CLIENTS:  # plays each other client to the victim
             if other != victim:
-                secret = mine.shared_secret(key, victim)
+                secret = mine[other].shared_secret(key, victim)
                 links[victim, other] = channel_pair(secret, other, victim, session_id)
 
     def relay(delivery):
@@ -690,14 +690,12 @@ def test_a_server_that_shows_the_clients_their_own_entries_is_not_noticed():
     assert sessions["a"].id == sessions["b"].id
 
 
-@pytest.mark.parametrize("pins", [PINS, None], ids=["signed", "unsigned"])
-def test_a_weak_key_that_a_client_signed_is_certainly_its_own_fault(pins):
-    """The server does not refuse it; with identities it cannot have made it up either."""
-    weak = bytes(32)
+def announcing(key, pins):
+    """A client b that announces this public key, signed if there are pins, and does no more."""
 
     async def b(io):
         agreement = Agreement(version=1)
-        hello = Hello(weak, agreement.encode(), np.zeros(0, np.uint32), b"")
+        hello = Hello(key, agreement.encode(), np.zeros(0, np.uint32), b"")
         if pins is not None:
             agreed = pins["b"].bind(agreement, "b", CLIENTS).encode()
             hello = replace(hello, agreement=agreed)
@@ -705,15 +703,44 @@ def test_a_weak_key_that_a_client_signed_is_certainly_its_own_fault(pins):
             hello = replace(hello, signature=pins["b"].own.sign(statement))
         await io.send(SERVER, hello)
 
-    def honest(victim, hellos):
-        return tuple(hellos[c].key for c in CLIENTS), tuple(hellos[c].signature for c in CLIENTS)
+    return b
 
+
+def as_announced(victim, hellos):
+    return tuple(hellos[c].key for c in CLIENTS), tuple(hellos[c].signature for c in CLIENTS)
+
+
+@pytest.mark.parametrize("pins", [PINS, None], ids=["signed", "unsigned"])
+def test_a_weak_key_that_a_client_signed_is_certainly_its_own_fault(pins):
+    """The server does not refuse it; with identities it cannot have made it up either."""
     make = with_session(CLIENTS, give_session, give_session, identities=pins)
-    roles = {**make(), "b": b, SERVER: cheating(honest, pins and pins[SERVER])}
-    error = run(lambda: roles).errors["a"]
+    cheat = cheating(as_announced, pins and pins[SERVER])
+    error = run(lambda: {**make(), "b": announcing(bytes(32), pins), SERVER: cheat}).errors["a"]
     assert type(error) is (FaultyPeer if pins else FaultyPeerOrServer)
     assert blamed(error) == ({"b"} if pins else {"b", SERVER})
     assert "small order" in str(error)
+
+
+@pytest.mark.parametrize("pins", [PINS, None], ids=["signed", "unsigned"])
+@pytest.mark.parametrize("echoed", ["a", SERVER])
+def test_attack_6_an_echoed_key_is_refused_by_all_even_if_the_server_passes_it_on(echoed, pins):
+    servers = KeyPair(bytes(32)).public.encode()  # which the cheating server uses
+    a = KeyPair.generate(SeededRng(0).child("a")).public.encode()
+    make = with_session(CLIENTS, give_session, give_session, identities=pins)
+    b = announcing({"a": a, SERVER: servers}[echoed], pins)
+    cheat = cheating(as_announced, pins and pins[SERVER])
+    errors = run(lambda: {**make(), "b": b, SERVER: cheat}).errors
+    assert_blames(errors["c"], ("a", "b", SERVER) if echoed == "a" else (SERVER, "b"), "echoes")
+    assert set(errors["a"].parties) == {"b", SERVER}  # nobody blames itself
+    if echoed == "a":
+        assert_blames(run(lambda: {**make(), "b": b}).errors[SERVER], ("a", "b"), "echoes")
+
+
+def test_one_identity_pinned_for_two_parties_is_refused_naming_them():
+    held = Identities(PINS["a"].own, {**PINS["a"].pinned, "c": PINS["a"].pinned["b"]})
+    with pytest.raises(ParameterError, match="pinned for 'b' and for 'c'"):
+        held.bind(Agreement(), "a", CLIENTS)
+    held.bind(Agreement(), "a", ("a", "b"))  # an address book may have it under an older name
 
 
 def test_an_excessive_number_that_a_client_signed_names_it_at_the_server():

@@ -50,7 +50,8 @@ from xclp_crypto.protocols.secure_sum.rows import (
 )
 from xclp_crypto.protocols.secure_sum.secure_sum import sum_tag
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
-from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.protocols.setup import SERVER, Session
+from xclp_crypto.role import DriverIO
 from xclp_crypto.testing import (
     blamed,
     deliveries,
@@ -650,6 +651,18 @@ def test_pair_masks_are_the_same_at_both_ends_and_differ_between_attempts_and_pa
     first, second = of["a"][0]["b"], of["a"][1]["b"]
     assert not (first == second).any()
     assert (first.view(np.uint8) == second.view(np.uint8)).mean() < 0.03
+
+
+def test_attack_6_masks_of_restart_with_equal_secrets_do_not_cancel():
+    """What a key that c echoes of a gives b: one secret with both, masks of opposite signs."""
+    echo = {"a": bytes(32), "c": bytes(32), SERVER: bytes(range(32))}
+    session = Session(
+        DriverIO("b", None, print), b"id", echo, dict.fromkeys("abc", ()), authenticated=True
+    )
+    masks = pair_masks(session, tuple("abc"), b"attempt", (4, 2), 1 << 64)
+    values = np.arange(8, dtype=np.uint64).reshape(4, 2)
+    upload = mask_upload(values, masks, tuple("abc"), "b", np.arange(4), 1 << 64)
+    assert not (upload == values).any()
 
 
 @pytest.mark.parametrize("modulus", [1 << 64, 1 << 32, 1009])

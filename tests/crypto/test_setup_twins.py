@@ -13,6 +13,7 @@ from protocol_runs import assert_blames, identities
 from xclp_crypto.errors import Excluded
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols import setup
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.protocols.secure_sum import (
@@ -148,6 +149,8 @@ def test_either_setup_takes_identities_and_names_who_pins_others(kind):
         assert (outcome.results[client][2] == 3.75).all()
         assert outcome.results[client][3]
         assert not plain.results[client][3]
-    others = Identities(pins["ben"].own, {**pins["ben"].pinned, "anna": pins["ben"].own.public})
+    others = Identities(
+        pins["ben"].own, {**pins["ben"].pinned, "anna": IdentityKey(bytes(32)).public}
+    )
     error = run(kind, pins={**pins, "ben": others}).errors[SERVER]
     assert_blames(error, ("ben",), "must agree on identity of anna (here")

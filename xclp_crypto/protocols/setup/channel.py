@@ -267,8 +267,14 @@ class Session:
         return name
 
     def pair_key(self, peer: str, tag: bytes) -> bytes:
-        """Return a 32-byte key that only this client and client `peer` can compute."""
-        return derive_key(self._secrets[peer], tag)
+        """Return a 32-byte key that only this client and client `peer` can compute.
+
+        Both names are in HKDF's info, in the order of the alphabet, and so is the session, if the
+        tag is from `once`: keys of two pairs are unrelated even if a peer makes their secrets equal
+        by an echoed public key. Roles of the two, where they differ, belong into the tag.
+        """
+        pair = sorted((self.io.name, peer))
+        return derive_key(self._secrets[peer], domain_tag("pair key", *pair, tag))
 
     def __repr__(self) -> str:
         return f"<Session of {self.io.name} with {len(self.clients)} clients>"

@@ -59,8 +59,16 @@ class Identities(Secret):
             invited: names of all clients that may take part, in the agreed order.
 
         Raises:
-            ParameterError: an identity is missing, or that of `me` is not that of the own key.
+            ParameterError: an identity is missing, or pinned for two clients, so that one could
+                speak for the other; or that of `me` is not that of the own key.
         """
+        owner: dict[Identity, str] = {}
+        for party in invited:  # a program may be the server as well, as in `two_party`
+            other = owner.setdefault(self.of(party), party)
+            if other != party:
+                raise ParameterError(
+                    f"one identity is pinned for {other!r} and for {party!r}; each has its own"
+                )
         pinned = {f"identity of {p}": self.of(p).to_text() for p in (*invited, SERVER)}
         if self.own.public != self.of(me):
             raise ParameterError(

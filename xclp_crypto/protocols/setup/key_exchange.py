@@ -28,6 +28,12 @@ client is the server's doing, and `FaultyPeer` names the server.
   cannot speak for it, unless that session's ephemeral key leaked: every session key needs it. A
   replayed directory is noticed, because it does not contain the client's fresh key.
 - *Not protected*: the server may still leave clients out, or stop.
+
+**An echoed key**, another party's public key that a client announces as its own, would give a third
+party the same secret with both, although the echoing client knows neither. The server refuses it,
+naming both, and clients refuse a directory in which a key occurs twice, naming the server too. Even
+where that was left out, no two keys would be equal: channels, masks of pairs and owner masks come
+from HKDF with both names and the direction or role in its info.
 """
 
 from __future__ import annotations
@@ -133,6 +139,22 @@ def _blame(io: RoleIO, party: str, signed: bool) -> type[FaultyPeer]:
     return FaultyPeer if signed or SERVER in (io.name, party) else FaultyPeerOrServer
 
 
+def _refuse_echoes(me: str, keys: Mapping[str, bytes]) -> None:
+    """Refuse a key that two parties have; an honest server refuses it, so it is named as well.
+
+    Raises:
+        FaultyPeer: at the server the two, at a client the server and those that are others.
+    """
+    owner: dict[bytes, str] = {}
+    for party, key in keys.items():
+        other = owner.setdefault(key, party)
+        if other != party:
+            named = dict.fromkeys(p for p in (other, party, SERVER) if p != me)
+            raise FaultyPeer(
+                tuple(named), f"{other} and {party} have the same key, so one echoes the other's"
+            )
+
+
 def _open_session(
     io: RoleIO,
     own: KeyPair,
@@ -153,6 +175,7 @@ def _open_session(
                 invited[i], f"announces {largest}, and at most {MAX_ANNOUNCED} is allowed"
             )
     keys = {SERVER: directory.server_key} | {invited[i]: directory.keys[i] for i in present}
+    _refuse_echoes(io.name, keys)
     secrets = {}
     for party, key in keys.items():
         if party != io.name:
@@ -191,8 +214,8 @@ async def key_exchange_client(
         Excluded: the others went on without this client.
         FaultyPeerOrServer: another client's entry has a weak key or an excessive number; with
             identities `FaultyPeer`, because that client has signed it.
-        FaultyPeer: the server's directory does not list this client as it announced itself, or is
-            not signed by the server; or the server swapped the key of a client.
+        FaultyPeer: the server's directory does not list this client as it announced itself, has
+            one key twice, or is not signed by the server; or the server swapped a client's key.
     """
     if io.name not in invited:
         raise ParameterError(f"{io.name!r} is none of the invited clients {', '.join(invited)}")
@@ -249,8 +272,9 @@ async def key_exchange_server(
     Raises:
         ParameterError: names collide, an identity is missing, or the own key is not the one that
             is pinned.
-        FaultyPeer: a client has other agreement parameters (which are named), a weak key, announces
-            a number above `MAX_ANNOUNCED`, or has not signed with the identity pinned for it.
+        FaultyPeer: a client has other agreement parameters (which are named), a weak key or that of
+            another, announces a number above `MAX_ANNOUNCED`, or has not signed with the identity
+            pinned for it.
         TooFewParties: fewer than `at_least` answered.
     """
     if len(set(invited)) != len(invited) or SERVER in invited:
