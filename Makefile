@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser nodes faults restarts coverage mutants fuzz timing audit flower lint docs \
+.PHONY: demo test browser nodes faults lies restarts coverage mutants fuzz timing audit flower lint docs \
   dependencies package bench bench-compare costs peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
@@ -34,6 +34,12 @@ browser: $(VENV)/.browser-installed
 
 faults: $(VENV)/.test-installed
 	$(BIN)/python -m tests.faults.run --schedules 10000
+
+# Each with another seed runs others: make lies SEED=2 COUNT=20000
+SEED ?= 1
+COUNT ?= 4000
+lies: $(VENV)/.test-installed
+	$(BIN)/python -m tests.attackers.lies --count $(COUNT) --seed $(SEED)
 
 restarts: $(VENV)/.test-installed
 	$(BIN)/python -m tests.faults.restarts --schedules 100

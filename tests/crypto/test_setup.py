@@ -579,7 +579,7 @@ def test_a_client_with_another_secret_is_found():
 
     error = run(with_session(CLIENTS, client, server)).errors[SERVER]
     assert type(error) is FaultyPeer
-    assert len(error.parties) == 2
+    assert set(error.parties) == set(CLIENTS)  # one of whom may have sent others different shares
     assert "different common secrets" in str(error)
 
 

@@ -90,7 +90,8 @@ async def seed_agreement_server(session: Session, at_least: int = MIN_CLIENTS) -
     """Return the clients that hold the common secret.
 
     Raises:
-        FaultyPeer: clients arrived at different secrets.
+        FaultyPeer: clients arrived at different secrets; one of them is at fault, or one of those
+            whose contributions count.
         TooFewParties: fewer than `at_least` are left, or no contribution reached all of them.
     """
     io = session.io
@@ -105,5 +106,10 @@ async def seed_agreement_server(session: Session, at_least: int = MIN_CLIENTS) -
     first, *others = confirmed
     for client in others:
         if not hmac.compare_digest(confirmed[client].value, confirmed[first].value):
-            raise FaultyPeer((first, client), "they derived different common secrets")
+            gave = [c for c, counts in zip(session.clients, common, strict=True) if counts]
+            raise FaultyPeer(
+                tuple(dict.fromkeys((first, client, *gave))),
+                f"{first} and {client} derived different common secrets; one of them did it "
+                "wrongly, or another client sent them different contributions",
+            )
     return tuple(confirmed)

@@ -1,0 +1,125 @@
+"""How messages are carried between parties of which one lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xclp_crypto.errors import DecodeError, XclpError
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import SeededRng
+from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.simulate import Simulation
+from xclp_crypto.transport.supersteps import (
+    Answer,
+    Ask,
+    Relay,
+    answer,
+    answer_from,
+    header_of,
+    sizes_of,
+)
+
+MAX_MESSAGE = 4 << 20
+MAX_OPERATIONS = 20_000
+MAX_TURNS = 2000
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended.
+
+    Attributes:
+        results: by party.
+        errors: by party.
+    """
+
+    results: Mapping[str, Any]
+    errors: Mapping[str, XclpError]
+
+    def without(self, party: str) -> Ending:
+        """Return how it ended for the others."""
+        return Ending(
+            *({p: r for p, r in d.items() if p != party} for d in (self.results, self.errors))
+        )
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A way to carry messages.
+
+    Attributes:
+        run: runs roles, which take a `RoleIO` alone, to their ends.
+        through_server: whether there must be a server.
+    """
+
+    run: Callable[[Mapping[str, Any]], Ending]
+    through_server: bool
+
+    def __call__(self, roles: Mapping[str, Any]) -> Ending:
+        return self.run(roles)
+
+
+def _simulation(roles: Mapping[str, Any]) -> Ending:
+    outcome = Simulation(max_operations=MAX_OPERATIONS).run(roles)
+    return Ending(outcome.results, outcome.errors)
+
+
+def _durable(roles: Mapping[str, Any], name: str) -> DurableRole:
+    peers = [peer for peer in roles if peer != name]
+    role = roles[name]
+    return DurableRole(name, lambda io, rng: role(io), NoLog(), peers=peers, rng=SeededRng(0))
+
+
+def _arrived(given: Answer) -> Answer:
+    """Return an answer as it arrives."""
+    header = header_of(given)
+    sizes_of(header, MAX_MESSAGE)
+    return answer_from(header, [bytes(item.whole) for item in given.items])
+
+
+def _supersteps(roles: Mapping[str, Any]) -> Ending:
+    """A relay and clients that are asked; a turn is a second, and nothing gets lost."""
+    now = 0.0
+    clients = {name: _durable(roles, name) for name in roles if name != SERVER}
+    relay = Relay(
+        _durable(roles, SERVER),
+        tuple(clients),
+        join=50,
+        deadline=100,
+        retry=5,
+        max_message=MAX_MESSAGE,
+        clock=lambda: now,
+    )
+    refused = set()
+
+    def ask(name: str, question: Ask) -> None:
+        try:
+            relay.take(_arrived(answer(clients[name], question, deferred=False)))
+        except DecodeError:  # as Flower's server does
+            refused.add(name)
+
+    for name in clients:
+        ask(name, Ask())
+    for _ in range(MAX_TURNS):
+        if relay.done:
+            break
+        now += 1
+        for name, question in relay.due():
+            if name not in refused:
+                ask(name, question)
+        relay.turn()
+    else:
+        raise AssertionError(f"does not end: {relay.role.step}")
+    parties = {**clients, SERVER: relay.role}
+    errors = {name: role.failure for name, role in parties.items() if role.failure is not None}
+    results = {n: r.result() for n, r in parties.items() if r.ended and n not in errors}
+    return Ending(results, errors)
+
+
+CARRIERS: Mapping[str, Carrier] = {
+    "simulation": Carrier(_simulation, through_server=False),
+    "supersteps": Carrier(_supersteps, through_server=True),
+}

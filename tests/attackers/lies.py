@@ -1,0 +1,196 @@
+"""Run many lies: ``python -m tests.attackers.lies --count 4000 --seed 1``.
+
+A case is one statement of one party of a protocol, or the same statement to all its receivers, and
+one lie about it, over one way to carry messages. All cases of all protocols are put in an order
+that the seed decides, in which every message has had every kind of lie before the next cases of
+them come. Each must end in the right result, or in a typed error that blames nobody but the
+attacker; a wrong result is allowed where `SPOILS` has the message. The first that does not ends the
+run and says how to repeat it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+import numpy as np
+from carriers import CARRIERS, Ending
+from deviate import Lie, Statement, deviating, lies_about, lying
+from spoils import SPOILS
+from subjects import SUBJECTS, Right
+
+from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.testing import blamed
+
+
+@dataclass(frozen=True)
+class Case:
+    """One lie.
+
+    Attributes:
+        protocol: in `SUBJECTS`.
+        carrier: in `CARRIERS`.
+        attacker: the party that lies.
+        statement: the first about which it does.
+        numbers: of all about which it does.
+        what: describes the lie.
+        lie: the lie.
+    """
+
+    protocol: str
+    carrier: str
+    attacker: str
+    statement: Statement
+    numbers: tuple[int, ...]
+    what: str
+    lie: Lie
+
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """Return what it has in common with cases that differ in receivers and places only."""
+        return (
+            self.protocol,
+            self.carrier,
+            role_of(self.attacker),
+            self.statement.message,
+            self.what,
+        )
+
+    def __str__(self) -> str:
+        to = self.statement.to if len(self.numbers) == 1 else "all"
+        return (
+            f"{self.protocol}, by {self.carrier}: {self.attacker} → {to}, "
+            f"{self.statement.message} ({self.statement.number}): {self.what}"
+        )
+
+
+def role_of(party: str) -> str:
+    """Return what kind of party this is."""
+    return SERVER if party == SERVER else "client"
+
+
+def cases_of(protocol: str) -> Iterator[Case]:
+    """Yield all cases of a protocol."""
+    make = SUBJECTS[protocol].make()
+    statements: dict[str, list[Statement]] = {party: [] for party in make()}
+    with deviating():
+        ending = CARRIERS["simulation"](
+            {p: lying(role, (), lambda now, _: None, statements[p]) for p, role in make().items()}
+        )
+    if ending.errors:
+        raise next(iter(ending.errors.values()))
+    for attacker, made in statements.items():
+        for now in made:
+            act = tuple(s.number for s in made if s.act == now.act)
+            for numbers in {(now.number,), act} if now.number == act[0] else {(now.number,)}:
+                for what, lie in lies_about(now).items():
+                    if lie(now, made[: now.number]) is None:
+                        continue
+                    for name, carrier in CARRIERS.items():
+                        if SERVER in statements or not carrier.through_server:
+                            yield Case(protocol, name, attacker, now, numbers, what, lie)
+
+
+def in_turn(cases: Sequence[Case], seed: int) -> list[Case]:
+    """Put cases in a random order in which each kind has come k times before one comes k + 1."""
+    rng = np.random.default_rng(seed)
+    before: Counter[tuple[str, ...]] = Counter()
+    order = []
+    for case in (cases[i] for i in rng.permutation(len(cases))):
+        order.append((before[case.kind], len(order), case))
+        before[case.kind] += 1
+    return [case for *_, case in sorted(order, key=lambda entry: entry[:2])]
+
+
+def run_case(case: Case) -> str:
+    """Run a case and return how it ended.
+
+    Raises:
+        AssertionError: not as it may.
+    """
+    subject = SUBJECTS[case.protocol]
+    roles = dict(subject.make()())
+    roles[case.attacker] = lying(roles[case.attacker], case.numbers, case.lie)
+    with deviating():
+        ending = CARRIERS[case.carrier](roles)
+    return judged(case, ending, subject.right)
+
+
+def judged(case: Case, ending: Ending, right: Right) -> str:
+    """Say how a run ended; raises AssertionError if not as it may."""
+    honest = ending.without(case.attacker)
+    for party, error in honest.errors.items():
+        if isinstance(error, FaultyPeer):
+            assert case.attacker in blamed(error), f"{party} blames {error.parties}: {error}"
+    wrong = [party for party in honest.results if not right(party, honest)]
+    if wrong:
+        message = role_of(case.attacker), case.statement.message
+        assert message in SPOILS, f"{', '.join(wrong)}: a wrong result"
+        return "spoiled, as listed"
+    if not honest.errors:
+        return "right at all"
+    named = any(isinstance(error, FaultyPeer) for error in honest.errors.values())
+    return f"{'the attacker named' if named else 'left out or missed'}, " + (
+        "the others right" if honest.results else "stopped"
+    )
+
+
+def run_cases(cases: Sequence[Case]) -> Iterator[tuple[Case, str]]:
+    """Run cases in turn and say how each ended; a failure says which it was."""
+    for case in cases:
+        try:
+            yield case, run_case(case)
+        except Exception as error:
+            error.add_note(f"{case}\nto repeat: --only {case.protocol!r} --find {str(case)!r}")
+            raise
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run lies and print how many ended in which way."""
+    parser = argparse.ArgumentParser(description="Let parties lie.")
+    parser.add_argument("--count", type=int, default=4000, help="how many; all if there are fewer")
+    parser.add_argument("--seed", type=int, default=1, help="decides which")
+    parser.add_argument("--only", choices=SUBJECTS, help="one protocol instead of all")
+    parser.add_argument("--find", default="", help="only cases whose description has this text")
+    parser.add_argument("--go-on", action="store_true", help="list all failures, end at none")
+    chosen = parser.parse_args(arguments)
+    logging.getLogger("xclp_crypto").setLevel(logging.CRITICAL)
+    names = [chosen.only] if chosen.only else list(SUBJECTS)
+    found = [case for name in names for case in cases_of(name) if chosen.find in str(case)]
+    cases = in_turn(found, chosen.seed)[: chosen.count]
+    print(f"{len(cases)} of {len(found)} lies, seed {chosen.seed}", flush=True)
+    endings: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    failures = 0
+    spoiled: set[tuple[str, str]] = set()
+    for number, case in enumerate(cases, 1):
+        try:
+            ((_, ending),) = run_cases([case])
+        except Exception as error:
+            if not chosen.go_on:
+                raise
+            failures += 1
+            print(f"{type(error).__name__}: {error} — {case}", flush=True)
+            continue
+        endings[case.carrier][ending] += 1
+        if ending.startswith("spoiled"):
+            spoiled.add((role_of(case.attacker), case.statement.message))
+        if number % 500 == 0:
+            print(f"  {number} of {len(cases)}", flush=True)
+    for carrier, ended in endings.items():
+        for ending, count in ended.most_common():
+            print(f"  {count:6}  by {carrier}: {ending}", flush=True)
+    if not chosen.only and len(cases) == len(found) and spoiled != {*SPOILS}:
+        print(f"listed, and spoil nothing: {sorted({*SPOILS} - spoiled)}", flush=True)
+    print(f"{len(cases)} lies: {failures} ended as they may not", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""A lie spoils no result but where that is listed, has nobody else blamed, and nothing hangs.
+
+A few lies about every message of every protocol. `make lies` runs thousands of others.
+"""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import lies
+from spoils import SPOILS
+from subjects import SUBJECTS
+
+SECURITY = Path(__file__).parents[2] / "docs" / "understand" / "security.md"
+
+
+def one_of_each_message(seed):
+    """Cases of each protocol: for each message of each kind of party, the first in turn."""
+    for name in SUBJECTS:
+        seen = set()
+        for case in lies.in_turn(list(lies.cases_of(name)), seed):
+            message = case.kind[2:4]
+            if message not in seen:
+                seen.add(message)
+                yield case
+
+
+def test_a_lie_about_any_message_of_any_protocol_ends_as_it_may():
+    endings = [ending for _, ending in lies.run_cases(list(one_of_each_message(3)))]
+    assert {"right at all", "spoiled, as listed"} < set(endings)
+    assert "the attacker named, stopped" in endings
+    assert len(endings) > 100
+
+
+def test_the_documentation_lists_what_lies_may_spoil():
+    (table,) = re.findall(
+        r"^\| message \| sent by a \| .*?\n\|[-|]+\n((?:\|.*\n)+)",
+        SECURITY.read_text(),
+        re.MULTILINE,
+    )
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
+    listed = {
+        (by, m): text for messages, by, text in rows for m in re.findall(r"`(\w+)`", messages)
+    }
+    assert listed == SPOILS
+
+
+def test_the_command_says_how_lies_ended_and_how_to_repeat_one(monkeypatch, capsys):
+    monkeypatch.delitem(SPOILS, ("client", "SumUpload"))
+    lies.main(["--only", "sum", "--count", "30", "--find", "SumShares"])
+    assert "30 lies: 0 ended as they may not" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="a wrong result") as caught:
+        lies.main(["--only", "sum", "--find", "SumUpload"])
+    what, repeat = caught.value.__notes__[0].split("\n")
+    assert "SumUpload" in what
+    with pytest.raises(AssertionError) as again:
+        lies.main(shlex.split(repeat.removeprefix("to repeat: ")))
+    assert again.value.__notes__ == caught.value.__notes__
