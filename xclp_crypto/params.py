@@ -55,9 +55,12 @@ CHALLENGE_BYTES: Final = 16
 """Bytes of the challenge of OT extension's check, a key of AES-128: the point of the hash is then
 uniform in the ideal-cipher model, and fixed only after the columns are."""
 
-SCRYPT_COST: Final = 1 << 15
-"""N of scrypt, which turns a passphrase into the key of a log; with r = 8: 32 MiB and a tenth of a
-second (RFC 7914)."""
+SCRYPT_COST: Final = 17
+"""log2 of N of scrypt, which turns a passphrase into the key of a log, at least; with r = 8: 128
+MiB and four tenths of a second (RFC 7914)."""
+
+MAX_SCRYPT_COST: Final = 20
+"""The same at most: a log must not say how much memory it takes to look at it; 1 GiB."""
 
 SCRYPT_BLOCK: Final = 8
 """r of scrypt, and p = 1 (RFC 7914, section 2)."""

@@ -72,7 +72,7 @@ def log_of(*records):
 
 def pieces(data):
     """Where the pieces of a log end, from the header on."""
-    at = 25
+    at = 26
     ends = [at]
     while at < len(data):
         at += 20 + struct.unpack_from(">I", data, at)[0]
@@ -536,33 +536,45 @@ def test_records_that_change_places_are_refused():
 
 def test_keys(tmp_path):
     path = tmp_path / "a.log"
-    words = LogKey.from_text("correct horse battery\n")
+    words = LogKey.from_text("correct horse battery staple! 32\n")  # a passphrase of 32 bytes
     write(path, RECORDS, words)
-    log = Log.open(path, LogKey(b"correct horse battery"))
+    assert path.read_bytes()[7:10] == bytes([2, 1, 17])
+    log = Log.open(path, words)
     assert list(log.replay()) == RECORDS
     log.close()
-    log = Log.open(path, LogKey.from_text("another passphrase"))
-    with pytest.raises(LogError, match="another key was given"):
-        list(log.replay())
-    log.close()
     with pytest.raises(LogError, match="under a passphrase, and a key of 32 bytes was given"):
-        Log.open(path, KEY)
+        Log.open(path, LogKey(b"correct horse battery staple! 32"))
     assert LogKey.from_text("00" * 32 + "\n").kind == 0
-    with pytest.raises(ParameterError, match="at least 12, got 5 bytes"):
+    assert LogKey.from_text("00 " * 32).kind == LogKey.from_text("٠" * 64).kind == 1
+    with pytest.raises(ParameterError, match="at least 12 bytes, got 5"):
         LogKey.from_text("short")
+    with pytest.raises(ParameterError, match="is 32 bytes, got 31"):
+        LogKey(bytes(31))
     assert repr(words) == "<LogKey>"
     with pytest.raises(TypeError, match="neither pickled nor copied"):
         copy.copy(words)
 
 
-def test_other_files_and_versions_are_refused(tmp_path):
+@pytest.mark.parametrize("cost", [10, 16, 21, 255])
+def test_who_makes_passphrases_cheap_or_opening_dear_is_refused(cost):
+    """Whoever can write the file; nothing is computed before."""
+    cheap = Log.from_bytes(b"", LogKey.of_passphrase("correct horse", cost=10)).to_bytes()
+    altered = cheap[:9] + bytes([cost]) + cheap[10:]
+    with pytest.raises(LogError, match=rf"scrypt's N is 2\^{cost}; it is 2\^17"):
+        Log.from_bytes(altered, LogKey.from_text("correct horse"))
+
+
+def test_other_files_and_versions_are_refused_and_left_as_they_are(tmp_path):
     path = tmp_path / "a.log"
     path.write_bytes(b"something else, longer than a header of a log")
+    path.chmod(0o644)
     with pytest.raises(LogError, match="is not a log of xclp"):
         Log.open(path, KEY)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert path.read_bytes().startswith(b"something else")
     data = bytearray(Log.from_bytes(b"", KEY).to_bytes())
     data[7] = 9
-    with pytest.raises(LogError, match="has version 9 and this program writes version 1"):
+    with pytest.raises(LogError, match="has version 9 and this program writes version 2"):
         Log.from_bytes(bytes(data), KEY)
 
 

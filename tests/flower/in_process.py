@@ -179,6 +179,7 @@ def real_node(folder, name, keep_logs=True):
     }
     if keep_logs:
         (folder / "log.key").write_text(KEY)
+        (folder / "log.key").chmod(0o600)
         config |= {"state": str(folder / "state"), "key_file": str(folder / "log.key")}
     return config
 
@@ -398,8 +399,8 @@ def asked(config, run, ask=None, state=None, simulated=None):
         ({"name": "e"}, {}, "'e' is none of the clients"),
         ({"features": "/nowhere.npy"}, {}, "/nowhere.npy"),
         ({"featurs": "x"}, {}, "featurs"),
-        ({"state": "/proc/xclp"}, {}, "state or key_file cannot be used"),
-        ({"key_file": "/nowhere"}, {}, "state or key_file cannot be used"),
+        ({"state": "/proc/xclp"}, {}, "state cannot be used"),
+        ({"key_file": "/nowhere"}, {}, "/nowhere cannot be read"),
         ({}, {"n_bits": 0}, "n_bits"),
     ],
 )
@@ -441,7 +442,7 @@ def test_a_key_file_that_is_too_short_is_named(tmp_path, caplog):
     config = real_node(tmp_path, "a")
     (tmp_path / "log.key").write_text("short")
     assert asked(config, RUN).error == "ParameterError"
-    assert "log.key: the key of a log is 32 bytes" in caplog.text
+    assert "log.key: the key of a log is 64 hex digits or" in caplog.text
 
 
 def test_simulated_nodes_need_data(caplog):

@@ -120,6 +120,7 @@ class Federation:
             labels = "\n".join(["bird", *(label or "" for label in self.ys[-1])]) + "\n"
             (folder / f"{name}-labels.csv").write_text(labels)
         (folder / "log.key").write_text("ab" * 32)
+        (folder / "log.key").chmod(0o600)
         make_authority(folder / "certs", self.clients, ["localhost", "127.0.0.1"])
         self.environment = (
             os.environ

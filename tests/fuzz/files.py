@@ -133,6 +133,7 @@ grace = 60
         """The first byte says which file the rest is; the other one is sound."""
         (folder / "identities.toml").write_bytes(pins if data[:1] == b"\1" else data[1:])
         (folder / "own.identity").write_bytes(data[1:] if data[:1] == b"\1" else own)
+        (folder / "own.identity").chmod(0o600)
         return network_file.read_identities(
             "identities.toml", "own.identity", folder / "x.toml", "north", ("north", "south")
         )

@@ -306,7 +306,7 @@ def _log_bytes(*records: tuple[int, bytes]) -> bytes:
 
 def _repaired(data: bytes) -> bytes:
     """Put the right checksum into every piece, or no mutation would get past the first."""
-    out, at, number = bytearray(data), 25, 0
+    out, at, number = bytearray(data), 26, 0
     while at + 8 <= len(out):
         (length,) = struct.unpack_from(">I", out, at)
         struct.pack_into(">I", out, at + 4, zlib.crc32(struct.pack(">IQ", length, number)))

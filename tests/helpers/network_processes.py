@@ -160,6 +160,7 @@ class Federation:
         self.limits(limits)
         self.key_file = folder / "log.key"
         self.key_file.write_text(KEY)
+        self.key_file.chmod(0o600)
 
     def write(self, party: str, *section: str) -> None:
         parameters = {"classes": CLASSES, "random_state": 0} | self.parameters

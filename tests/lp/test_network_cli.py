@@ -5,6 +5,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -368,12 +369,33 @@ def test_logs_need_a_key(federation, monkeypatch, says, tmp_path):
     monkeypatch.delenv("XCLP_LOG_KEY", raising=False)
     says(2, "needs a key that it is encrypted under", *serve, "--state", state)
     monkeypatch.setenv("XCLP_LOG_KEY", "short")
-    says(2, "XCLP_LOG_KEY: the key of a log is 32 bytes or", *serve, "--state", state)
+    says(2, "XCLP_LOG_KEY: the key of a log is 64 hex digits or", *serve, "--state", state)
     says(2, "name the log by --state", *serve, "--key-file", state)
     with_key = (*serve, "--state", state, "--key-file")
     says(2, "cannot be read", *with_key, tmp_path / "none")
     state.write_bytes(b"of something else entirely")
     says(2, "is not a log of xclp", *with_key, tmp_path / "log.key")
+
+
+@pytest.mark.parametrize("of", ["key", "identity", "log.key"])
+def test_secrets_that_others_may_read_are_refused_unless_they_are_named(
+    tmp_path, certificates, says, of
+):
+    own = tmp_path / "certs"
+    shutil.copytree(certificates, own)
+    limits = {"grace": 0.1}
+    federation = Federation(tmp_path, clients=2, certificates=own, identities=True, limits=limits)
+    file, client = own / f"hospital-0.{of}", federation.file("hospital-0")
+    file = federation.key_file if of == "log.key" else file
+    join = ("join", client, "--state", tmp_path / "a.log", "--key-file", federation.key_file)
+    for mode in (0o640, 0o604, 0o620):
+        file.chmod(mode)
+        says(2, f"{file} holds a secret, and others may read or write it: chmod 600", *join)
+    if of != "log.key":
+        says(2, "others may read", "check", client)
+    federation.edit("hospital-0", "[parameters]", f'mounted_secrets = ["{file}"]\n[parameters]')
+    says(0, "nothing wrong", "check", client)
+    says(3, "no connection to the server", *join)
 
 
 def test_a_log_that_cannot_be_written(federation, says, tmp_path):

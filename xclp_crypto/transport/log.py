@@ -2,9 +2,11 @@
 
 ::
 
-    header:  "XCLPLOG" ‖ version (1 byte) ‖ kind of key (1) ‖ salt (16)
+    header:  "XCLPLOG" ‖ version (1 byte) ‖ kind of key (1) ‖ log2 of scrypt's N (1) ‖ salt (16)
     piece:   length (4) ‖ CRC-32 of length and number (4) ‖ nonce (12) ‖ sealed (length)
     sealed:  AES-256-GCM of kind (1) ‖ more follows (1) ‖ data, bound to the header and the number
+
+The kind is 0 for a key of 32 bytes, with N left 0, and 1 for a passphrase.
 
 A record is one or more pieces. Everything in it is encrypted under a key that the user gives, so
 the file is as secret as that key. Nonces are random: what was cut off and is written again does not
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -30,57 +33,78 @@ from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import LogError, LogInUseError, ParameterError, StorageError
-from xclp_crypto.params import MIN_PASSPHRASE, SCRYPT_BLOCK, SCRYPT_COST
+from xclp_crypto.params import MAX_SCRYPT_COST, MIN_PASSPHRASE, SCRYPT_BLOCK, SCRYPT_COST
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.secret import Secret
 
 MAGIC: Final = b"XCLPLOG"
-VERSION: Final = 1
+VERSION: Final = 2
 SALT_BYTES: Final = 16
 PIECE_BYTES: Final = 1 << 20  # data of a piece at most, which is in memory four times meanwhile
 
-_HEADER = struct.Struct(f">7sBB{SALT_BYTES}s")
+_HEADER = struct.Struct(f">7sBBB{SALT_BYTES}s")
 _PIECE = struct.Struct(">II12s")
 _TAG_BYTES = 16
+_KEY_BYTES = 32
+_KINDS = {0: "a key of 32 bytes", 1: "a passphrase"}
 
 
 class LogKey(Secret):
-    """What a log is encrypted under: 32 bytes, or a passphrase.
+    """What a log is encrypted under: 32 uniform bytes, or `of_passphrase`.
 
     Args:
-        secret: 32 uniform bytes, or any other bytes of at least 12, which count as a passphrase
-            and go through scrypt.
+        key: the bytes.
+
+    Attributes:
+        kind: 0 of a key, 1 of a passphrase.
+        cost: log2 of scrypt's N in new logs; 0 of a key.
 
     Raises:
-        ParameterError: too short.
+        ParameterError: more or fewer.
     """
 
-    __slots__ = ("_secret", "kind")
+    __slots__ = ("_secret", "cost", "kind")
 
-    def __init__(self, secret: bytes) -> None:
+    def __init__(self, key: bytes) -> None:
+        if len(key) != _KEY_BYTES:
+            raise ParameterError(f"the key of a log is {_KEY_BYTES} bytes, got {len(key)}")
+        self._secret, self.kind, self.cost = key, 0, 0
+
+    @classmethod
+    def of_passphrase(cls, passphrase: str, *, cost: int = SCRYPT_COST) -> LogKey:
+        """Make the key of a passphrase of 12 bytes or more, whatever they are, through scrypt.
+
+        Args:
+            passphrase: in UTF-8.
+            cost: log2 of scrypt's N; a log with less than `SCRYPT_COST` is not opened again.
+
+        Raises:
+            ParameterError: too short.
+        """
+        secret = passphrase.encode()
         if len(secret) < MIN_PASSPHRASE:
             raise ParameterError(
-                f"the key of a log is 32 bytes or a passphrase of at least {MIN_PASSPHRASE}, got "
-                f"{len(secret)} bytes"
+                f"the key of a log is 64 hex digits or a passphrase of at least {MIN_PASSPHRASE} "
+                f"bytes, got {len(secret)}"
             )
-        self._secret = secret
-        self.kind = 0 if len(secret) == 32 else 1
+        made = cls.__new__(cls)
+        made._secret, made.kind, made.cost = secret, 1, cost
+        return made
 
     @classmethod
     def from_text(cls, text: str) -> LogKey:
         """Read 64 hexadecimal digits as 32 bytes, and anything else as a passphrase."""
         stripped = text.strip()
-        try:
-            data = bytes.fromhex(stripped)
-        except ValueError:
-            data = b""
-        return cls(data if len(data) == 32 else stripped.encode())
+        if re.fullmatch(f"[0-9A-Fa-f]{{{2 * _KEY_BYTES}}}", stripped):
+            return cls(bytes.fromhex(stripped))
+        return cls.of_passphrase(stripped)
 
-    def of_file(self, salt: bytes) -> bytes:
-        """Return the 32-byte key of the file with this salt."""
+    def of_file(self, cost: int, salt: bytes) -> bytes:
+        """Return the 32-byte key of the file with this cost and salt in its header."""
         secret = self._secret
         if self.kind == 1:
-            secret = Scrypt(salt=salt, length=32, n=SCRYPT_COST, r=SCRYPT_BLOCK, p=1).derive(secret)
+            scrypt = Scrypt(salt=salt, length=_KEY_BYTES, n=1 << cost, r=SCRYPT_BLOCK, p=1)
+            secret = scrypt.derive(secret)
         return derive_key(secret, domain_tag("log file", salt))
 
 
@@ -110,23 +134,35 @@ class Log:
         header = file.read(_HEADER.size)
         if len(header) < _HEADER.size and MAGIC.startswith(header[: len(MAGIC)]):
             salt = self._rng.bytes(SALT_BYTES)
-            header = _HEADER.pack(MAGIC, VERSION, key.kind, salt)
+            header = _HEADER.pack(MAGIC, VERSION, key.kind, key.cost, salt)
+            cost = key.cost
             self._write_at(0, header)
-        elif len(header) < _HEADER.size or not header.startswith(MAGIC):
-            raise LogError(f"{name} is not a log of xclp; name another file")
-        _, version, kind, salt = _HEADER.unpack(header)
+        else:
+            cost, salt = self._checked(header, key)
+        self._header = header
+        self._cipher = AESGCM(key.of_file(cost, salt))
+
+    def _checked(self, header: bytes, key: LogKey) -> tuple[int, bytes]:
+        """Return cost and salt of a header; see the class for errors."""
+        if len(header) < _HEADER.size or not header.startswith(MAGIC):
+            raise LogError(f"{self.name} is not a log of xclp; name another file")
+        _, version, kind, cost, salt = _HEADER.unpack(header)
         if version != VERSION:
             raise LogError(
-                f"{name} has version {version} and this program writes version {VERSION}; go on "
-                "with the program that began it"
+                f"{self.name} has version {version} and this program writes version {VERSION}; go "
+                "on with the program that began it"
             )
         if kind != key.kind:
             raise LogError(
-                f"{name} is encrypted under {'a passphrase' if kind else 'a key of 32 bytes'}, "
-                f"and {'a key of 32 bytes' if kind else 'a passphrase'} was given"
+                f"{self.name} is encrypted under {_KINDS.get(kind, 'a key of another kind')}, and "
+                f"{_KINDS[key.kind]} was given"
             )
-        self._header = header
-        self._cipher = AESGCM(key.of_file(salt))
+        if kind == 1 and not SCRYPT_COST <= cost <= MAX_SCRYPT_COST:
+            raise LogError(
+                f"{self.name} says that scrypt's N is 2^{cost}; it is 2^{SCRYPT_COST} … "
+                f"2^{MAX_SCRYPT_COST} in a log: who has written it did not mean it to be safe"
+            )
+        return cost, salt
 
     @classmethod
     def open(cls, path: Path, key: LogKey, *, rng: Rng | None = None) -> Self:
@@ -142,7 +178,6 @@ class Log:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             file = os.fdopen(descriptor, "r+b", buffering=0)
-            os.fchmod(descriptor, 0o600)
         except OSError as error:
             raise StorageError(f"the log {path} cannot be opened: {error.strerror}") from None
         try:
@@ -152,6 +187,10 @@ class Log:
             raise LogInUseError(f"the log {path} is in use by another program") from None
         try:
             log = cls(file, key, rng=rng, name=f"the log {path}")
+            try:
+                os.fchmod(descriptor, 0o600)  # and never of a file that is not a log
+            except OSError as error:
+                raise StorageError(f"the log {path} is not ours: {error.strerror}") from None
             if log._dirty:  # a new file, and so a new name in its folder
                 log.sync()
                 folder = os.open(path.parent, os.O_RDONLY)

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -36,11 +36,13 @@ from xclp_lp.files.check import check_client
 from xclp_lp.files.clients import LoadedClient, data_lines
 from xclp_lp.files.network import (
     ClientFile,
+    NetworkFile,
     load_client_file,
     load_server_file,
     names_of,
     parse_address,
 )
+from xclp_lp.files.private import read_log_key
 from xclp_lp.files.toml import beside
 from xclp_lp.labelling import Participation
 from xclp_lp.session import ClientData, client_role, server_role
@@ -158,7 +160,7 @@ def _logging(file: Path | None) -> Iterator[None]:
         logger.propagate = propagate
 
 
-def _open_log(state: Path | None, key_file: Path | None) -> Log:
+def _open_log(state: Path | None, key_file: Path | None, mounted: Collection[Path]) -> Log:
     """Open the log that the options name, or none.
 
     Raises:
@@ -168,12 +170,9 @@ def _open_log(state: Path | None, key_file: Path | None) -> Log:
         if key_file is not None:
             raise ParameterError("--key-file is the key of a log; name the log by --state")
         return NoLog()
-    text = os.environ.get(KEY_VARIABLE)
     if key_file is not None:
-        try:
-            text = key_file.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise ParameterError(f"--key-file {key_file} cannot be read: {error}") from None
+        return Log.open(state, read_log_key(key_file, mounted))
+    text = os.environ.get(KEY_VARIABLE)
     if not text:
         raise ParameterError(
             f"--state {state} needs a key that it is encrypted under: --key-file FILE, or the "
@@ -182,7 +181,7 @@ def _open_log(state: Path | None, key_file: Path | None) -> Log:
     try:
         key = LogKey.from_text(text)
     except ParameterError as error:
-        raise ParameterError(f"{key_file or KEY_VARIABLE}: {error}") from None
+        raise ParameterError(f"{KEY_VARIABLE}: {error}") from None
     return Log.open(state, key)
 
 
@@ -223,7 +222,7 @@ def _naming(state: Path | None) -> Iterator[None]:
 def _running(
     name: str,
     role: SeededRole,
-    clients: tuple[str, ...],
+    file: NetworkFile,
     binding: bytes,
     state: Path | None,
     key_file: Path | None,
@@ -238,8 +237,8 @@ def _running(
             durable = DurableRole(
                 name,
                 role,
-                _open_log(state, key_file),
-                peers=[party for party in (*clients, SERVER) if party != name],
+                _open_log(state, key_file, file.mounted),
+                peers=[party for party in (*file.clients, SERVER) if party != name],
                 binding=binding,
                 progress=progress,
             )
@@ -277,7 +276,7 @@ def serve(
 
     agreement = loaded.agreement()
     binding = domain_tag("server binding", agreement.encode())
-    with _running(SERVER, role, loaded.clients, binding, state, key_file, log) as durable:
+    with _running(SERVER, role, loaded, binding, state, key_file, log) as durable:
         found: Participation = network.serve(
             durable,
             loaded.clients,
@@ -357,7 +356,7 @@ def join(
         )
 
     binding = loaded.binding(data)
-    with _running(loaded.name, role, loaded.clients, binding, state, key_file, log) as durable:
+    with _running(loaded.name, role, loaded, binding, state, key_file, log) as durable:
         prediction = network.join(
             durable,
             loaded.clients,

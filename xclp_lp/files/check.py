@@ -77,11 +77,12 @@ def check_client(path: Path) -> Findings:
     own: ClientSection | None = read.get("client")
     if own is None:
         return found
+    mounted = [beside(path, file) for file in read.get("mounted_secrets", ())]
     if "tls" in read:
-        found.attempt(lambda: tls_of(read["tls"], path, own.name))
+        found.attempt(lambda: tls_of(read["tls"], path, own.name, mounted))
     if "clients" in read:
         names = read.get("identities"), read.get("identity")
-        found.attempt(lambda: read_identities(*names, path, own.name, read["clients"]))
+        found.attempt(lambda: read_identities(*names, path, own.name, read["clients"], mounted))
     found.attempt(lambda: parse_address(own.server, f"{path}: server"))
     output = found.attempt(lambda: beside(path, own.output))
     if output is not None:

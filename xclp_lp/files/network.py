@@ -7,6 +7,8 @@
                                        # [schema], as in a federation file
     identities = "identities.toml"     # optional, the same in all: NAME = "xclp-ed25519:…" of each
     identity = "server.identity"       # with identities: this party's own key, 64 hex digits
+    mounted_secrets = ["server.key"]   # optional: files with secrets that others may read, because
+                                       # the system mounts them so; any other such is refused
 
     [parameters]                       # the same in all files; classes are needed
     classes = ["cat", "dog"]           # the others are those of a federation file
@@ -36,7 +38,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import SSLContext
@@ -58,6 +60,7 @@ from xclp_crypto.transport.tls import require_certificate_of, tls_context
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
+from xclp_lp.files.private import require_private
 from xclp_lp.files.results import require_place, write_result
 from xclp_lp.files.schema import NO_SCHEMA, Column, Schema, agreed_schema
 from xclp_lp.files.tables import agreed_on, values_of_texts
@@ -140,6 +143,7 @@ class _Content(Validated):
     schema: Mapping[str, Column] = field(default_factory=dict)
     identities: Text | None = None
     identity: Text | None = None
+    mounted_secrets: Annotated[tuple[str, ...], Meta(title="a list of files")] = ()
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -177,6 +181,7 @@ class NetworkFile:
         limits: how long is waited.
         address: where the server listens, or is reached: host and port.
         identities: this party's own identity key and those that it pins, if the files name any.
+        mounted: files with secrets that others may read.
     """
 
     path: Path
@@ -188,6 +193,7 @@ class NetworkFile:
     limits: Limits
     address: tuple[str, int]
     identities: Identities | None
+    mounted: tuple[Path, ...]
 
     @property
     def params(self) -> Parameters:
@@ -415,42 +421,65 @@ def load_client_file(path: Path) -> ClientFile:
 def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) -> dict[str, Any]:
     """Return what all files have in common, in a party's own."""
     require_file_names(content.clients, path)
+    mounted = [beside(path, file) for file in content.mounted_secrets]
     return {
         "path": path,
         "clients": content.clients,
         "columns": content.columns,
         "schema": content.schema,
         "settings": content.parameters,
-        "tls": tls_of(content.tls, path, me),
+        "mounted": tuple(mounted),
+        "tls": tls_of(content.tls, path, me, mounted),
         "limits": content.limits,
         "address": address,
         "identities": read_identities(
-            content.identities, content.identity, path, me, content.clients
+            content.identities, content.identity, path, me, content.clients, mounted
         ),
     }
 
 
-def tls_of(section: TlsSection, path: Path, me: str) -> SSLContext:
+def tls_of(section: TlsSection, path: Path, me: str, mounted: Collection[Path] = ()) -> SSLContext:
     """Read a party's certificates.
 
+    Args:
+        section: names the files.
+        path: to which they are relative.
+        me: the party.
+        mounted: see `require_private`.
+
     Raises:
-        ParameterError: they cannot be used, or are another client's.
+        ParameterError: they cannot be used, are another client's, or others may read the key.
     """
     names = (section.authority, section.certificate, section.key)
     authority, certificate, key = (beside(path, name) for name in names)
     context = tls_context(authority, certificate, key, server=me == SERVER)
+    require_private(key, mounted)
     if me != SERVER:
         require_certificate_of(certificate, me)
     return context
 
 
 def read_identities(
-    identities: str | None, identity: str | None, path: Path, me: str, clients: Sequence[str]
+    identities: str | None,
+    identity: str | None,
+    path: Path,
+    me: str,
+    clients: Sequence[str],
+    mounted: Collection[Path] = (),
 ) -> Identities | None:
     """Read the own identity key and those that are pinned, if the file names both.
 
+    Args:
+        identities: file of the public identities.
+        identity: file of the own key.
+        path: to which they are relative.
+        me: the party.
+        clients: names of all clients.
+        mounted: see `require_private`.
+
     Raises:
-        ParameterError: it names one of the two, or they cannot be used or do not belong together.
+        ParameterError: it names one of the two, they cannot be used or do not belong together, or
+            others may read the own key.
     """
     if identities is None and identity is None:
         return None
@@ -474,6 +503,7 @@ def read_identities(
         raise ParameterError(f"{key} cannot be read: {error.strerror}") from None
     except ValueError:
         raise ParameterError(f"{key} holds no identity key, which has 64 hex digits") from None
+    require_private(key, mounted)
     try:
         found.bind(Agreement(), me, clients)
     except ParameterError as error:

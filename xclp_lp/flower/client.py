@@ -13,7 +13,7 @@ memory of the SuperNode; it is never sent to the SuperLink. The log of the role 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from xclp_lp import labels
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.files.network import client_binding, load_data
+from xclp_lp.files.private import read_log_key
 from xclp_lp.files.results import write_result
 from xclp_lp.files.toml import beside
 from xclp_lp.flower.records import pack, unpack_ask
@@ -217,22 +218,19 @@ class _InFile:
 
     deferred = False
 
-    def __init__(self, run: int, folder: Path, key_file: Path, name: str) -> None:
+    def __init__(
+        self, run: int, folder: Path, key_file: Path, mounted: Collection[Path], name: str
+    ) -> None:
         self.run = run
-        self._key_file = key_file
+        self._key_file, self._mounted = key_file, mounted
         self._path = folder / f"{name}-{run:016x}.log"
 
     def open(self) -> Log:
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            text = self._key_file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise StorageError(f"{NODE}: state or key_file cannot be used: {error}") from None
-        try:
-            key = LogKey.from_text(text)
-        except ParameterError as error:
-            raise ParameterError(f"{self._key_file}: {error}") from None
-        return Log.open(self._path, key)
+        except OSError as error:
+            raise StorageError(f"{NODE}: state cannot be used: {error}") from None
+        return Log.open(self._path, read_log_key(self._key_file, self._mounted))
 
     def keep(self, log: Log) -> None:
         log.sync()
@@ -249,4 +247,5 @@ def _place(context: Context, node: NodeSettings) -> _Place:
     if section is None or section.state is None or section.key_file is None:
         return _InContext(context)
     state, key_file = beside(NODE, section.state), beside(NODE, section.key_file)
-    return _InFile(context.run_id, state, key_file, node.name)
+    mounted = [beside(NODE, file) for file in section.mounted_secrets]
+    return _InFile(context.run_id, state, key_file, mounted, node.name)

@@ -16,6 +16,7 @@ A node's, by ``flower-supernode --node-config``, which only this node has::
     output="/data/results"              # folder for its results
     state="/var/lib/xclp"               # folder for its log; without it, Flower keeps the log
     key_file="/etc/xclp/log.key"        # the key of the log; needed with state
+    mounted_secrets="/etc/xclp/log.key" # optional: files that others may read, with commas
 """
 
 from __future__ import annotations
@@ -100,6 +101,7 @@ class NodeSection(DataSection):
     output: Text = field(kw_only=True)
     state: Text | None = None
     key_file: Text | None = None
+    mounted_secrets: Annotated[tuple[str, ...], Meta(title="a list of files")] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,8 +145,9 @@ class NodeSettings:
                 )
             folder = run.simulation_output
             return cls(run.clients[partition], Path(folder) if folder else None)
-        if isinstance(given.get("feature_columns"), str):
-            given["feature_columns"] = names_of([given["feature_columns"]])
+        for key in ("feature_columns", "mounted_secrets"):
+            if isinstance(given.get(key), str):
+                given[key] = names_of([given[key]])
         section = read_section(NodeSection, given, NODE)
         if section.name not in run.clients:
             raise ParameterError(
