@@ -391,8 +391,9 @@ def test_clients_are_left_out_until_all_shares_are_valid(p, data):
 # Every fault
 
 
-@EVERY
+@pytest.mark.parametrize("backend", [b for b in ALL if b.name != "shade-ext"], ids=ident)
 def test_every_dropout_costs_only_the_rows_of_its_client(backend):
+    """For `shade-ext`, `test_shade_ext` does this with several blocks."""
     every_dropout_costs_only_the_rows_of_its_client(backend)
 
 
@@ -403,10 +404,10 @@ def test_two_clients_that_drop_out_leave_too_few(backend):
 
 
 @pytest.mark.parametrize(
-    "backend", [b for b in QUICK.values() if "paillier" not in b.name], ids=ident
+    "backend", [BACKENDS[b] for b in ("plain", "masked", "rlwe", "shade")], ids=ident
 )
 def test_every_corruption_gives_the_right_distances_or_names_whom_to_blame(backend):
-    """For both forms of Paillier, `test_hamming_paillier` does this with and without waiting."""
+    """Of the others, `test_hamming_paillier` and `test_shade_ext` do this in several steps."""
     every_corruption_is_blamed_on_an_end_of_its_link(backend)
 
 

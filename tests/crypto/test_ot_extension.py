@@ -588,18 +588,6 @@ def test_base_transfers_are_burnt_by_a_failed_check():
     assert run(links(body), fault).raise_errors().results["s"] == "refused"
 
 
-def test_halves_of_a_batch_cannot_be_checked():
-    async def body(io, base, rng, to, frm):
-        extension = Extension(base, b"one", rng, check_receiver=True)
-        if to:
-            await extension.answer(io, {"r": 9})
-        else:
-            await extension.ask(io, {"s": np.zeros(9, bool)})
-
-    errors = run(links(body)).errors
-    assert {type(e) for e in errors.values()} == {ParameterError}
-
-
 def test_a_receiver_that_does_not_prove_is_left_out():
     outcome, _ = tampered("OtProof", lambda p: None)
     assert not outcome.errors

@@ -28,7 +28,8 @@ from xclp_crypto.protocols.hamming.interface import (
 from xclp_crypto.protocols.hamming.masked import Masked, MaskedRows
 from xclp_crypto.protocols.hamming.plain import Plain, PlainBits
 from xclp_crypto.protocols.ot.bits import BLOCK_LANES
-from xclp_crypto.protocols.ot.extension import OtColumns, OtCorrections
+from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
+from xclp_crypto.protocols.ot.link import batch_rows
 from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
@@ -234,23 +235,29 @@ def shade_rounds(batches: NDArray[np.int64]) -> int:
 
 @estimate.register
 def _(backend: shade_ext.ShadeExt, sizes: Sizes, n_bits: int) -> Estimate:
-    """For Naor–Pinkas base transfers; about one round for every block.
+    """For Naor–Pinkas base transfers; about one round for every group of blocks.
 
     Operations are transfers, and the two ends' AES blocks together. Memory: blocks in work,
     offsets, ±1 matrix and distances.
     """
     width, n, most = residue_width(n_bits), sum(sizes.values()), max(sizes.values(), default=0)
     links, cut = _share_bytes(sizes, n_bits), shade_ext.pairs(sizes, n_bits)
-    for sender, receiver, blocks in cut:
-        counts = [block.count for block in blocks]
+    for sender, receiver, groups in cut:
+        batches = [shade_ext.transfers(group) for group in groups]
         links[receiver, sender] = (
             sealed_size(OtSetup.size())
             + sealed_size(OtOffers.size(count=KAPPA, length=KEY_BYTES))
-            + sum(sealed_size(OtColumns.size(rows=m)) for m in counts)
+            + sum(sealed_size(OtColumns.size(rows=batch_rows(m, True))) for m in batches)
+            + len(groups) * sealed_size(OtProof.size())
         )
-        links[sender, receiver] = sealed_size(OtChoices.size(count=KAPPA)) + sum(
-            sealed_size(OtCorrections.size(count=m, lanes=sizes[sender], width=width))
-            for m in counts
+        links[sender, receiver] = (
+            sealed_size(OtChoices.size(count=KAPPA))
+            + len(groups) * sealed_size(OtChallenge.size())
+            + sum(
+                sealed_size(OtCorrections.size(count=b.count, lanes=sizes[sender], width=width))
+                for group in groups
+                for b in group
+            )
         )
     extended = [(sizes[s], sizes[r] * n_bits) for s, r, _ in cut]
     work = {
@@ -264,18 +271,30 @@ def _(backend: shade_ext.ShadeExt, sizes: Sizes, n_bits: int) -> Estimate:
     return Estimate(_shade_ext_rounds(cut), links, work, memory, streams=True)
 
 
-def _shade_ext_rounds(cut: list[tuple[str, str, list[shade_ext.Block]]]) -> int:
+def _shade_ext_rounds(cut: list[tuple[str, str, list[shade_ext.Group]]]) -> int:
     """Return the longest chain of messages, by following the steps of `ShadeExt.client`."""
     chains = Chains()
-    down = [(sender, receiver, len(blocks)) for sender, receiver, blocks in cut]
-    up = [(receiver, sender, n) for sender, receiver, n in down]
+    down = [(sender, receiver) for sender, receiver, _ in cut]
+    up = [(receiver, sender) for sender, receiver in down]
     for links in (up, down, up):  # OtSetup, OtChoices, OtOffers
-        chains.receive(chains.send((frm, to) for frm, to, _ in links))
-    ahead = chains.send((frm, to) for frm, to, _ in up)
-    for step in range(max((n for _, _, n in down), default=0)):
-        columns, ahead = ahead, chains.send((frm, to) for frm, to, n in up if step + 1 < n)
+        chains.receive(chains.send(links))
+
+    def due(step: int) -> list[tuple[str, str, int]]:
+        return [(s, r, len(groups[step])) for s, r, groups in cut if 0 <= step < len(groups)]
+
+    def to_senders(step: int) -> list[tuple[str, int]]:
+        return chains.send((r, s) for s, r, _ in due(step))
+
+    challenges: list[tuple[str, int]] = []
+    for step in range(-shade_ext.AHEAD, max((len(groups) for _, _, groups in cut), default=0)):
+        columns = to_senders(step + shade_ext.AHEAD)
+        chains.receive(challenges)
+        proofs = to_senders(step + 1)
+        for index in range(max((blocks for _, _, blocks in due(step)), default=0)):
+            chains.receive(chains.send((s, r) for s, r, blocks in due(step) if index < blocks))
         chains.receive(columns)
-        chains.receive(chains.send((frm, to) for frm, to, n in down if step < n))
+        challenges = chains.send((s, r) for s, r, _ in due(step + shade_ext.AHEAD))
+        chains.receive(proofs)
     return chains.rounds  # the last are DistanceShares
 
 

@@ -4,9 +4,11 @@ SHADE (Bringer et al. 2013) in the batched form of GSHADE (Bringer et al. 2014),
 transfers of `xclp_crypto.protocols.ot.extension`::
 
     sender (rows b_i, i < n)                          receiver (rows b', fewer of them)
-    128 base transfers, then for every block of bits l of rows b':
+    128 base transfers, then for every group of blocks of bits l of rows b':
     pads H(q_l), H(q_l ⊕ s) ◀────────────────────     OtColumns, choice b'_l
-    OtCorrections c_l ──────────────────────────▶     t_l in Z_t^n
+    OtChallenge ────────────────────────────────▶
+    check, or stop          ◀────────────────────     OtProof
+    for every block: OtCorrections c_l ─────────▶     t_l in Z_t^n
     R = Σ r_l ──▶ server: h(b_i, b') = T − R mod t ◀── T = Σ t_l
 
 *Derivation.* The receiver is to get t_{l,i} = r_{l,i} + (b_{i,l} ⊕ b'_l) mod t, t = 2^w,
@@ -22,19 +24,23 @@ n_s residues instead of n_r·n_s·L. About n_r·L·(128 + n_s·w) bits.
 *Server learns* H only: R is a sum of pads, T − R = h. *Receiver learns* nothing: every t_{l,i} is
 masked by an r_{l,i} that only the sender knows, or would be told by the pad of the other choice.
 *Sender learns* nothing: the columns are masked by G. The server may collude with any clients.
-Against semi-honest parties; the assumptions are those of the extension and its base transfers.
-Receivers are not checked (`check_receiver` needs whole batches, and here columns are sent ahead):
-one whose columns hide different choices can read the sender's bits together with the server.
+The assumptions are those of the extension and its base transfers.
+
+*Deviating receivers* are checked (`check_receiver`) before the first correction of a group leaves,
+so each is bound to one bit per transfer, as if it followed the protocol; one that guesses g bits
+of s is caught but for probability 2^-g. *Deviating senders* are not: what they can do is to offer
+other messages, which the receiver's share shows to the server only.
 
 The payload streams in blocks that all parties derive from the public sizes, so memory is bounded
-whatever the sizes are. Columns of the next block are sent ahead, so both sides work at once.
+whatever the sizes are. Columns are sent two groups ahead, challenges and proofs one, so that both
+sides work at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,10 +56,14 @@ from xclp_crypto.protocols.hamming.interface import (
 from xclp_crypto.protocols.ot.bits import BLOCK_LANES, LANE, HashPoints, lane_groups
 from xclp_crypto.protocols.ot.extension import Extension, OtCorrections, base_transfers
 from xclp_crypto.protocols.ot.interface import ObliviousTransfer
-from xclp_crypto.protocols.ot.link import SenderPads
+from xclp_crypto.protocols.ot.link import Asked, SenderPads, Taken
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
 from xclp_crypto.protocols.setup import Session
 from xclp_crypto.rng import Rng
+from xclp_crypto.role import RoleIO
+from xclp_crypto.secret import Secret
+
+T = TypeVar("T")
 
 MESSAGE_BYTES: Final = 1 << 22
 """Most bytes of one OtCorrections, unless one byte of choices needs more. All parties derive the
@@ -61,6 +71,12 @@ blocks from it, so it is part of the protocol."""
 
 CLIENT_BYTES: Final = 1 << 24
 """Most bytes of the OtCorrections that one client exchanges at a time with all others."""
+
+GROUP_BLOCKS: Final = 4
+"""Blocks whose columns are sent, and checked, together: a check takes 4.2 kB."""
+
+AHEAD: Final = 2
+"""Groups whose columns are sent before their corrections are due."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +109,10 @@ class Block:
         return self.shape[0] * self.shape[1]
 
 
+Group = list[Block]
+"""Blocks that follow each other in the numbering of transfers."""
+
+
 def blocks(rows: int, lanes: int, n_bits: int, clients: int) -> list[Block]:
     """Cut the transfers of one pair into blocks: whole rows if they fit, or else parts of a row.
 
@@ -113,19 +133,37 @@ def ends(low: str, high: str, sizes: Mapping[str, int]) -> tuple[str, str]:
     return (high, low) if sizes[low] < sizes[high] else (low, high)
 
 
-def pairs(sizes: Mapping[str, int], n_bits: int) -> list[tuple[str, str, list[Block]]]:
-    """Return sender, receiver and blocks of all pairs of clients that have rows."""
+def groups(rows: int, lanes: int, n_bits: int, clients: int) -> list[Group]:
+    """Cut the blocks of one pair into groups."""
+    cut = blocks(rows, lanes, n_bits, clients)
+    return [cut[at : at + GROUP_BLOCKS] for at in range(0, len(cut), GROUP_BLOCKS)]
+
+
+def pairs(sizes: Mapping[str, int], n_bits: int) -> list[tuple[str, str, list[Group]]]:
+    """Return sender, receiver and groups of all pairs of clients that have rows."""
     order = [client for client, rows in sizes.items() if rows]
     both = [ends(low, high, sizes) for i, low in enumerate(order) for high in order[i + 1 :]]
-    return [(s, r, blocks(sizes[r], sizes[s], n_bits, len(sizes))) for s, r in both]
+    return [(s, r, groups(sizes[r], sizes[s], n_bits, len(sizes))) for s, r in both]
 
 
-def _choices(
-    bits: NDArray[np.uint8], into: Mapping[str, list[Block]], step: int
-) -> dict[str, NDArray[np.bool_]]:
-    """Return the choices of this step's blocks, by sender."""
-    due = {p: blocks[step] for p, blocks in into.items() if step < len(blocks)}
-    return {p: bits[block.rows, block.bits].astype(bool).reshape(-1) for p, block in due.items()}
+def transfers(group: Iterable[Block]) -> int:
+    """Return how many transfers some blocks have."""
+    return sum(block.count for block in group)
+
+
+def _due(cut: Mapping[str, list[Group]], step: int) -> dict[str, Group]:
+    """Return the groups of this step, by peer."""
+    return {p: groups[step] for p, groups in cut.items() if 0 <= step < len(groups)}
+
+
+def _parts(due: Mapping[str, Group], index: int) -> list[tuple[str, Block, tuple[int, int]]]:
+    """Return the block of this number in each group, and which transfers of the group it has."""
+    found = []
+    for peer, group in due.items():
+        for block in group[index : index + 1]:
+            first = transfers(group[:index])
+            found.append((peer, block, (first, first + block.count)))
+    return found
 
 
 def lane_offsets(bits: NDArray[np.uint8]) -> NDArray[np.uint16]:
@@ -200,6 +238,76 @@ def take_block(
     return sums
 
 
+class _Links(Secret):
+    """One client's links with the peers that are left, and its shares with them so far."""
+
+    def __init__(self, me: str, bits: NDArray[np.uint8], sizes: Mapping[str, int]) -> None:
+        cut = pairs(sizes, bits.shape[1])
+        self._bits, self._sizes = bits, sizes
+        self.out = {r: groups for s, r, groups in cut if s == me}
+        self.into = {s: groups for s, r, groups in cut if r == me}
+        self.shares = {p: np.zeros((len(bits), n), LANE) for p, n in sizes.items() if p != me}
+
+    @property
+    def steps(self) -> int:
+        """Return how many groups the longest link has."""
+        return max(map(len, [*self.out.values(), *self.into.values()]), default=0)
+
+    def left(self, due: Collection[str], present: Mapping[str, T]) -> dict[str, T]:
+        """Forget peers that are due and not present; return those present that are left."""
+        for gone in set(due) - set(present):
+            for known in (self.out, self.into, self.shares):
+                known.pop(gone, None)
+        return {p: batch for p, batch in present.items() if p in self.shares}
+
+    def choices(self, step: int) -> dict[str, NDArray[np.bool_]]:
+        """Return the choices of all transfers of a step, by sender."""
+        return {
+            p: np.concatenate([self._bits[b.rows, b.bits].reshape(-1) for b in group]).astype(bool)
+            for p, group in _due(self.into, step).items()
+        }
+
+    async def correct(
+        self,
+        io: RoleIO,
+        step: int,
+        offsets: NDArray[np.uint16],
+        sent: Mapping[str, SenderPads],
+        received: Mapping[str, HashPoints],
+    ) -> None:
+        """Send and receive the corrections of a step, block by block, and add to the shares."""
+        rows, n_bits = self._bits.shape
+        width = residue_width(n_bits)
+        due_out, due_into = _due(self.out, step), _due(self.into, step)
+        for index in range(max(map(len, [*due_out.values(), *due_into.values()]), default=0)):
+            for p, block, part in _parts(due_out, index):
+                sums, corrections = await io.compute(
+                    offer_block,
+                    sent[p].part(*part),
+                    offsets[:, block.bits],
+                    block.shape,
+                    rows,
+                )
+                await io.send(p, OtCorrections(corrections, width))
+                self.shares[p][:, block.rows] += sums.T
+            due = [part for part in _parts(due_into, index) if part[0] in self.into]
+            got = await io.gather(
+                OtCorrections,
+                tuple(p for p, _, _ in due),
+                0,
+                count={p: block.count for p, block, _ in due},
+                lanes={p: self._sizes[p] for p, _, _ in due},
+                width=width,
+            )
+            self.left([p for p, _, _ in due], got)
+            for p, block, part in due:
+                if p in got:
+                    chosen = self._bits[block.rows, block.bits]
+                    self.shares[p][block.rows] += await io.compute(
+                        take_block, received[p].part(*part), got[p].residues, chosen, self._sizes[p]
+                    )
+
+
 class ShadeExt(HammingBackend):
     """SHADE with one correlated transfer per bit of the receiver, over `base`. See the module."""
 
@@ -211,48 +319,30 @@ class ShadeExt(HammingBackend):
 
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
-        io, me, sizes = session.io, session.io.name, session.sizes
-        rows, n_bits = bits.shape
-        width = residue_width(n_bits)
-        cut = pairs(sizes, n_bits)
-        out, into = {r: b for s, r, b in cut if s == me}, {s: b for s, r, b in cut if r == me}
-        shares = {p: np.zeros((rows, n), LANE) for p, n in sizes.items() if p != me}
-
+        io, n_bits = session.io, bits.shape[1]
+        links = _Links(io.name, bits, session.sizes)
         sid = session.once("shade-ext")
-        base = await base_transfers(io, tuple(out), tuple(into), sid, rng, self._base)
-        extension = Extension(base, sid, rng)
+        base = await base_transfers(io, tuple(links.out), tuple(links.into), sid, rng, self._base)
+        extension = Extension(base, sid, rng, check_receiver=True)
         offsets = await io.compute(lane_offsets, bits)
-        ahead = await extension.ask(io, _choices(bits, into, 0))
-        for step in range(max(map(len, [*out.values(), *into.values()]), default=0)):
-            asked, ahead = ahead, await extension.ask(io, _choices(bits, into, step + 1))
-            due = {p: blocks[step] for p, blocks in out.items() if step < len(blocks)}
-            pads = await extension.answer(io, {p: block.count for p, block in due.items()})
-            for p, block in due.items():
-                if p in pads:
-                    part, corrections = await io.compute(
-                        offer_block, pads[p], offsets[:, block.bits], block.shape, rows
-                    )
-                    await io.send(p, OtCorrections(corrections, width))
-                    shares[p][:, block.rows] += part.T
-                else:
-                    del out[p], shares[p]
-            due = {p: blocks[step] for p, blocks in into.items() if step < len(blocks)}
-            counts = {p: block.count for p, block in due.items()}
-            lanes = {p: sizes[p] for p in due}
-            got = await io.gather(
-                OtCorrections, tuple(due), 0, count=counts, lanes=lanes, width=width
-            )
-            for p, block in due.items():
-                if p in got:
-                    chosen = bits[block.rows, block.bits]
-                    shares[p][block.rows] += await io.compute(
-                        take_block, asked[p], got[p].residues, chosen, sizes[p]
-                    )
-                else:
-                    del into[p], shares[p]
+        asked: dict[str, Asked] = {}
+        taken: dict[str, Taken] = {}
+        sent: dict[str, SenderPads] = {}
+        received: dict[str, HashPoints] = {}
+        for step in range(-AHEAD, links.steps):
+            next_asked = await extension.ask(io, links.choices(step + AHEAD))
+            next_received = await extension.prove(io, links.left((), asked))
+            await links.correct(io, step, offsets, sent, received)
+            received, asked = links.left(asked, next_received), next_asked
+            due = {p: transfers(group) for p, group in _due(links.out, step + AHEAD).items()}
+            next_taken = links.left(due, await extension.take(io, due))
+            sent = links.left(taken, await extension.verify(io, links.left((), taken)))
+            taken = next_taken
         weights = bits.sum(axis=1, dtype=LANE)[:, None]
         modulo = low_bits(n_bits)
-        shares = {p: (s - weights if p in out else s) & modulo for p, s in shares.items()}
+        shares = {
+            p: (s - weights if p in links.out else s) & modulo for p, s in links.shares.items()
+        }
         await send_shares(session, bits, shares)
 
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:

@@ -106,6 +106,10 @@ class HashPoints(Secret):
     def __len__(self) -> int:
         return len(self._points)
 
+    def part(self, first: int, stop: int) -> HashPoints:
+        """Return rows first … stop−1."""
+        return HashPoints(self._hash, self._points[first:stop], self._start + first)
+
     def blocks(self, first: int, stop: int) -> NDArray[np.uint64]:
         """Return blocks first … stop−1 of every row's output, (stop − first, m, 2)."""
         y = self._points
@@ -127,9 +131,7 @@ class HashPoints(Secret):
         """Fill `out`, (m, length), with the first bytes of every row's output."""
         n_blocks = -(-out.shape[1] // BLOCK_BYTES)
         for begin in range(0, len(self), _GROUP_ROWS):
-            rows = HashPoints(
-                self._hash, self._points[begin : begin + _GROUP_ROWS], self._start + begin
-            )
+            rows = self.part(begin, begin + _GROUP_ROWS)
             got = np.empty((len(rows), n_blocks), _ITEM)
             step = group_size(len(rows))
             for first in range(0, n_blocks, step):

@@ -211,21 +211,70 @@ class Extension(Secret):
 
     async def ask(
         self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]]
-    ) -> dict[str, HashPoints]:
-        """Send the columns of the next batch, without waiting; return the pads of the choices.
+    ) -> dict[str, link.Asked]:
+        """Send the columns of the next batch, without waiting, and return what it hides.
 
-        The first half of `extend`, see there, where the receiver need not be checked.
+        `extend` is `ask`, `take`, `prove` and `verify`. Whoever calls them by themselves may `ask`
+        for the next batch before it calls `prove` for one, if its peers `take` them in this order.
+
+        Raises:
+            ParameterError: choices of another type, or of a peer without base transfers.
         """
-        self._require_unchecked()
-        return {peer: asked.pads for peer, asked in (await self._ask(io, receiving)).items()}
+        for peer, bits in receiving.items():
+            check_choices(Choices(bits, 1))
+            if peer not in self._receivers:
+                raise ParameterError(f"{io.name} has no base transfers to receive from {peer!r}")
+        asked = {}
+        for peer, bits in receiving.items():
+            choices = self._with_sacrifice(bits) if self._check else bits
+            batch = await io.compute(self._receivers[peer].extend, choices, len(bits))
+            packed = batch.u.view(np.uint8)[:, : (len(choices) + 7) // 8]
+            await io.send(peer, OtColumns(packed))
+            asked[peer] = batch
+        return asked
 
-    async def answer(self, io: RoleIO, sending: Mapping[str, int]) -> dict[str, SenderPads]:
-        """Receive the columns of the next batch; return both pads of every transfer.
+    async def take(self, io: RoleIO, sending: Mapping[str, int]) -> dict[str, link.Taken]:
+        """Receive the columns of the next batch, challenge checked receivers, and return both.
 
-        The second half of `extend`, see there, where the receiver need not be checked.
+        The pads may be used when `verify` has returned them.
         """
-        self._require_unchecked()
-        return {peer: pads for peer, (pads, _) in (await self._answer(io, sending)).items()}
+        present = {peer: count for peer, count in sending.items() if peer in self._senders}
+        rows = {peer: link.batch_rows(count, self._check) for peer, count in present.items()}
+        got = await io.gather(OtColumns, tuple(present), 0, rows=rows)
+        taken = {}
+        for peer, message in got.items():
+            end = self._senders[peer]
+            pads, q = await io.compute(end.extend, message.columns, sending[peer])
+            seed = self._rng.bytes(CHALLENGE_BYTES) if self._check else b""
+            taken[peer] = link.Taken(pads, q, seed)
+        if self._check:
+            for peer, batch in taken.items():
+                await io.send(peer, OtChallenge(batch.seed))
+        return taken
+
+    async def prove(self, io: RoleIO, asked: Mapping[str, link.Asked]) -> dict[str, HashPoints]:
+        """Prove to the senders of a batch that its columns are consistent; return its pads."""
+        challenges = await io.gather(OtChallenge, tuple(asked), 0) if self._check else {}
+        for peer, challenge in challenges.items():
+            batch = asked[peer]
+            proof = await io.compute(link.prove, challenge.seed, batch.choices, batch.t)
+            await io.send(peer, OtProof(proof))
+        return {p: asked[p].pads for p in (challenges if self._check else asked)}
+
+    async def verify(self, io: RoleIO, taken: Mapping[str, link.Taken]) -> dict[str, SenderPads]:
+        """Return both pads of every transfer of a batch, if the columns are consistent.
+
+        Raises:
+            FaultyPeer: they are not; see `extend`.
+        """
+        proofs = await io.gather(OtProof, tuple(taken), 0) if self._check else {}
+        for peer, message in proofs.items():
+            batch, verify = taken[peer], self._senders[peer].verify
+            if not await io.compute(verify, batch.q, batch.seed, message.hashes):
+                self._base._burnt.add(peer)
+                del self._senders[peer]
+                raise FaultyPeer(peer, "OtColumns: the columns hide different choices")
+        return {p: taken[p].pads for p in (proofs if self._check else taken)}
 
     async def extend(
         self, io: RoleIO, sending: Mapping[str, int], receiving: Mapping[str, NDArray[np.bool_]]
@@ -245,12 +294,10 @@ class Extension(Secret):
             FaultyPeer: columns of another size, or, with `check_receiver`, inconsistent ones. The
                 base transfers with that peer are then burnt.
         """
-        asked = await self._ask(io, receiving)
-        answered = await self._answer(io, sending)
-        honest = tuple(answered)
-        if self._check:
-            honest = await self._verify(io, {p: q for p, (_, q) in answered.items()}, asked)
-        return {p: answered[p][0] for p in honest}, {p: batch.pads for p, batch in asked.items()}
+        asked = await self.ask(io, receiving)
+        taken = await self.take(io, sending)
+        received = await self.prove(io, asked)
+        return await self.verify(io, taken), received
 
     async def random(
         self, io: RoleIO, sending: Mapping[str, int], receiving: Requests, length: int = BLOCK_BYTES
@@ -341,62 +388,10 @@ class Extension(Secret):
             check_choices(request)
         return await self.extend(io, sending, {p: request.bits for p, request in receiving.items()})
 
-    async def _ask(
-        self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]]
-    ) -> dict[str, link.Asked]:
-        for peer, bits in receiving.items():
-            check_choices(Choices(bits, 1))
-            if peer not in self._receivers:
-                raise ParameterError(f"{io.name} has no base transfers to receive from {peer!r}")
-        asked = {}
-        for peer, bits in receiving.items():
-            choices = self._with_sacrifice(bits) if self._check else bits
-            batch = await io.compute(self._receivers[peer].extend, choices, len(bits))
-            packed = batch.u.view(np.uint8)[:, : (len(choices) + 7) // 8]
-            await io.send(peer, OtColumns(packed))
-            asked[peer] = batch
-        return asked
-
-    async def _answer(
-        self, io: RoleIO, sending: Mapping[str, int]
-    ) -> dict[str, tuple[SenderPads, NDArray[np.uint64]]]:
-        present = {peer: count for peer, count in sending.items() if peer in self._senders}
-        rows = {peer: link.batch_rows(count, self._check) for peer, count in present.items()}
-        got = await io.gather(OtColumns, tuple(present), 0, rows=rows)
-        return {
-            peer: await io.compute(self._senders[peer].extend, message.columns, sending[peer])
-            for peer, message in got.items()
-        }
-
-    async def _verify(
-        self, io: RoleIO, columns: Mapping[str, NDArray[np.uint64]], asked: Mapping[str, link.Asked]
-    ) -> tuple[str, ...]:
-        """Check all receivers, and prove to all senders, that the columns are consistent."""
-        seeds = {peer: self._rng.bytes(CHALLENGE_BYTES) for peer in columns}
-        for peer, seed in seeds.items():
-            await io.send(peer, OtChallenge(seed))
-        challenges = await io.gather(OtChallenge, tuple(asked), 0)
-        for peer, challenge in challenges.items():
-            batch = asked[peer]
-            proof = await io.compute(link.prove, challenge.seed, batch.choices, batch.t)
-            await io.send(peer, OtProof(proof))
-        proofs = await io.gather(OtProof, tuple(columns), 0)
-        for peer, message in proofs.items():
-            verify = self._senders[peer].verify
-            if not await io.compute(verify, columns[peer], seeds[peer], message.hashes):
-                self._base._burnt.add(peer)
-                del self._senders[peer]
-                raise FaultyPeer(peer, "OtColumns: the columns hide different choices")
-        return tuple(proofs)
-
     def _with_sacrifice(self, choices: NDArray[np.bool_]) -> NDArray[np.bool_]:
         rows = link.batch_rows(len(choices), checked=True)
         random = np.frombuffer(self._rng.bytes((rows - len(choices) + 7) // 8), np.uint8)
         return np.concatenate([choices, np.unpackbits(random, count=rows - len(choices)) != 0])
-
-    def _require_unchecked(self) -> None:
-        if self._check:
-            raise ParameterError("check_receiver needs whole batches: use extend")
 
 
 async def extended_ot(

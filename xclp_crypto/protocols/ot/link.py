@@ -74,6 +74,19 @@ class SenderPads:
     zero: HashPoints
     one: HashPoints
 
+    def part(self, first: int, stop: int) -> SenderPads:
+        """Return those of transfers first … stop−1."""
+        return SenderPads(self.zero.part(first, stop), self.one.part(first, stop))
+
+
+@dataclass(frozen=True, repr=False)
+class Taken:
+    """A sender's batch: its pads, q_i of every column (128, words), and the seed of the check."""
+
+    pads: SenderPads
+    q: NDArray[np.uint64]
+    seed: bytes
+
 
 class SenderEnd(Secret):
     """The sender's end of one link: s, one key per column, and the number of rows so far."""
