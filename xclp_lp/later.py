@@ -63,7 +63,7 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_lp.dropouts import Leavers
 from xclp_lp.graph import nearest_weights
-from xclp_lp.kept import Hashed, Kept
+from xclp_lp.kept import Kept
 from xclp_lp.labelling import own_scores, receive_participants, spread
 from xclp_lp.lsh import zero_rows
 from xclp_lp.messages import (
@@ -244,28 +244,10 @@ async def introduced(
             features=d if params.shared_scale else 0,
             classes=len(params.classes) if params.class_totals else 0,
         )
-        deviation = np.where(told.deviation > 0, told.deviation, np.inf)
-        return Kept(
-            told.session,
-            Hashed(
-                told.seed,
-                Moments(told.mean, deviation, params.winsorise) if params.shared_scale else None,
-                d,
-                np.zeros((0, -(-params.n_bits // 8)), dtype=np.uint8),
-                class_ids=np.zeros(0, dtype=np.int64),
-                in_graph=np.zeros(0, dtype=np.bool_),
-            ),
-            np.zeros((0, len(params.classes))),
-            told.totals.astype(np.int64) if params.class_totals else None,
-        )
+        return Kept.told(told, d, params.n_bits, len(params.classes), params.winsorise)
     if io.name == was_there[0]:
-        nothing = np.zeros(0)
-        shared = kept.own.moments if params.shared_scale else None
-        mean, deviation = (nothing, nothing) if shared is None else (shared.mean, shared.deviation)
-        deviation = np.where(np.isfinite(deviation), deviation, 0.0)
-        totals = (nothing if kept.totals is None else kept.totals).astype(np.uint64)
         new = [c for c in session.clients if c not in was_there]
-        await io.send(new, Introduction(kept.session, kept.own.seed, mean, deviation, totals))
+        await io.send(new, kept.introduction(kept.own.moments if params.shared_scale else None))
     return kept
 
 
@@ -428,6 +410,6 @@ def require_same_session(known: Mapping[str, Recalled | Prepared]) -> None:
         if not hmac.compare_digest(known[client].digest, known[first].digest):
             raise FaultyPeer(
                 (first, client),
-                "they know different sessions: what each kept must be of the same one",
+                "they know different sessions; use what each kept of the same one",
                 public=True,
             )
