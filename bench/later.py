@@ -1,4 +1,4 @@
-"""Labels for rows that come later, beside a run of all rows: seconds, bytes, and agreement.
+"""Labels for rows that come later, by `predict` and by `update`, beside a run of all rows.
 
     python bench/later.py                                2,000 rows of 5 clients, 5% of them new
     python bench/later.py --rows 5000 --bits 4096 --hamming rlwe
@@ -31,7 +31,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def measure(rows: int, n_bits: int, hamming: str) -> tuple[list[float], list[int], float]:
-    """Return seconds and bytes, of all and of new rows only, and which share of labels agrees."""
+    """Return seconds and bytes of `fit`, `predict`, `update`; which share of `predict` agrees."""
     vectors, cluster = clustered(rows, 0, CLASSES)
     rng = np.random.default_rng(0)
     client, new = np.arange(rows) % CLIENTS, rng.random(rows) < NEW
@@ -41,19 +41,21 @@ def measure(rows: int, n_bits: int, hamming: str) -> tuple[list[float], list[int
         return [array[which & (client == j)] for j in range(CLIENTS)]
 
     everything = np.ones(rows, dtype=bool)
-    whole, later = [], []
+    whole, later, updated = [], [], []
     for _ in range(RUNS):
         model = CrossClientLabelPropagation(n_bits, hamming=hamming, random_state=0)
         seconds, _ = timed(partial(model.fit, cut(vectors, everything), cut(shown, everything)))
         whole.append(seconds)
         sizes, parts = [model.cost_.total_bytes], cut(new, everything)
         of_all = [own[part] for own, part in zip(model.transduction_, parts, strict=True)]
-        model.fit(cut(vectors, ~new), cut(shown, ~new))
+        model.fit(cut(vectors, ~new), cut(shown, ~new), keep_distances=True)
         seconds, found = timed(partial(model.predict, cut(vectors, new)))
         later.append(seconds)
-        sizes.append(model.predict_cost_.total_bytes)
+        seconds, _ = timed(partial(model.update, cut(vectors, new), cut(shown, new)))
+        updated.append(seconds)
+        sizes += [model.predict_cost_.total_bytes, model.cost_.total_bytes]
     same = np.concatenate(found) == np.concatenate(of_all)
-    return [min(whole), min(later)], sizes, float(same.mean())
+    return [min(whole), min(later), min(updated)], sizes, float(same.mean())
 
 
 def main() -> None:
@@ -62,17 +64,19 @@ def main() -> None:
     parser.add_argument("--bits", type=int, default=2048)
     parser.add_argument("--hamming", nargs="+", default=["rlwe", "masked", "plain"])
     args = parser.parse_args()
-    print("| back end | run of all | new rows only | seconds | bytes | same labels |")
-    print("|---|---|---|---|---|---|")
+    print("| back end | run of all | `predict` | of a run | same labels | `update` | of a run |")
+    print("|---|---|---|---|---|---|---|")
     for hamming in args.hamming:
         seconds, sizes, same = measure(args.rows, args.bits, hamming)
         figures = [
             f"{s:.2f} s, {size / 1e6:.1f} MB" for s, size in zip(seconds, sizes, strict=True)
         ]
-        ratios = seconds[1] / seconds[0], sizes[1] / sizes[0]
+        of_predict, of_update = (
+            f"× {seconds[i] / seconds[0]:.3f}, × {sizes[i] / sizes[0]:.3f}" for i in (1, 2)
+        )
         print(
-            f"| `{hamming}` | {figures[0]} | {figures[1]} | × {ratios[0]:.3f} | × {ratios[1]:.3f} "
-            f"| {same:.1%} |",
+            f"| `{hamming}` | {figures[0]} | {figures[1]} | {of_predict} | {same:.1%} "
+            f"| {figures[2]} | {of_update} |",
             flush=True,
         )
 

@@ -86,6 +86,7 @@ LP_LAYERS = [
         "update",
         "memory",
         "forecast",
+        "input_data",
         "plan",
         "alone",
         "predictor",

@@ -30,6 +30,13 @@ def index_of(x: Any) -> Any:
     return x.index if is_frame(x) else None
 
 
+def joined_indices(index: Any, more: Any, new: int) -> Any:
+    """Return the index of old rows and of `new` ones after them; None unless all rows have one."""
+    if not new:
+        return index
+    return None if index is None or more is None else index.append(more)
+
+
 def column_names(Xs: Sequence[Any]) -> tuple[str, ...] | None:
     """Return the columns of the first table that has any, if all are text."""
     tables = (getattr(x, "column_names", getattr(x, "columns", ())) for x in Xs)
@@ -163,7 +170,7 @@ def labels_by_index(index: Any, y: Any, name: str) -> Any:
     return y.astype(object).reindex(index)
 
 
-def like_labels(found: NDArray[Any], x: Any, y: Any) -> Any:
+def like_labels(found: NDArray[Any], index: Any, y: Any) -> Any:
     """Return labels that came out as a series, if the features have an index.
 
     The index is that of the features; dtype and name are those of the labels that were given, where
@@ -172,14 +179,14 @@ def like_labels(found: NDArray[Any], x: Any, y: Any) -> Any:
 
     Args:
         found: (n_j,) labels; −1 or None where no label reaches a row.
-        x: the client's features.
+        index: of the client's data frame; None if it has none.
         y: the labels that it gave.
     """
-    if not is_frame(x):
+    if index is None:
         return found
     from pandas import CategoricalDtype, Series
 
-    series = Series(found, index=x.index, name=getattr(y, "name", None))
+    series = Series(found, index=index, name=getattr(y, "name", None))
     dtype = getattr(y, "dtype", None)
     if dtype is None:
         return series

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from xclp_crypto.errors import DataError
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import FRACTION_BITS
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
@@ -26,10 +26,11 @@ from xclp_lp.dataframes import index_of, labels_by_index, like_labels
 from xclp_lp.diagnostics import CautionWarning
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.graph import Ties
+from xclp_lp.input_data import check_features, require_lists
 from xclp_lp.labels import ClassWeight
 from xclp_lp.lsh import Projection
 from xclp_lp.parameters import Arguments
-from xclp_lp.plan import Plan, check_features, require_lists
+from xclp_lp.plan import Plan, Result
 from xclp_lp.predictor import Predictor
 from xclp_lp.scaling import Missing, Scale
 from xclp_lp.summary import result_lines
@@ -147,6 +148,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         rng: Rng | None = None,
         progress: Callable[[Progress], None] | None = None,
         row_names: Sequence[Sequence[str] | None] | None = None,
+        keep_distances: bool = False,
     ) -> Self:
         """Run the protocol on the data of all clients: `plan` and `Plan.run`, which say more.
 
@@ -157,6 +159,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             rng: source of keys and masks.
             progress: called before each computation.
             row_names: names of rows, for errors.
+            keep_distances: whether the server keeps them, 2·n² bytes, so that `update` can follow.
 
         Returns:
             This estimator.
@@ -167,19 +170,26 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         require_lists(Xs=Xs, ys=ys)
         checked_drop(drop, client_names(len(Xs), self.client_names))
         plan = self.plan(Xs, ys, row_names)
-        for caution in plan.cautions():
-            warnings.warn(caution, CautionWarning, stacklevel=2)
-        result = plan.run(progress=progress, drop=drop, rng=rng)
-        for line in result_lines(result):
-            warnings.warn(line, CautionWarning, stacklevel=2)
-        predictions = [result.predictions[name] for name in plan.data]
-        self._predictor = Predictor.of(result)
         series: Sequence[Any] = [y if hasattr(y, "iloc") else None for y in ys]
         self._given = [y if y is None else y.iloc[:0] for y in series]
+        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        for caution in plan.cautions():
+            warnings.warn(caution, CautionWarning, stacklevel=2)
+        self._show(plan.run(progress=progress, drop=drop, rng=rng, keep=keep_distances))
+        return self
+
+    def _show(self, result: Result) -> None:
+        """Set what is known after a run, and warn of what looks wrong."""
+        plan = result.plan
+        for line in result_lines(result):
+            warnings.warn(line, CautionWarning, stacklevel=3)  # whoever called fit
+        predictions = [result.predictions[name] for name in plan.data]
+        self._predictor = Predictor.of(result)
+        self._updatable = result if result.distances else None
         self.classes_ = labels.class_array(plan.params.classes)
         self.transduction_ = [
-            like_labels(result.labels(name), x, y)
-            for name, x, y in zip(plan.data, Xs, ys, strict=True)
+            like_labels(result.labels(name), plan.indices[name], y)
+            for name, y in zip(plan.data, self._given, strict=True)
         ]
         self.labelled_ = [own.class_ids != labels.UNLABELLED for own in plan.data.values()]
         self.confidence_ = [p.confidence for p in predictions]
@@ -191,9 +201,49 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.groups_ = dict(plan.groups) if plan.grouped else {}
         self.client_names_ = tuple(plan.data)
         self.n_features_in_ = plan.features
-        self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
         if plan.columns is not None:
             self.feature_names_in_ = np.array(plan.columns, dtype=object)
+
+    def update(
+        self,
+        Xs: Sequence[ArrayLike],
+        ys: Sequence[ArrayLike | None] | None = None,
+        *,
+        progress: Callable[[Progress], None] | None = None,
+        rng: Rng | None = None,
+    ) -> Self:
+        """Label old and new rows anew; only distances of new rows are computed: `xclp_lp.update`.
+
+        New labels and rows count for everybody, as if all had been fitted at once; features are
+        scaled as they were in `fit`. All attributes are then those of old and new rows, the old
+        ones of each client first. It needs a `fit` with `keep_distances=True`, and can be repeated.
+
+        Args:
+            Xs: one (m_j, d) array of new rows per client, as in `fit`; m_j may be 0.
+            ys: one (m_j,) array of their labels per client, or None; their classes are those of
+                `fit`.
+            progress: called before each computation.
+            rng: source of keys and masks.
+
+        Returns:
+            This estimator.
+
+        Raises:
+            NotFittedError: there are no results yet, or they are from a pickle.
+            ParameterError: `fit` kept no distances, the back end is none of masked, plain, rlwe, or
+                the sums have noise.
+            DataError: the new rows or labels are not like those of `fit`.
+        """
+        check_is_fitted(self, "_predictor")
+        before: Result | None = self._updatable
+        if before is None:
+            raise ParameterError("fit kept no distances; call fit(…, keep_distances=True) first")
+        ys = [None] * len(Xs) if ys is None else ys
+        require_lists(Xs=Xs, ys=ys)
+        plan = before.plan.followed_by(Xs, ys)
+        for caution in plan.cautions():
+            warnings.warn(caution, CautionWarning, stacklevel=2)
+        self._show(plan.run(progress=progress, rng=rng, since=before))
         return self
 
     def plan(
@@ -278,13 +328,15 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         found, self.predict_cost_ = self._predictor.run(own, progress=progress, rng=rng)
         self.predicted_confidence_ = [found[name].confidence for name in names]
         return [
-            like_labels(labels.decode(found[name].class_ids, classes), x, y)
+            like_labels(labels.decode(found[name].class_ids, classes), index_of(x), y)
             for name, x, y in zip(names, Xs, self._given, strict=True)
         ]
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "_predictor"}
+        return {
+            name: value for name, value in state.items() if name not in ("_predictor", "_updatable")
+        }
 
     def score(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> float:
         """Return which share of the rows that had no label in `fit` it labelled as they should be.

@@ -218,7 +218,7 @@ def warn_of_odd_labels(
     """
 
     def warn(message: str) -> None:
-        warnings.warn(message, UserWarning, stacklevel=6)  # whoever called fit
+        warnings.warn(message, UserWarning, stacklevel=7)  # whoever called fit
 
     def whose(odd: Sequence[Any]) -> str:
         used = [c for c, (values, _) in zip(clients, labels, strict=True) if odd[0] in values]

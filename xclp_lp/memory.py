@@ -34,10 +34,17 @@ def hamming_estimate(params: Parameters, shape: Shape) -> Estimate:
     return estimate(get_backend(params.hamming), shape.rows, params.n_bits)
 
 
-def memory(params: Parameters, shape: Shape) -> dict[str, int]:
-    """Return the bytes that all parties in one process need in each step at its peak, roughly."""
+def memory(params: Parameters, shape: Shape, *, keep: bool = False) -> dict[str, int]:
+    """Return the bytes that all parties in one process need in each step at its peak, roughly.
+
+    Args:
+        params: of the run.
+        shape: its public sizes.
+        keep: whether the server keeps the distances.
+    """
     n, p, classes = shape.n, len(shape.rows), len(params.classes)
     kept = _kept_bytes(shape)
+    after = kept + 2 * n**2 * keep
     hashes = n * params.n_bits
     word = 8 * n
     own = sum(word * min(classes, labelled) for labelled in shape.labelled.values())
@@ -52,9 +59,9 @@ def memory(params: Parameters, shape: Shape) -> dict[str, int]:
         "hashing": kept + hashes,
         "hamming": hamming_memory(params, shape, hamming_estimate(params, shape)),
         "propagation": kept + 2 * n**2 + max(own + solver, own + noise),
-        "row sums": kept + sums,
-        "labels": kept + 4 * word * classes,
-        "validation": kept + (solver if alphas(params) else 0),
+        "row sums": after + sums,
+        "labels": after + 4 * word * classes,
+        "validation": after + (solver if alphas(params) else 0),
     }
 
 
@@ -97,8 +104,13 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
     )
 
 
-def require_room(params: Parameters, shape: Shape) -> None:
+def require_room(params: Parameters, shape: Shape, *, keep: bool = False) -> None:
     """Refuse sizes with which no run could end well on this machine.
+
+    Args:
+        params: of the run.
+        shape: its public sizes.
+        keep: whether the server keeps the distances.
 
     Raises:
         ParameterError: too few clients or rows, or too little memory.
@@ -119,7 +131,7 @@ def require_room(params: Parameters, shape: Shape) -> None:
     params.require_rows(shape.n)
     require_features(shape.features, params.projection)
     require_memory(shape.rows, params.n_bits, params.hamming)
-    needs = memory(params, shape)
+    needs = memory(params, shape, keep=keep)
     step = max(needs, key=lambda name: needs[name])
     require_available(
         needs[step],

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from xclp_crypto.errors import (
     DataError,
@@ -35,25 +34,20 @@ from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
 from xclp_lp import labels
 from xclp_lp.accuracy import Validation
-from xclp_lp.dataframes import (
-    column_names,
-    frame_values,
-    index_of,
-    is_frame,
-    labels_by_index,
-    with_same_columns,
-)
-from xclp_lp.dataframes import row_names as frame_rows
+from xclp_lp.dataframes import column_names, joined_indices
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.forecast import Forecast, forecast
+from xclp_lp.input_data import input_data, require_lists
+from xclp_lp.kept import KeptDistances
 from xclp_lp.labelling import Participation
-from xclp_lp.lsh import checked_vectors, projection_seed
+from xclp_lp.lsh import projection_seed
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Arguments, Parameters, Settings, Shape
 from xclp_lp.predictions import Prediction
 from xclp_lp.scaling import in_graph
 from xclp_lp.session import ClientData, client_role, server_role
+from xclp_lp.update import require_updates, update_client_role, update_server_role
 from xclp_lp.wording import count, rows_called
 
 
@@ -108,46 +102,54 @@ class Plan(Secret):
         """
         require_lists(Xs=Xs, ys=ys)
         clients = client_names(len(Xs), names)
-        if len(ys) != len(Xs):
-            raise DataError(
-                f"{count(len(Xs), 'feature array')} and {count(len(ys), 'label array')}; give one "
-                "of each per client"
-            )
-        vectors = check_features(Xs, clients, missing=arguments.missing == "mean")
-        indices = {client: index_of(x) for client, x in zip(clients, Xs, strict=True)}
-        called = row_names or [None] * len(Xs)
-        called = [frame_rows(x) if own is None else own for x, own in zip(Xs, called, strict=True)]
-        marked = [
-            labels.marked_values(
-                np.full(len(x), None) if y is None else labels_by_index(indices[client], y, client),
-                client,
-            )
-            for x, y, client in zip(vectors, ys, clients, strict=True)
-        ]
-        for client, x, (values, _) in zip(clients, vectors, marked, strict=True):
-            if len(values) != len(x):
-                raise DataError(
-                    f"client {client!r}: {count(len(x), 'row')} of features, "
-                    f"{count(len(values), 'label')}"
-                )
-        classes = labels.class_values(marked, arguments.classes, clients, called)
-        data = {
-            client: ClientData(x, labels.encode(values, labelled, classes))
-            for client, x, (values, labelled) in zip(clients, vectors, marked, strict=True)
-        }
+        given = input_data(
+            Xs,
+            ys,
+            clients,
+            classes=arguments.classes,
+            missing=arguments.missing == "mean",
+            row_names=row_names,
+        )
         plan = cls(
-            arguments.parameters(classes),
-            data,
+            arguments.parameters(given.classes),
+            given.data,
             groups=checked_groups(arguments.groups, clients, arguments.random_state),
             grouped=arguments.groups is not None,
             seed=projection_seed(arguments.random_state),
             settings=arguments,
             columns=column_names(Xs),
-            indices=indices,
+            indices=given.indices,
         )
-        require_usable(plan, called)
-        if arguments.classes is None:
-            labels.warn_of_odd_labels(classes, marked, clients)
+        require_usable(plan, given.row_names)
+        return plan
+
+    def followed_by(self, Xs: Sequence[ArrayLike], ys: Sequence[ArrayLike | None]) -> Plan:
+        """Return a plan of these rows and, after those of each client, further ones.
+
+        Args:
+            Xs: one (m_j, d) array or frame of new rows per client; m_j may be 0.
+            ys: one (m_j,) array or series of their labels per client, or None.
+
+        Raises:
+            DataError: the new rows or labels are not like the old ones; names client, row, column.
+            ParameterError: so many rows need too much memory.
+        """
+        require_updates(self.params)
+        more = input_data(
+            Xs,
+            ys,
+            tuple(self.data),
+            earlier=list(self.params.classes),
+            missing=self.params.missing == "mean",
+            columns=self.columns or (),
+        )
+        data = {c: own.followed_by(more.data[c]) for c, own in self.data.items()}
+        indices = {
+            c: joined_indices(own, more.indices[c], len(more.data[c].class_ids))
+            for c, own in self.indices.items()
+        }
+        plan = replace(self, data=data, indices=indices)
+        require_usable(plan, None)
         return plan
 
     @property
@@ -202,6 +204,8 @@ class Plan(Secret):
         progress: Callable[[Progress], None] | None = None,
         drop: Mapping[str, str] | None = None,
         rng: Rng | None = None,
+        keep: bool = False,
+        since: Result | None = None,
     ) -> Result:
         """Run the protocol, one group after the other.
 
@@ -212,6 +216,9 @@ class Plan(Secret):
                 labels.
             rng: source of keys and masks; the operating system's unless a test passes
                 `SeededRng`.
+            keep: whether the servers keep the distances, so that further rows can follow.
+            since: result of the plan that this one follows, whose servers kept them: only distances
+                of the further rows are computed. See `xclp_lp.update`.
 
         Raises:
             EncodingOverflow: the fixed-point sums, with their noise, do not fit the ring.
@@ -222,9 +229,11 @@ class Plan(Secret):
         With groups, an error has a note that names the group, and ends the run of all.
         """
         dropouts = checked_drop(drop, self.data)
+        for shape in self.shapes() if keep else ():
+            require_room(self.params, shape, keep=True)
         warn_if_two(min(map(len, self.groups.values())), stacklevel=4)  # whoever called fit
         source = rng_or_system(rng)
-        outcomes = []
+        outcomes = {}
         for group, members in self.groups.items():
             own = source.child("group", group) if self.grouped else source
             told = in_group(group, progress) if self.grouped and progress else progress
@@ -232,7 +241,7 @@ class Plan(Secret):
                 outcome = Simulation(
                     faults=Faults(dropouts={c: s for c, s in dropouts.items() if c in members}),
                     progress=told,
-                ).run(self._roles(members, own))
+                ).run(self._roles(group, own, keep, since))
                 raise_cause(outcome)
             except XclpError as error:
                 if self.grouped:
@@ -242,11 +251,14 @@ class Plan(Secret):
                     )
                 raise
             self._warn_of_few(members, outcome.results[SERVER])
-            outcomes.append(outcome)
+            outcomes[group] = outcome
         return self._result(outcomes)
 
-    def _roles(self, members: tuple[str, ...], rng: Rng) -> dict[str, Role]:
+    def _roles(self, group: str, rng: Rng, keep: bool, since: Result | None) -> dict[str, Role]:
         """Return the roles of one federation."""
+        members = self.groups[group]
+        if since is not None:
+            return self._updating_roles(group, rng, since)
         roles: dict[str, Role] = {
             name: partial(
                 client_role,
@@ -259,9 +271,28 @@ class Plan(Secret):
             for name in members
         }
         roles[SERVER] = partial(
-            server_role, params=self.params, invited=members, rng=rng.child(SERVER)
+            server_role, params=self.params, invited=members, rng=rng.child(SERVER), keep=keep
         )
         return roles
+
+    def _updating_roles(self, group: str, rng: Rng, since: Result) -> dict[str, Role]:
+        """Return the roles of one federation whose first rows were those of another plan."""
+        members = self.groups[group]
+        shared: dict[str, Any] = {"params": self.params, "invited": members}
+        roles: dict[str, Role] = {
+            name: partial(
+                update_client_role,
+                data=self.data[name].after(len(since.plan.data[name].class_ids)),
+                kept=since.predictions[name].kept,
+                rng=rng.child(name),
+                **shared,
+            )
+            for name in members
+        }
+        kept = since.distances[group]
+        return roles | {
+            SERVER: partial(update_server_role, kept=kept, rng=rng.child(SERVER), **shared)
+        }
 
     def _warn_of_few(self, members: tuple[str, ...], found: Participation) -> None:
         """Warn where clients that dropped out leave two in the sums, or none with a label."""
@@ -281,10 +312,11 @@ class Plan(Secret):
                 stacklevel=4,  # whoever called fit
             )
 
-    def _result(self, outcomes: Sequence[Outcome]) -> Result:
+    def _result(self, outcomes: Mapping[str, Outcome]) -> Result:
         """Put together what the groups have found."""
-        found = {c: own for outcome in outcomes for c, own in outcome.results.items()}
-        parts: list[Participation] = [outcome.results[SERVER] for outcome in outcomes]
+        found = {c: own for outcome in outcomes.values() for c, own in outcome.results.items()}
+        of_groups = {group: outcome.results[SERVER] for group, outcome in outcomes.items()}
+        parts: list[Participation] = list(of_groups.values())
         counted = {c for part in parts for c in part.contributors}
         return Result(
             self,
@@ -300,7 +332,8 @@ class Plan(Secret):
                 tuple(dropout for part in parts for dropout in part.dropouts),
                 tuple(c for part in parts for c in part.scaled_over),
             ),
-            Cost.total(outcome.cost for outcome in outcomes),
+            Cost.total(outcome.cost for outcome in outcomes.values()),
+            {group: part.kept for group, part in of_groups.items() if part.kept is not None},
         )
 
 
@@ -314,12 +347,14 @@ class Result(Secret):
             dropped out.
         participation: whose labels are counted and who dropped out, over all groups.
         cost: measured bytes, rounds and seconds; of groups, their sums, and the most rounds.
+        distances: by group, those that its server kept.
     """
 
     plan: Plan
     predictions: Mapping[str, Prediction]
     participation: Participation
     cost: Cost
+    distances: Mapping[str, KeptDistances]
 
     @property
     def without_result(self) -> tuple[str, ...]:
@@ -410,97 +445,6 @@ def checked_groups(
                 f"group {group!r} has only the client {own[0]!r}; each needs {MIN_CLIENTS} or more"
             )
     return found
-
-
-def require_lists(**arguments: object) -> None:
-    """Refuse what is not a list with one entry per client.
-
-    Raises:
-        DataError: names the argument.
-    """
-    for what, arrays in arguments.items():
-        if isinstance(arrays, str | bytes) or not isinstance(arrays, Sequence | np.ndarray):
-            raise DataError(
-                f"{what} must be a list with one array per client, got a value of type "
-                f"{type(arrays).__name__}; make a list of it"
-            )
-
-
-def check_features(
-    Xs: Sequence[ArrayLike],
-    names: Sequence[str],
-    columns: Sequence[str] = (),
-    *,
-    missing: bool = False,
-) -> list[NDArray[Any]]:
-    """Return the clients' vectors as matrices with the same number of columns.
-
-    Args:
-        Xs: a client without rows may pass an empty list.
-        names: of the clients.
-        columns: as for `with_same_columns`.
-        missing: whether values may be missing, which become NaN.
-
-    Raises:
-        DataError: not a finite real matrix, or another number of features; names the client.
-    """
-    matrices: list[NDArray[Any] | None] = []
-    for x, name in zip(with_same_columns(Xs, names, columns), names, strict=True):
-        try:
-            array = _as_matrix(x, missing)
-            empty = array.size == 0 and (array.ndim < 2 or array.shape == (0, 0))
-            matrices.append(None if empty else checked_vectors(array, missing=missing))
-        except DataError as error:
-            raise DataError(f"client {name!r}: {error}") from None
-    known = [(name, m) for name, m in zip(names, matrices, strict=True) if m is not None]
-    if not known:
-        raise DataError("no client has any rows")
-    reference, first = known[0]
-    for name, matrix in known:
-        if matrix.shape[1] != first.shape[1]:
-            raise DataError(
-                f"client {name!r} has {matrix.shape[1]} features, {reference!r} has "
-                f"{first.shape[1]}; all must have the same"
-            )
-    return [np.zeros((0, first.shape[1])) if m is None else m for m in matrices]
-
-
-def _as_matrix(x: Any, missing: bool) -> NDArray[Any]:
-    """Turn one client's features into an array; say where that cannot be done."""
-    if is_frame(x):
-        return frame_values(x, missing=missing)
-    if sparse.issparse(x):
-        return np.asarray(x.toarray())
-    if hasattr(x, "detach"):  # a tensor of PyTorch, which NumPy may not read as it is
-        return np.asarray(x.detach().cpu().double())
-    if isinstance(x, np.ma.MaskedArray) and np.ma.getmaskarray(x).any():
-        place = ", ".join(map(str, np.argwhere(np.ma.getmaskarray(x))[0]))
-        raise DataError(f"the features are masked at ({place}); every value must be there")
-    try:
-        array = np.asarray(x)
-    except ValueError:  # a ragged list
-        lengths = [len(row) if isinstance(row, Sized) else 0 for row in x]
-        odd = next((i for i, n in enumerate(lengths) if n != lengths[0]), None)
-        raise DataError(
-            "a feature is a list, not a number"
-            if odd is None
-            else f"row {odd} (counted from 0) has {lengths[odd]} features, row 0 has "
-            f"{lengths[0]}; all rows must be equally long"
-        ) from None
-    except (TypeError, RuntimeError) as error:
-        raise DataError(f"the features do not form an array: {error}") from None
-    if array.dtype.kind in "OUS" and array.ndim == 2:
-        # Beside text, NumPy turns the numbers of a list into text too: look at the list itself.
-        for (row, column), value in np.ndenumerate(np.asarray(x, dtype=object)):
-            if not isinstance(value, int | float | np.number | np.bool_):
-                raise DataError(
-                    f"row {row}, column {column} (counted from 0) is {value!r}, which is not a "
-                    "number"
-                )
-    if array.dtype.kind == "O" and array.ndim and array.size:
-        convert = "X.astype(float)" if array.ndim > 1 else "numpy.vstack(list(X))"
-        raise DataError(f"the features have dtype object; pass numbers, such as {convert}")
-    return array
 
 
 def require_usable(plan: Plan, row_names: Sequence[Sequence[str] | None] | None) -> None:

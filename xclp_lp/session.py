@@ -112,6 +112,24 @@ class ClientData(Secret):
     vectors: NDArray[np.floating[Any]]
     class_ids: NDArray[np.int64]
 
+    def followed_by(self, more: ClientData) -> ClientData:
+        """Return these rows, then others.
+
+        Raises:
+            DataError: the others have another number of features.
+        """
+        d, found = self.vectors.shape[1], more.vectors.shape[1]
+        if d != found:
+            raise DataError(f"the new rows have {found} features, the old ones {d}")
+        return ClientData(
+            np.concatenate([self.vectors, more.vectors]),
+            np.concatenate([self.class_ids, more.class_ids]),
+        )
+
+    def after(self, rows: int) -> ClientData:
+        """Return all but the first rows."""
+        return ClientData(self.vectors[rows:], self.class_ids[rows:])
+
 
 @recorded
 def hash_rows(

@@ -21,7 +21,8 @@ changed them. See docs/understand/reveals.md.
 
 *A client that is not there*, or that kept nothing, takes its old rows out of H. One that drops out
 later counts as in a session. A client that was not in the session learns the projection, and the
-moments if they are shared.
+moments if they are shared. There need not be new rows: old ones then get labels without those of
+clients that left.
 
 Sums with noise would spend their epsilon again, for labels that were paid for: refused.
 """
@@ -202,7 +203,7 @@ async def update_server_role(
         ParameterError: see `require_updates`.
         TooFewParties: fewer clients than the threshold are left.
         FaultyPeer: a client knows another session, has other parameters or impossible numbers.
-        DataError: there is no new row, or features differ in number.
+        DataError: features differ in number.
         ProtocolError: no client that is left has a labelled row.
     """
     require_updates(params)
@@ -251,7 +252,7 @@ def _check_numbers(session: Session, kept: Mapping[str, int]) -> None:
         kept: rows by client in the distances that the server kept.
 
     Raises:
-        DataError: features differ in number, or there is no new row.
+        DataError: features differ in number.
         FaultyPeer: names the client whose numbers cannot be.
     """
     first, *_ = session.clients
@@ -265,8 +266,6 @@ def _check_numbers(session: Session, kept: Mapping[str, int]) -> None:
             raise FaultyPeer(client, "announces more labelled or new rows than rows")
         if rows - new != (kept.get(client) if was_there else 0):
             raise FaultyPeer((client, SERVER), "they kept other numbers of old rows of this client")
-    if not any(numbers[3] for numbers in session.numbers.values()):
-        raise DataError("no client has any new rows: there is nothing to update")
 
 
 def joined(old: Distances, found: Between) -> Distances:

@@ -81,7 +81,7 @@ def test_a_dtype_is_kept_where_it_holds_what_came_out(
 ) -> None:
     x = pd.DataFrame({"u": [1.0, 2.0]}, index=[7, 9])
     array = np.array(found, dtype=object if None in found or 2**64 - 1 in found else None)
-    kept = like_labels(array, x, pd.Series([], dtype=dtype))
+    kept = like_labels(array, x.index, pd.Series([], dtype=dtype))
     assert kept.index.tolist() == [7, 9]
     assert str(kept.dtype).replace("str", "object") == expected
     missing = [v is None or (v == -1 and expected != "int64") for v in found]
@@ -94,8 +94,8 @@ def test_a_dtype_is_kept_where_it_holds_what_came_out(
 def test_categories_of_others_are_appended() -> None:
     x = pd.DataFrame({"u": [1.0, 2.0]})
     y = pd.Series(pd.Categorical(["b"], ["c", "b"], ordered=True))
-    assert like_labels(np.array(["b", "c"]), x, y).dtype == y.dtype
-    kept = like_labels(np.array(["b", "a"]), x, y)
+    assert like_labels(np.array(["b", "c"]), x.index, y).dtype == y.dtype
+    kept = like_labels(np.array(["b", "a"]), x.index, y)
     assert (kept.tolist(), kept.cat.categories.tolist()) == (["b", "a"], ["c", "b", "a"])
     assert not kept.cat.ordered
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from protocol_runs import assert_blames
 from session_runs import SMALL, Data, blobs, expected, federation
+from sklearn.exceptions import NotFittedError
 from test_later import expected as expected_later
 from test_later import fitted, later
 
@@ -22,6 +24,7 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import every_dropout, run
 from xclp_crypto.transport.driver import Role
+from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.kept import Kept, KeptDistances
 from xclp_lp.parameters import Parameters
 from xclp_lp.session import ClientData
@@ -141,6 +144,17 @@ def test_updates_follow_each_other_while_clients_come_and_go() -> None:
     assert_same(labelled, expected_later(params, kept, list("acde"), list("acde"), vectors))
 
 
+@pytest.mark.parametrize("hamming", ["plain", "masked", "rlwe"])
+def test_without_new_rows_old_ones_get_labels_without_those_of_clients_that_left(
+    hamming: str,
+) -> None:
+    params = replace(SMALL, hamming=hamming)
+    kept, distances = began(params)
+    nothing = cut(NEW, dict.fromkeys(NEW, 0), first=True)
+    outcome = run(update(params, kept, distances, {c: nothing[c] for c in "acd"}))
+    assert_same(outcome.raise_errors().results, expected(OLD, params, "acd", "acd"))
+
+
 def test_a_dropout_takes_its_rows_or_its_labels_as_in_a_session() -> None:
     params = replace(SMALL, hamming="plain")
     kept, distances = began(params)
@@ -169,10 +183,6 @@ def test_what_both_sides_kept_must_be_of_the_same_session() -> None:
         return update(SMALL, kept, distances)() | {"a": labelled["a"]}
 
     assert isinstance(run(mixed).errors[SERVER], ProtocolError)
-    nothing = cut(NEW, dict.fromkeys(NEW, 0), first=True)
-    error = run(update(SMALL, kept, distances, nothing)).errors[SERVER]
-    assert isinstance(error, DataError)
-    assert "no client has any new rows" in str(error)
     noisy = replace(SMALL, privacy=LabelPrivacy(epsilon=2.0, delta=1e-5, noise_contributors=2))
     error = run(update(noisy, kept, distances)).errors["a"]
     assert isinstance(error, ParameterError)
@@ -188,3 +198,44 @@ def test_distances_of_new_rows_that_contradict_each_other_are_refused() -> None:
     assert_blames(refused.value, ("a", "b"), "contradictory")
     matrix[1, 1] = 5
     assert joined(old, found).matrix.tolist() == [[0, 3, 4], [3, 0, 5], [4, 5, 0]]
+
+
+def test_the_estimator_updates_groups_in_its_users_own_types() -> None:
+    pd = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    place = np.array([[4.0, 0.0], [0.0, 4.0], [-4.0, -4.0]])
+
+    def rows(n: int, first: int) -> tuple[Any, Any]:
+        true = rng.integers(0, 3, n)
+        index = pd.RangeIndex(first, first + n)
+        named = np.array(["one", "three", "two"], dtype=object)[true]
+        x = pd.DataFrame(place[true] + rng.normal(size=(n, 2)), index, ["u", "v"])
+        return x, pd.Series(named, index, name="kind")
+
+    old, new = [rows(20, 0) for _ in range(6)], [rows(n, 100) for n in (8, 0, 5, 4, 2, 0)]
+    xclp = CrossClientLabelPropagation(
+        512, 5, hamming="plain", scale="none", groups=["x", "x", "x", "y", "y", "y"], random_state=0
+    )
+    xclp.fit([x for x, _ in old], [y.iloc[:6] for _, y in old], keep_distances=True)
+    xclp.update([x[["v", "u"]] for x, _ in new], [None, *(y.iloc[:3] for _, y in new[1:])])
+    together = [pd.concat([x, more]) for (x, _), (more, _) in zip(old, new, strict=True)]
+    labels = [pd.concat([y[:6], z[:3]]) for (_, y), (_, z) in zip(old, new, strict=True)]
+    labels[0] = labels[0][:6]
+    whole = CrossClientLabelPropagation(**xclp.get_params()).fit(together, labels)
+    for own, all_at_once in zip(xclp.transduction_, whole.transduction_, strict=True):
+        assert own.index.equals(all_at_once.index)
+        assert (own.name, own.tolist()) == ("kind", all_at_once.tolist())
+    for own, given in zip(xclp.labelled_, labels, strict=True):
+        assert own.sum() == len(given)
+    assert xclp.predict([x for x, _ in new])[0].tolist() == new[0][1].tolist()
+    xclp.update([new[0][0].add(1.0), *[[]] * 5])
+    assert [len(own) for own in xclp.confidence_] == [36, 20, 25, 24, 22, 20]
+    assert xclp.transduction_[5].index.equals(old[5][0].index)
+    with pytest.raises(DataError, match="'four'"):
+        xclp.update([new[0][0], *[[]] * 5], [["four"] * 8, *[None] * 5])
+    with pytest.raises(DataError, match="3 features, the old ones 2"):
+        xclp.update([np.ones((1, 3)), *[[]] * 5])
+    with pytest.raises(ParameterError, match="keep_distances=True"):
+        whole.update([new[0][0], *[[]] * 5])
+    with pytest.raises(NotFittedError):
+        pickle.loads(pickle.dumps(xclp)).update([new[0][0], *[[]] * 5])  # noqa: S301 - our own
