@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 FILES = sorted(ROOT.glob("xclp_*/**/*.py"))
 COMMANDS = {
     ROOT / "xclp_lp" / "cli" / f"{name}.py"
-    for name in ("bench", "demo", "main", "network", "run", "study")
+    for name in ("bench", "demo", "main", "network", "predict", "run", "study")
 }
 """Their docstrings are what `--help` shows."""
 ELSEWHERE = re.compile(r"\b(?:[Ss]ee|those of) `\w")

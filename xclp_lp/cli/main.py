@@ -17,6 +17,7 @@ import typer
 from xclp_crypto import __version__, errors
 from xclp_lp.cli import bench, network, study
 from xclp_lp.cli.demo import demo
+from xclp_lp.cli.predict import predict
 from xclp_lp.cli.run import plan, run
 from xclp_lp.cli.terminal import complain, console
 from xclp_lp.cli.tune import tune
@@ -43,6 +44,7 @@ app = typer.Typer(
 bench_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Measure this machine.")
 app.command(epilog=EXIT_CODES)(demo)
 app.command(epilog=EXIT_CODES)(run)
+app.command(epilog=EXIT_CODES)(predict)
 app.command()(plan)
 app.command(epilog=EXIT_CODES)(tune)
 app.command(epilog=NETWORK_EXIT_CODES)(network.serve)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -26,9 +25,10 @@ from xclp_crypto.errors import (
 from xclp_crypto.params import Agreement
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport import network
-from xclp_crypto.transport.log import Log, LogKey, NoLog
+from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
+from xclp_lp.cli.keeping import KEY_VARIABLE, KeyFile, read_key
 from xclp_lp.cli.terminal import StepReporter, complain, note, say
 from xclp_lp.cli.tune import show_own
 from xclp_lp.diagnostics import feature_cautions
@@ -42,14 +42,12 @@ from xclp_lp.files.network import (
     names_of,
     parse_address,
 )
-from xclp_lp.files.private import read_log_key
 from xclp_lp.files.toml import beside
 from xclp_lp.labelling import Participation
 from xclp_lp.session import ClientData, client_role, server_role
 from xclp_lp.summary import client_lines, dropout_lines
 from xclp_lp.wording import count, listing, size
 
-KEY_VARIABLE = "XCLP_LOG_KEY"
 ANSWER_SECONDS = 5.0
 """How long a client that cannot take part tries to tell the server."""
 
@@ -60,10 +58,6 @@ StateOption = Annotated[
         help="Keep a log in this file, to go on from when this program was killed. It is encrypted "
         f"under --key-file, or under the key or passphrase in the environment's {KEY_VARIABLE}.",
     ),
-]
-KeyOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="File with the log's key: 64 hex digits, or a passphrase."),
 ]
 LogOption = Annotated[
     Path | None,
@@ -170,19 +164,7 @@ def _open_log(state: Path | None, key_file: Path | None, mounted: Collection[Pat
         if key_file is not None:
             raise ParameterError("--key-file is the key of a log; name the log by --state")
         return NoLog()
-    if key_file is not None:
-        return Log.open(state, read_log_key(key_file, mounted))
-    text = os.environ.get(KEY_VARIABLE)
-    if not text:
-        raise ParameterError(
-            f"--state {state} needs a key that it is encrypted under: --key-file FILE, or the "
-            f"environment's {KEY_VARIABLE}; openssl rand -hex 32 makes one"
-        )
-    try:
-        key = LogKey.from_text(text)
-    except ParameterError as error:
-        raise ParameterError(f"{KEY_VARIABLE}: {error}") from None
-    return Log.open(state, key)
+    return Log.open(state, read_key(f"--state {state}", key_file, mounted))
 
 
 def certs(
@@ -255,7 +237,7 @@ def _running(
 def serve(
     file: Annotated[Path, typer.Argument(help="The server's file; it names no data.")],
     state: StateOption = None,
-    key_file: KeyOption = None,
+    key_file: KeyFile = None,
     log: LogOption = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Listen here instead of the file's.")
@@ -328,7 +310,7 @@ def join(
         ),
     ] = False,
     state: StateOption = None,
-    key_file: KeyOption = None,
+    key_file: KeyFile = None,
     log: LogOption = None,
 ) -> None:
     """Take part in a federation as a client, and write this client's labels.

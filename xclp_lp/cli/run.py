@@ -12,16 +12,20 @@ import typer
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.transport.log import LogKey
 from xclp_lp.cli import terminal
+from xclp_lp.cli.keeping import Keep, KeyFile, keep_files, kept_key
 from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
 from xclp_lp.cli.tune import settings_table
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
+from xclp_lp.files.kept import sealed
 from xclp_lp.files.toml import beside
 from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
+from xclp_lp.plan import Result
 from xclp_lp.study.scores import scores_of
 from xclp_lp.summary import dropout_lines, is_sound, plan_lines, result_lines, validation_lines
 from xclp_lp.wording import count, duration, size
@@ -47,6 +51,8 @@ def run(
     drop: Drop = None,
     report_file: ReportFile = None,
     png: PngFolder = None,
+    keep: Keep = None,
+    key_file: KeyFile = None,
 ) -> None:
     """Label your own data: one section per client in a federation file.
 
@@ -71,6 +77,9 @@ def run(
     dropouts = terminal.parsed_drop(drop)
     loaded = _loaded(federation, output)
     results.require_writable(loaded, "" if output is None else f"--output {output}: ")
+    if keep is None and key_file is not None:
+        raise ParameterError("--key-file is the key of what --keep names")
+    key = kept_key(keep, [c.name for c in loaded.clients], key_file)
     plan = loaded.plan()
     checked_drop(dropouts, plan.data)
     truth = loaded.truth(plan, dropouts)
@@ -87,6 +96,8 @@ def run(
         terminal.complain("interrupted; nothing was written")
         raise
     written = results.write_results(loaded, result)
+    if keep is not None and key is not None:
+        _keep(keep, loaded, result, key)
     terminal.console.print(terminal.cost_table(result.cost))
     terminal.note(*dropout_lines(result.participation.dropouts), *result_lines(result))
     sound = is_sound(plan.params, result.predictions.values()) and not plan.cautions()
@@ -104,6 +115,16 @@ def run(
     terminal.write_report(
         lambda reports: reports.run_report(result, truth, columns), report_file, png
     )
+
+
+def _keep(folder: Path, loaded: FederationFile, result: Result, key: LogKey) -> None:
+    """Write what each client that stayed keeps."""
+    files = {
+        c.name: sealed(c.name, result.plan.params, c.columns, found, key)
+        for c in loaded.clients
+        if (found := result.predictions[c.name]).kept is not None
+    }
+    keep_files(folder, files)
 
 
 def _loaded(federation: Path, output: str | None = None) -> FederationFile:

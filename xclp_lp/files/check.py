@@ -89,7 +89,7 @@ def check_client(path: Path) -> Findings:
         found.attempt(lambda: require_output(own.name, own, path, output))
     if not found.problems:
         found.facts.append(f"certificates can be used; results go to {output}")
-    source = found.attempt(lambda: read_file(beside(path, own.features), own.name, own.csv))
+    source = found.attempt(lambda: read_file(beside(path, own.rows), own.name, own.csv))
     if source is not None:
         _check_data(found, own, path, source, read)
     return found

@@ -6,7 +6,7 @@ import unicodedata
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +28,7 @@ from xclp_lp.files.tables import (
 from xclp_lp.files.toml import beside, shown_key
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.session import ClientData
-from xclp_lp.validation import Text, Validated
+from xclp_lp.validation import Text, Validated, meaning
 from xclp_lp.wording import count, listing
 
 Folder = Annotated[str, Meta(min_length=1, title="the name of a folder")]
@@ -40,9 +40,10 @@ class DataSection(Validated):
     """Where the data of one client are: files, relative to the one that names them."""
 
     features: Annotated[
-        Text,
+        Text | None,
         Meta(description="name the file with the features: .npy, .npz, .csv, .parquet or .xlsx"),
-    ]
+    ] = None
+    new_features: Text | None = None
     features_array: Text | None = None
     feature_columns: Annotated[tuple[str, ...] | None, Meta(title="a list of names")] = None
     labels: Text | None = None
@@ -50,6 +51,25 @@ class DataSection(Validated):
     label_column: Text | None = None
     id_column: Text | None = None
     csv: CsvFormat | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features is None and self.new_features is None:
+            raise ParameterError(f"features is missing; {meaning(DataSection, 'features')}")
+
+    @property
+    def rows(self) -> str:
+        """Return the file with the features.
+
+        Raises:
+            ParameterError: there is none, but new rows.
+        """
+        if self.features is None:
+            raise ParameterError(
+                "features is missing: with new_features alone a client can only get labels for "
+                f"rows that come later; {meaning(DataSection, 'features')}"
+            )
+        return self.features
 
     @property
     def has_labels(self) -> bool:
@@ -192,11 +212,54 @@ def load_client(
         ParameterError: a column is asked for of a file without columns.
         DataError: what a file holds does not fit together, or not to the other client.
     """
-    source = read_file(beside(path, section.features), name, section.csv)
+    where = f"{path}, [{title or f'clients.{name}'}]"
+    try:
+        features = section.rows
+    except ParameterError as error:
+        raise ParameterError(f"{where}: {error}") from None
+    source = read_file(beside(path, features), name, section.csv)
+    return _loaded(name, section, path, source, like, where, missing)
+
+
+def load_new(
+    name: str,
+    section: DataSection,
+    path: Path,
+    like: Expected | None,
+    title: str | None = None,
+    *,
+    missing: bool = False,
+) -> LoadedClient:
+    """Read the rows of one client that come later, whatever labels they have.
+
+    Arguments and errors are those of `load_client`; the section has `new_features`.
+    """
+    source = read_file(beside(path, str(section.new_features)), name, section.csv)
+    there = () if source.table is None else source.table.columns
+    columns = {
+        key: column if column in there else None
+        for key in ("label_column", "truth_column")
+        if (column := getattr(section, key, None)) is not None
+    }
+    new = replace(section, features=section.new_features, labels=None, labels_array=None, **columns)
+    where = f"{path}, [{title or f'clients.{name}'}]"
+    return _loaded(name, new, path, source, like, where, missing)
+
+
+def _loaded(
+    name: str,
+    section: DataSection,
+    path: Path,
+    source: Source,
+    like: Expected | None,
+    where: str,
+    missing: bool,
+) -> LoadedClient:
+    """Return what a client's file of features holds, and its labels; as `load_client`."""
     columns, ids, truth = None, None, None
     schema = NO_SCHEMA if like is None else like.schema
     if source.table is None:
-        _require_no_columns(section, f"{path}, [{title or f'clients.{name}'}]")
+        _require_no_columns(section, where)
     else:
         columns, ids, truth = special_columns(source, section, like)
     features = source.features(

@@ -93,11 +93,17 @@ class FederationFile:
     output: Path
     path: Path | None = None
 
+    @property
+    def groups(self) -> int | list[str] | None:
+        """Return the groups: their number, or the name of each client's."""
+        named = [c.group for c in self.clients if c.group is not None]
+        found: int | None = self.arguments.groups
+        return named or found
+
     def plan(self) -> Plan:
         """Return what can be run; see `CrossClientLabelPropagation.plan`."""
-        named = [c.group for c in self.clients if c.group is not None]
         return Plan.of(
-            Arguments(**self.arguments.keywords() | ({"groups": named} if named else {})),
+            Arguments(**self.arguments.keywords() | {"groups": self.groups}),
             [c.features for c in self.clients],
             [c.labels for c in self.clients],
             names=[c.name for c in self.clients],
@@ -139,6 +145,19 @@ class FederationFile:
         return found
 
 
+def read_content(path: Path) -> Content:
+    """Read a federation file, and none of the files that it names.
+
+    Raises:
+        ParameterError: the file is not TOML, or a section or field is unknown or of a wrong type.
+    """
+    content = read_section(Content, read_toml(path), path)
+    if not content.clients:
+        raise ParameterError(f"{path}: there is no section [clients.NAME]")
+    require_file_names(content.clients, path)
+    return content
+
+
 def load_federation(path: Path) -> FederationFile:
     """Read a federation file and all files that it names.
 
@@ -146,10 +165,7 @@ def load_federation(path: Path) -> FederationFile:
         ParameterError: the file is not TOML, or a section or field is unknown or of a wrong type.
         DataError: a client's file is missing or cannot be used.
     """
-    content = read_section(Content, read_toml(path), path)
-    if not content.clients:
-        raise ParameterError(f"{path}: there is no section [clients.NAME]")
-    require_file_names(content.clients, path)
+    content = read_content(path)
     clients: list[LoadedClient] = []
     like, missing = agreed_on(None, content.schema), content.parameters.missing != "refuse"
     owners: dict[tuple[Path, str | None], str] = {}
@@ -165,7 +181,7 @@ def load_federation(path: Path) -> FederationFile:
         clients.append(client)
         if like is None and client.columns is not None:
             like = Expected(f"client {name!r}", client.columns)
-    _require_all_or_no_groups(clients, content.parameters.groups, path)
+    require_all_or_no_groups(clients, content.parameters.groups, path)
     _require_labels(clients)
     labels = values_of_texts([c.labels for c in clients])
     return FederationFile(
@@ -176,9 +192,14 @@ def load_federation(path: Path) -> FederationFile:
     )
 
 
-def _require_all_or_no_groups(
+def require_all_or_no_groups(
     clients: Sequence[LoadedClient], groups: int | None, path: Path
 ) -> None:
+    """Refuse groups of some clients only, or both named and drawn.
+
+    Raises:
+        ParameterError: says which.
+    """
     without = [c.name for c in clients if c.group is None]
     if 0 < len(without) < len(clients):
         raise ParameterError(f"{path}, [clients.{without[0]}]: group is missing; others have one")

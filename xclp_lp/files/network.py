@@ -278,7 +278,8 @@ def require_output(name: str, section: DataSection, path: Path, output: Path) ->
         ParameterError: says why.
     """
     names = (f"{name}.csv", f"{name}-cost.json")
-    inputs = [beside(path, file) for file in (section.features, section.labels) if file]
+    files = section.features, section.new_features, section.labels
+    inputs = [beside(path, file) for file in files if file]
     require_place(output, names, inputs)
 
 

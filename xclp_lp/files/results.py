@@ -6,7 +6,7 @@ import csv
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,21 +85,48 @@ def write_results(federation: FederationFile, result: Result) -> list[Path]:
         StorageError: they cannot be written there; names the folder where they are instead.
     """
     plan, without = result.plan, result.without_result
-    clients = [client for client in federation.clients if client.name not in without]
+    groups = {name: list(own) for name, own in plan.groups.items()}
+    content = {
+        **({"groups": groups} if plan.grouped else {}),
+        **result.participation.to_dict(),
+        "without_result": list(without),
+        "validation": {g: found.to_dict() for g, found in result.validations.items()},
+        **result.cost.to_dict(),
+    }
+    tables = {
+        client: (own.class_ids, result.predictions[client])
+        for client, own in plan.data.items()
+        if client not in without
+    }
+    return write_tables(federation, plan.params.classes, tables, content)
+
+
+def write_tables(
+    federation: FederationFile,
+    classes: Sequence[Any],
+    tables: Mapping[str, tuple[NDArray[np.int64], Prediction]],
+    content: dict[str, Any],
+) -> list[Path]:
+    """Write one ``NAME.csv`` for each of some clients, and ``cost.json``; all or nothing.
+
+    Args:
+        federation: the clients, and the folder.
+        classes: labels by class index.
+        tables: by client, the given class indices of its rows, and what came out.
+        content: of ``cost.json``.
+
+    Returns:
+        The files written.
+
+    Raises:
+        StorageError: they cannot be written there; names the folder where they are instead.
+    """
+    clients = [client for client in federation.clients if client.name in tables]
 
     def fill(folder: Path) -> None:
         for client in clients:
-            given, found = plan.data[client.name].class_ids, result.predictions[client.name]
             file = folder / f"{client.name}.csv"
-            write_table(file, client, plan.params.classes, given, found)
-        groups = {name: list(own) for name, own in plan.groups.items()}
-        content = {
-            **({"groups": groups} if plan.grouped else {}),
-            **result.participation.to_dict(),
-            "without_result": list(without),
-            "validation": {g: found.to_dict() for g, found in result.validations.items()},
-            **result.cost.to_dict(),
-        }
+            write_table(file, client, classes, *tables[client.name])
         write_json_file(folder / "cost.json", content)
 
     names = [*(f"{client.name}.csv" for client in clients), "cost.json"]

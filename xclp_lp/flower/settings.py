@@ -105,6 +105,8 @@ class NodeSection(DataSection):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.new_features is not None:
+            raise ParameterError("new_features is for xclp run and xclp join, not for Flower")
         if (self.state is None) != (self.key_file is None):
             raise ParameterError(
                 "state and key_file belong together: the log in the folder state is encrypted "
