@@ -168,6 +168,7 @@ async def _server(
     agreement = _agreement(n_bits, method)
     with io.step("setup"):
         session = await key_exchange_server(io, CLIENTS, agreement, 1, rng, identities=identities)
+    session.cross_only = True
     with io.step("hamming"):
         found = await method.server(session, n_bits)
     return found.matrix[:rows, rows:]

@@ -7,14 +7,18 @@ replaces a step of its own part; the others run the code as it is, and notice no
 import gmpy2
 import numpy as np
 import pytest
+from contracts.hamming import SHADE_IDEAL
 from gmpy2 import mpz
 from protocol_runs import assert_blames, hamming
 
 from xclp_crypto.params import INSECURE_TEST_128
 from xclp_crypto.primitives import rlwe
 from xclp_crypto.primitives.paillier import PrivateKey, PublicKey
-from xclp_crypto.protocols.hamming import distances_between
+from xclp_crypto.protocols.hamming import BACKENDS, distances_between
+from xclp_crypto.protocols.hamming import masked as masked_module
 from xclp_crypto.protocols.hamming import paillier as paillier_module
+from xclp_crypto.protocols.hamming import shade as shade_module
+from xclp_crypto.protocols.hamming import shade_ext as shade_ext_module
 from xclp_crypto.protocols.hamming.paillier import Paillier, PaillierAnswers
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweMasks
@@ -165,3 +169,108 @@ def test_a_receiver_of_shade_ext_that_hides_different_choices_is_named_and_gets_
     assert_blames(outcome.errors["a"], ("b",), "OtColumns")
     assert not seen_by(outcome, "b", OtCorrections)
     assert SERVER not in outcome.results
+
+
+# Weights of its own instead of the signs 1 − 2x of a row
+
+L = 64
+WEIGHTS = np.r_[L, np.zeros(L - 1, int)]
+"""For a row of zeros: its distance to another row is then L times that one's first bit."""
+
+
+class Weights:
+    """Bits b of which `1 - 2 * b` are the signs of rows, but for the first one."""
+
+    def __init__(self, bits):
+        self.shape = bits.shape
+        self.signs = 1 - 2 * bits.astype(np.int8)
+        self.signs[0] = WEIGHTS
+
+    def astype(self, dtype):
+        return self
+
+    def __rmul__(self, two):
+        return self
+
+    def __rsub__(self, one):
+        return self.signs
+
+
+def weighing(function, rows):
+    """`function`, one of whose arguments are bits, with weights if they are so many rows."""
+
+    def weighed(*args):
+        mine = [isinstance(a, np.ndarray) and a.shape == (rows, L) for a in args]
+        return function(*(Weights(a) if m else a for a, m in zip(args, mine, strict=True)))
+
+    return weighed
+
+
+def offering_weights(offers, rows):
+    def offered(bits, masks, n_bits):
+        messages = offers(bits, masks, n_bits)
+        if len(bits) in (rows * len(other) * L for other in VICTIMS.values()):
+            first = len(bits) // rows
+            weights = np.tile(WEIGHTS, first // L).astype(np.uint16)
+            chosen = (masks[:first] + weights) & np.uint16(127)
+            messages[:first, 1] = chosen.astype("<u2").view(np.uint8).reshape(-1, 2)
+        return messages
+
+    return offered
+
+
+def exponentiating(evaluate, rows):
+    def evaluated(self, bits, values, square):
+        results = evaluate(self, bits, values, square)
+        if len(bits) == rows:
+            results[0] = gmpy2.powmod(values[0], L, square)
+        return results
+
+    return evaluated
+
+
+def uploading_weights(upload, rows):
+    """In `masked` weights are odd, because 2·X is sent: here −39, and then ±1."""
+
+    def uploaded(bits, sizes, me, *args):
+        if len(bits) == rows:
+            bits = bits.copy()
+            bits[0, 0] = 20
+        return upload(bits, sizes, me, *args)
+
+    return uploaded
+
+
+VICTIMS = {"b": random_bits(9, L, 5), "c": random_bits(8, L, 6)}
+
+
+@pytest.mark.parametrize(
+    ("backend", "place", "name", "replace", "rows", "what"),
+    [
+        (BACKENDS["rlwe"], rlwe, "prepare", weighing, 12, "parities"),
+        (SHADE_IDEAL, shade_module, "offers", offering_weights, 12, "parities"),
+        (ShadeExt(ideal_ot), shade_ext_module, "lane_offsets", weighing, 12, "parities"),
+        (Paillier(INSECURE_TEST_128), Paillier, "evaluate", exponentiating, 12, "parities"),
+        (
+            PaillierPacked(INSECURE_TEST_128),
+            PaillierPacked,
+            "evaluate",
+            exponentiating,
+            5,
+            "parities",
+        ),
+        (BACKENDS["masked"], masked_module, "client_upload", uploading_weights, 12, "Gram"),
+    ],
+    ids=["rlwe", "shade", "shade-ext", "paillier", "paillier-packed", "masked"],
+)
+def test_a_client_that_uses_other_weights_than_the_signs_of_a_row_is_named(
+    monkeypatch, backend, place, name, replace, rows, what
+):
+    """With weights (L, 0, …, 0) the server's columns of S would tell it a bit of every peer row."""
+    bits = {"a": random_bits(rows, L, 4), **VICTIMS}
+    bits["a"][0] = 0 if what == "parities" else np.arange(L) % 2
+    monkeypatch.setattr(place, name, replace(getattr(place, name), rows))
+    outcome = run(hamming(backend, bits))
+    assert_blames(outcome.errors[SERVER], ("a",))
+    assert what in str(outcome.errors[SERVER])
+    assert "row 0 of 'a'" in str(outcome.errors[SERVER])

@@ -728,7 +728,7 @@ def test_the_back_end_says_how_much_memory_it_needs(monkeypatch: pytest.MonkeyPa
         with pytest.raises(ParameterError) as caught:
             require_memory({"a": 2000, "b": 2000}, 64, backend)
         assert str(caught.value) == (
-            "4,000 rows with 64 bits by paillier need 12.5 GB and this machine has 1.0 GB; use "
+            "4,000 rows with 64 bits by paillier need 12.7 GB and this machine has 1.0 GB; use "
             "hamming = 'rlwe', hamming = 'masked', fewer rows, or split the clients into groups"
         )
     with_memory(monkeypatch, 10**8)

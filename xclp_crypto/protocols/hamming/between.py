@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import TooFewParties
 from xclp_crypto.fields import Bits, Packed
 from xclp_crypto.params import MIN_CLIENTS, residue_width
+from xclp_crypto.protocols.hamming.checks import require_parities
 from xclp_crypto.protocols.hamming.distance import distances_between
 from xclp_crypto.protocols.hamming.interface import (
     HammingBackend,
@@ -172,7 +173,7 @@ async def receive_block_shares(
 
     Raises:
         TooFewParties: fewer than `at_least` are left.
-        FaultyPeer: a combined value is above L.
+        FaultyPeer: a combined value is above L, or no bit vectors have such parities.
     """
     io, (rows, columns) = session.io, sizes
     clients, dims = uploaders or session.clients, block_sizes(sizes, n_bits)
@@ -189,6 +190,8 @@ async def receive_block_shares(
 
     kept_rows, kept_columns = sizes.of(keep)
     matrix = await io.compute(_assembled, kept_rows, kept_columns, n_bits, block)
+    down, across = column_ranges(kept_rows), column_ranges(kept_columns)
+    await io.compute(require_parities, matrix, down, across)
     return Between(matrix, kept_rows, kept_columns)
 
 

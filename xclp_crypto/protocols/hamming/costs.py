@@ -19,6 +19,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.params import KAPPA, residue_width
 from xclp_crypto.primitives import rlwe as lattice
 from xclp_crypto.protocols.hamming import paillier, rlwe, shade, shade_ext
+from xclp_crypto.protocols.hamming.checks import GRAM_ROWS
 from xclp_crypto.protocols.hamming.interface import (
     DistanceShares,
     HammingBackend,
@@ -127,6 +128,11 @@ def _own_bytes(sizes: Sizes, n_bits: int) -> int:
     return 9 * most * n_bits + 8 * most * most
 
 
+def _check_bytes(n: int) -> int:
+    """Return the memory of the server's check of the distances of n rows."""
+    return 10 * min(n, GRAM_ROWS) ** 2
+
+
 @estimate.register
 def _(backend: Plain, sizes: Sizes, n_bits: int) -> Estimate:
     """One message of each client; the server holds the ±1 matrix in float32 and the distances."""
@@ -150,7 +156,7 @@ def _(backend: Masked, sizes: Sizes, n_bits: int) -> Estimate:
         "multiply-adds": 3 * cross_pairs(sizes) * n_bits,
         "mask residues": len(sizes) * n * n_bits,
     }
-    return Estimate(1, links, work, 10 * n * n_bits + 4 * n * n)
+    return Estimate(1, links, work, 10 * n * n_bits + 4 * n * n + _check_bytes(n))
 
 
 @estimate.register
@@ -181,8 +187,8 @@ def _(backend: rlwe.Rlwe, sizes: Sizes, n_bits: int) -> Estimate:
         "encrypted rows": encrypted,
         "evaluated rows": evaluated,
     }
-    most = max(sizes.values(), default=0)
-    memory = 14 * most * (n_bits + ring) + 2 * sum(sizes.values()) ** 2 + 2**28
+    n, most = sum(sizes.values()), max(sizes.values(), default=0)
+    memory = 14 * most * (n_bits + ring) + 2 * n * n + _check_bytes(n) + 2**28
     return Estimate(3, links, work, memory)
 
 
@@ -208,7 +214,7 @@ def _(backend: shade.Shade, sizes: Sizes, n_bits: int) -> Estimate:
         "variable-base multiplications": 2 * pairs * n_bits,
     }
     at_work = min(len(sizes) * shade.CLIENT_TRANSFERS // 2, pairs * n_bits)
-    memory = TRANSFER_BYTES * at_work + _own_bytes(sizes, n_bits) + 6 * n * n
+    memory = TRANSFER_BYTES * at_work + _own_bytes(sizes, n_bits) + 6 * n * n + _check_bytes(n)
     return Estimate(shade_rounds(batches), links, work, memory, streams=True)
 
 
@@ -267,7 +273,7 @@ def _(backend: shade_ext.ShadeExt, sizes: Sizes, n_bits: int) -> Estimate:
         # G: three times one block; H: two pads and one, of 1 + ⌈n/8⌉ blocks each.
         "AES blocks": sum(3 * m * (2 - -lanes // BLOCK_LANES) for lanes, m in extended),
     }
-    memory = 4 * shade_ext.CLIENT_BYTES + 9 * most * n_bits + 6 * n * n
+    memory = 4 * shade_ext.CLIENT_BYTES + 9 * most * n_bits + 6 * n * n + _check_bytes(n)
     return Estimate(_shade_ext_rounds(cut), links, work, memory, streams=True)
 
 
@@ -331,7 +337,7 @@ def _(backend: paillier.Paillier, sizes: Sizes, n_bits: int) -> Estimate:
     waiting = min(len(sizes) * paillier.WINDOW_BYTES // 2, between)
     tables = (1 << 13) * bits // 4
     own = _own_bytes(sizes, n_bits) + 6 * n * n
-    memory = 4 * (shares + at_work) + waiting + tables + own
+    memory = 4 * (shares + at_work) + waiting + tables + own + _check_bytes(sum(sizes.values()))
     rounds = _paillier_rounds(
         {pair: groups[pair[0]] for pair in pairs}, backend.window(sizes, n_bits)
     )

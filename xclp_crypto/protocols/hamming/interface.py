@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import DataError, FaultyPeer, TooFewParties
 from xclp_crypto.fields import Bits, Packed
 from xclp_crypto.params import MIN_CLIENTS, residue_width
+from xclp_crypto.protocols.hamming.checks import require_bit_vectors
 from xclp_crypto.protocols.hamming.distance import upper_distances
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
@@ -84,7 +85,7 @@ class HammingBackend(ABC):
 
         Raises:
             TooFewParties: fewer than `at_least` clients finished.
-            FaultyPeer: shares of two clients give no distance.
+            FaultyPeer: shares of two clients give no distance, or no bit vectors have all of them.
         """
 
 
@@ -275,7 +276,7 @@ async def receive_shares(
 
     Raises:
         TooFewParties: fewer than `at_least` are left.
-        FaultyPeer: a combined value is above L.
+        FaultyPeer: a combined value is above L, or no bit vectors have these distances.
     """
     sizes = session.sizes
     place = column_ranges(sizes)
@@ -326,6 +327,8 @@ async def assemble(
         raise TooFewParties(io.current_step, len(keep), at_least)
     kept = {c: sizes[c] for c in keep}
     matrix = await io.compute(_assemble, uploads, kept, n_bits, block, io.report)
+    if not session.cross_only:
+        await io.compute(require_bit_vectors, matrix, column_ranges(kept), n_bits)
     return Distances(matrix, kept)
 
 

@@ -202,7 +202,7 @@ class Session:
         id: 32 bytes that bind all keys, sizes and agreement parameters of this session.
         clients: names of the clients that take part, in the agreed order.
         numbers: by client, the public numbers that it announced.
-        cross_only: whether this client hides the distances between its own rows.
+        cross_only: whether clients hide the distances between their own rows.
         authenticated: whether everybody's keys were signed by the identities that this party pins.
         common_secret: 32 bytes that all clients share and the server does not have.
     """
