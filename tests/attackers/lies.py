@@ -162,7 +162,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--find", default="", help="only cases whose description has this text")
     parser.add_argument("--go-on", action="store_true", help="list all failures, end at none")
     chosen = parser.parse_args(arguments)
-    logging.getLogger("xclp_crypto").setLevel(logging.CRITICAL)
     names = [chosen.only] if chosen.only else list(SUBJECTS)
     found = [case for name in names for case in cases_of(name) if chosen.find in str(case)]
     cases = in_turn(found, chosen.seed)[: chosen.count]
@@ -193,4 +192,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    logging.getLogger("xclp_crypto").setLevel(logging.CRITICAL)
     main()
