@@ -35,6 +35,10 @@ MAX_ANNOUNCED: Final = 1 << 20
 """Largest public number, such as of rows, that a party may announce: the distances between more
 rows would take over 2 TB. Guards the others against reserving memory for a mistyped number."""
 
+MAX_DEPTH: Final = 1 << 20
+"""Longest chain of messages that is counted, for reports of rounds: more than any protocol has, and
+few enough for every header."""
+
 MAX_HASH_BITS: Final = 1 << 15
 """Longest bit vectors: residues modulo 2^⌈log2(L+1)⌉ then fit 16 bits."""
 

@@ -20,6 +20,7 @@ from xclp_crypto.errors import (
     TooFewParties,
     VersionMismatch,
 )
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.network.frames import (
     HEAD,
     PIECE_BYTES,
@@ -57,7 +58,7 @@ FRAMES = st.one_of(
     st.builds(lambda ends, *n: Data(*ends, *n, b"piece"), ENDS, U64, U32, U64, U64),
     st.builds(Beat, st.booleans(), U64),
     st.builds(DroppedOut, st.sampled_from(PARTIES)),
-    st.builds(Bye, st.booleans()),
+    st.builds(lambda why: Bye(not why, why), st.binary(max_size=40)),
     st.just(End(False)),
     st.builds(lambda why: End(True, why), st.binary(min_size=1, max_size=40)),
 )  # fmt: skip
@@ -198,17 +199,25 @@ def test_numbers_that_do_not_fit_are_not_written(frame):
     VersionMismatch("x"), LogError("x"), FaultyPeer("a", "x"), ReplayError("x"), StorageError("x"),
 ])  # fmt: skip
 def test_errors_keep_their_type_on_the_way(error):
-    got = heard(told(error, "sum"), "the server")
+    got = heard(told(Failure.of(error, "sum"))).heard("the server", ("a", "b"))
     told_types = (DataError, ParameterError, CertificateRefused, VersionMismatch, LogError)
     kept = [kind for kind in told_types if isinstance(error, kind)]
-    assert type(got) is (kept[0] if kept else ProtocolError)
-    assert str(got) == f"the server: {error.public('sum')}"
+    if isinstance(error, FaultyPeer):  # the server says so
+        assert (type(got), got.parties) == (FaultyPeerOrServer, error.parties)
+        assert got.reason == f"the server: {error.public('sum')}"
+    else:
+        assert type(got) is (kept[0] if kept else ProtocolError)
+        assert str(got) == f"the server: {error.public('sum')}"
 
 
 def test_what_is_heard_is_one_line_of_any_bytes_and_what_is_told_fits_a_frame():
-    assert str(heard(b"\0one\ntwo\x1b[2J\xff", "b")) == "b: one two [2J\ufffd"
-    assert type(heard(b"\xc8", "b")) is ProtocolError
-    assert len(told(DataError("é" * PIECE_BYTES, public=True))) == PIECE_BYTES
+    got = heard(b"\0\0\1aone\ntwo\x1b[2J\xff").heard("b", ("b",))  # nobody here is a
+    assert str(got) == "b: one two [2J\ufffd"
+    for why in (b"", b"\xc8", b"\7\xff\xff", b"\7\0\5a\0b\xff\0x"):
+        assert type(heard(why).heard("b", ())) is ProtocolError
+    assert heard(b"\7\0\3a\0b").heard("c", ("a", "b")).parties == ("a", "b")
+    error = FaultyPeer(("é" * 99,) * 999, "é" * PIECE_BYTES, public=True)
+    assert len(told(Failure.of(error))) == PIECE_BYTES
 
 
 def test_others_are_told_type_step_and_parties_and_no_text_that_is_not_marked():
@@ -224,5 +233,5 @@ def test_others_are_told_type_step_and_parties_and_no_text_that_is_not_marked():
         TooFewParties("sum", 1, 2): str(TooFewParties("sum", 1, 2)),
     }
     for error, public in known.items():
-        assert told(error, "sum", "; without b")[1:].decode() == f"{public}; without b"
+        assert Failure.of(error, "sum", "; without b").text == f"{public}; without b"
     assert DataError(text).public() == "DataError"

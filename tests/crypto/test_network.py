@@ -28,6 +28,7 @@ from xclp_crypto.errors import (
 from xclp_crypto.params import Agreement
 from xclp_crypto.testing import run
 from xclp_crypto.transport import network
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.network import Limits, party
 from xclp_crypto.transport.network.client import ClientParty
@@ -558,7 +559,7 @@ def test_what_the_server_said_last_is_heard_when_writing_fails_before_reading(
         await send(connection, frame)
 
     monkeypatch.setattr(Connection, "send", fails)
-    error = welcomed(tls, End(True, told(TooFewParties("setup", 1, 2))))
+    error = welcomed(tls, End(True, told(Failure.of(TooFewParties("setup", 1, 2)))))
     assert type(error) is ProtocolError
     assert "the server ended the session: step 'setup': 1 of" in str(error)
 
@@ -599,7 +600,7 @@ def test_frames_that_make_no_sense_to_a_client_end_its_session(tls, frame, words
 
 
 def test_a_server_that_refuses_a_client_in_the_session_is_believed(tls):
-    error = welcomed(tls, Refused(told(DataError("not any more", public=True))))
+    error = welcomed(tls, Refused(told(Failure.of(DataError("not any more", public=True)))))
     assert type(error) is DataError
     assert str(error) == "the server refuses: not any more"
 
@@ -662,9 +663,12 @@ def test_a_client_cannot_speak_in_anothers_name(tls, clock):
         (written(Ack(SERVER, "b", 1)), b"in the name of another client"),
     ],
 )
-def test_frames_that_make_no_sense_to_the_server_end_the_connection(serving, tls, sent, words):
-    speak(serving.port, tls("a"), written(hello()) + sent, words)
-    check(serving, tls("a"))
+def test_frames_that_make_no_sense_to_the_server_leave_their_sender_out(tls, sent, words):
+    federation = Federation(gathering(), tls).serve()
+    speak(federation.port, tls("a"), written(hello()) + sent, words)
+    speak(federation.port, tls("a"), written(hello()), words)  # and when it comes again
+    federation.join("b")
+    assert federation.results() == {SERVER: ["b"], "b": "sent"}
 
 
 # Connections without sockets
@@ -751,6 +755,23 @@ def test_what_comes_for_a_role_that_has_ended_is_acknowledged():
         return [frame.count for frame in wire.sent if isinstance(frame, Ack)]
 
     assert on_server(role, talk) == [1, 2]
+
+
+def test_whatever_bytes_can_provoke_is_the_fault_of_who_sent_them(tls, monkeypatch, caplog):
+    def breaks(self, kind, body):
+        if kind == Beat.KIND:
+            raise ZeroDivisionError
+        return decode(self, kind, body)
+
+    decode = Codec.decode
+    monkeypatch.setattr(Codec, "decode", breaks)
+    federation = Federation(gathering(0), tls).serve()
+    sent = written(hello(), Beat(True, 1))
+    speak(federation.port, tls("a"), sent, b"what was sent ends in ZeroDivisionError")
+    assert "unexpected" in caplog.messages
+    monkeypatch.undo()
+    federation.join("b")
+    assert federation.results() == {SERVER: ["b"], "b": "sent"}
 
 
 def test_a_program_that_is_stopped_says_so_of_its_connections(caplog):

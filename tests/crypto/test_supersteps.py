@@ -16,9 +16,11 @@ from xclp_crypto.errors import (
     Stalled,
     TooFewParties,
 )
+from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import (
@@ -146,10 +148,10 @@ def test_a_client_that_has_lost_its_log_takes_no_further_part(caplog):
 
 def altered(engine, name, receiver, number, alter):
     """Let a node alter one of its messages."""
-    node = engine.nodes[name]
+    before = engine.answers.get(name, engine.nodes[name].handle)
 
     def handle(ask):
-        got = node.handle(ask)
+        got = before(ask)
         items = tuple(
             replace(i, payload=alter(i.payload)) if (i.receiver, i.number) == place else i
             for i in got.items
@@ -171,17 +173,20 @@ def test_a_client_that_sends_the_server_garbage_is_named(number):
     assert not isinstance(caught.value, FaultyPeerOrServer)
 
 
-def test_a_client_that_sends_another_garbage_is_named_and_the_others_hear_of_it(caplog):
-    """Who got it cannot go on; it says so, and the sum goes on without it."""
+@pytest.mark.parametrize(("victims", "blamed"), [("a", "da"), ("ab", "dab"), ("abc", "d")])
+def test_attack_4_who_gets_garbage_of_a_client_stops_the_session_for_all(victims, blamed):
+    """Otherwise it would go on with the attacker and without the victims, down to a single one."""
     engine = Engine(SUM())
-    altered(engine, "d", "a", 0, lambda payload: payload[:-1] + bytes([payload[-1] ^ 1]))
+    for victim in victims:
+        altered(engine, "d", victim, 0, lambda payload: payload[:-1] + bytes([payload[-1] ^ 1]))
     engine.run()
-    assert isinstance(engine.nodes["a"].failure, FaultyPeerOrServer)
-    assert engine.nodes["a"].failure.parties == ("d",)
-    assert any(m.startswith("a takes no further part: d (or the server") for m in caplog.messages)
-    result = engine.relay.role.result()
-    assert result.record.dropouts == {"a": "share"}
-    assert result.total.tolist() == total("bcd")
+    for victim in victims:
+        assert type(engine.nodes[victim].failure) is FaultyPeerOrServer
+        assert engine.nodes[victim].failure.parties == ("d",)
+    assert type(engine.relay.failure) is FaultyPeer
+    assert engine.relay.failure.parties == tuple(blamed)  # by most, or either of them is at fault
+    assert not engine.relay.role.ended
+    assert not engine.results()
 
 
 # One question
@@ -254,10 +259,11 @@ def test_a_failure_is_said_when_its_log_is_kept():
     """Before, the role could start again and do well."""
     garbage = Ask((Item("b", "a", 0, 1, b"?"),))
     first, log = asked(garbage, deferred=True)
-    assert first.error == ""
+    assert first.failure is None
     assert first.more
     second, _ = asked(garbage, log, deferred=True)
-    assert second.error == "b did not follow the protocol in step 'run'"  # and not what b sent
+    said = "b did not follow the protocol in step 'run'"  # and not what b sent
+    assert second.failure == Failure(7, ("b",), said)
     assert second.ended
 
 
@@ -273,7 +279,7 @@ def test_a_role_ends_without_those_that_are_gone_and_says_so(caplog):
     assert got.missing == ("b",)
     got, _ = asked(Ask(gone=("b",)))
     assert got.ended
-    assert "no Blob from b" in got.error
+    assert "no Blob from b" in got.failure.text
     assert caplog.messages == ["given up: a waits for b"]
 
 
@@ -363,10 +369,41 @@ def test_who_does_not_answer_is_asked_again_after_longer_and_longer_times():
         if engine.due(after=1):
             times.append(engine.now)
     assert times == [1, 6, 16, 36]
-    engine.take("a", more=True)
+    engine.take("a", to_server("a"), more=True)
     assert engine.due(after=1)
     assert engine.due(after=4) == {}
     assert engine.due(after=1)
+
+
+def test_who_answers_without_going_on_is_given_up():
+    """It always has more, but never says what."""
+    engine = Now(retry=5)
+    for turn in range(200):
+        engine.take("a", more=True, fed={"b": turn % 2} if turn < 2 else {})
+        engine.due(after=1)
+    engine.take("b", to_server("b"))
+    assert isinstance(engine.relay.failure, Stalled)
+
+
+@pytest.mark.parametrize("fields", [
+    {"fed": {SERVER: 1}}, {"kept": {"b": 1 << 62}}, {"fed": {"z": 0}}, {"missing": ("z",)},
+])  # fmt: skip
+def test_who_counts_messages_that_nobody_sent_is_left_out(fields, caplog):
+    engine = Now()
+    engine.take("a", **fields)
+    assert "counts messages" in caplog.text
+    assert "a" not in engine.relay.present
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 1 << 40])
+def test_attack_5_a_depth_that_cannot_be_is_the_fault_of_whoever_sends_it(depth, caplog):
+    engine = Now()
+    engine.take("a", Item("a", SERVER, 0, depth, X))
+    engine.take("b", to_server("b"))
+    assert "a did not follow the protocol: sends a message at depth" in caplog.text
+    assert isinstance(engine.relay.failure, Stalled)
+    with pytest.raises(DecodeError, match="at depth"):
+        asked(Ask((Item("b", "a", 0, depth, X),)))
 
 
 def test_a_question_that_is_known_to_be_lost_is_asked_again_after_a_pause():
@@ -452,7 +489,7 @@ def test_a_client_that_sends_what_it_may_not_takes_no_further_part(item, words, 
 
 def test_what_goes_to_a_client_that_has_failed_is_not_kept():
     engine = Now()
-    engine.take("a", error="a disk is full")
+    engine.take("a", failure=Failure(0, (), "a disk is full"))
     engine.take("b", Item("b", "a", 0, 1, b"x"))
     assert "a" not in engine.due()
     assert not engine.relay.clients["a"].queue
@@ -490,7 +527,9 @@ def test_which_start_a_client_has_shown():
 
 ITEM = Item("a", "b", 3, 1, b"three")
 ASK = Ask((ITEM,), {"b": 3}, ("c",), end=True)
-ANSWER = Answer("a", b"i" * 16, (ITEM,), {"b": 2}, {"b": 1}, ("c",), True, True, "lost")
+ANSWER = Answer(
+    "a", b"i" * 16, (ITEM,), {"b": 2}, {"b": 1}, ("c",), True, True, Failure(0, (), "lost")
+)
 
 
 @pytest.mark.parametrize("message", [ASK, ANSWER, Ask(), Answer("a")])
@@ -509,8 +548,8 @@ def test_a_payload_that_is_handed_on_stays_in_its_parts():
 
 
 def test_what_a_client_failed_with_prints_in_one_line():
-    header = header_of(Answer("a", error="one\ntwo\x1b[2J"))
-    assert answer_from(header, []).error == "one two [2J"
+    header = header_of(Answer("a", failure=Failure(0, (), "one\ntwo\x1b[2J")))
+    assert answer_from(header, []).failure.text == "one two [2J"
 
 
 @pytest.mark.parametrize("header", ["", "{", "[" * 100_000])
@@ -560,7 +599,12 @@ def test_a_header_without_a_list_of_messages_is_refused(message, items):
         (ANSWER, "ended", [None, 1], "does not say ended"),
         (ANSWER, "name", [None, 1], "an answer has no name"),
         (ANSWER, "instance", [None, 1], "an answer has no name"),
-        (ANSWER, "error", [None, 1], "an answer has no name"),
+        (
+            ANSWER,
+            "failure",
+            [1, [], [0, []], [0, 1, ""], [-1, [], ""], [0, [], 1]],
+            " in failure|why",
+        ),
     ],
 )
 def test_a_header_that_lacks_a_field_is_refused(message, field, values, words):

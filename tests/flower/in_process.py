@@ -409,7 +409,7 @@ def test_what_is_wrong_on_a_node_is_said_there_and_that_it_is_in_its_answer(
 ):
     got = asked(real_node(tmp_path, "a") | config, RUN | run)
     assert message in caplog.messages[-1]
-    assert got.error in ("ParameterError", "DataError", "StorageError")
+    assert got.failure.text in ("ParameterError", "DataError", "StorageError")
     assert got.items == ()
 
 
@@ -418,7 +418,7 @@ def test_what_is_wrong_with_data_is_said_on_their_node_only(tmp_path, caplog):
     for what, section in spoilt_inputs(tmp_path):
         caplog.clear()
         got = asked(node | section, RUN)
-        assert got.error == "DataError", what
+        assert got.failure.text == "DataError", what
         assert CANARY in caplog.text, what
         grid, run = federation(tmp_path)
         grid.nodes[4].context.node_config = node | section
@@ -441,32 +441,32 @@ def test_flower_does_not_send_what_an_app_fails_with(tmp_path, monkeypatch):
 def test_a_key_file_that_is_too_short_is_named(tmp_path, caplog):
     config = real_node(tmp_path, "a")
     (tmp_path / "log.key").write_text("short")
-    assert asked(config, RUN).error == "ParameterError"
+    assert asked(config, RUN).failure.text == "ParameterError"
     assert "log.key: the key of a log is 64 hex digits or" in caplog.text
 
 
 def test_simulated_nodes_need_data(caplog):
-    assert asked({"partition-id": 1, "num-partitions": 4}, RUN).error == "ParameterError"
+    assert asked({"partition-id": 1, "num-partitions": 4}, RUN).failure.text == "ParameterError"
     assert "b is a simulated node, and this app has no data for such" in caplog.text
 
 
 def test_a_log_of_other_data_is_not_taken(tmp_path, caplog):
     config = real_node(tmp_path, "a")
-    assert asked(config, RUN).error == ""
+    assert asked(config, RUN).failure is None
     np.save(tmp_path / "a.npy", data_of("b")[0])
-    assert asked(config, RUN).error == "LogError"
+    assert asked(config, RUN).failure.text == "LogError"
     assert "other parameters or other data" in caplog.messages[-1]
     np.save(tmp_path / "a.npy", data_of("a")[0])
-    assert asked(config, RUN).error == ""  # the log was closed
+    assert asked(config, RUN).failure is None  # the log was closed
 
 
 def test_a_question_while_another_process_has_the_log_is_an_error_of_flowers(tmp_path):
     """So that the client is asked again, and not given up."""
     config = real_node(tmp_path, "a")
-    assert asked(config, RUN).error == ""
+    assert asked(config, RUN).failure is None
     (file,) = (tmp_path / "state").iterdir()
     log = Log.open(file, LogKey.from_text(KEY))
     with pytest.raises(XclpError, match="LogInUseError"):
         asked(config, RUN)
     log.close()
-    assert asked(config, RUN).error == ""
+    assert asked(config, RUN).failure is None

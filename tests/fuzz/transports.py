@@ -15,6 +15,7 @@ from decoders import Decoder, Finding, require_nothing
 from xclp_crypto.params import Agreement
 from xclp_crypto.rng import Rng, SeededRng
 from xclp_crypto.role import RoleIO, recorded
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.network.client import ClientParty
 from xclp_crypto.transport.network.frames import (
@@ -273,7 +274,17 @@ def _supersteps() -> Iterator[Decoder]:
 
     item = Item("b", "a", 3, 7, b"\0" * 5)
     ask = Ask((item,), {"b": 2, "server": 1}, ("c",), False)
-    answer = Answer("a", bytes(16), (item,), {"b": 4}, {"b": 3}, ("server",), True, False, "")
+    answer = Answer(
+        "a",
+        bytes(16),
+        (item,),
+        {"b": 4},
+        {"b": 3},
+        ("server",),
+        True,
+        False,
+        Failure(7, ("b",), "why"),
+    )
     for name, read, example in (("ask", ask_from, ask), ("answer", answer_from, answer)):
         seeds = (
             header_of(example).encode(),

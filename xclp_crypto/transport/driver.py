@@ -22,6 +22,7 @@ from xclp_crypto.errors import (
     TooFewParties,
     XclpError,
 )
+from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.role import (
     Compute,
     DriverIO,
@@ -194,7 +195,7 @@ class Driver:
         payload = wire.encode(operation.message)
         self._count(step, "wire", party, started)
         name = wire.type_name(payload)
-        depth = party.depth + 1
+        depth = min(party.depth + 1, MAX_DEPTH)
         for to in operation.to:
             if to not in self._known or to == party.name:
                 return ParameterError(

@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from xclp_crypto.errors import FaultyPeer, ParameterError
+from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.simulate import Outcome, Simulation
 
@@ -180,17 +181,19 @@ class SocketDriver(Simulation):
         received = self._connection.received
         while len(received) >= FRAME.size:
             size, depth, sender, receiver = FRAME.unpack_from(received)
-            self._require_frame(size, sender, receiver)
+            self._require_frame(size, depth, sender, receiver)
             if len(received) < FRAME.size + size:
                 return
             payload = bytes(received[FRAME.size : FRAME.size + size])
             del received[: FRAME.size + size]
             self._frames.append((self._order[sender], self._order[receiver], payload, depth))
 
-    def _require_frame(self, size: int, sender: int, receiver: int) -> None:
+    def _require_frame(self, size: int, depth: int, sender: int, receiver: int) -> None:
         error = None
         if size > MAX_PAYLOAD:
             error = f"a frame of {size} bytes; at most {MAX_PAYLOAD} are accepted"
+        elif depth > MAX_DEPTH:
+            error = f"a frame at depth {depth}; at most {MAX_DEPTH} is possible"
         elif sender >= len(self._order) or self._order[sender] not in self._elsewhere:
             error = f"a frame from party number {sender}, which does not run there; {_SAME_PARTY}"
         elif receiver >= len(self._order) or self._order[receiver] in self._elsewhere:

@@ -34,7 +34,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
-from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError
+from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, XclpError
+from xclp_crypto.params import MAX_DEPTH
+from xclp_crypto.transport.failures import Accusations, Failure, printable
 from xclp_crypto.transport.replay import DurableRole
 
 VERSION: Final = 1
@@ -89,12 +91,14 @@ class Ask:
         taken: by receiver, how many of its messages have arrived at the relay.
         gone: parties of which no more will come.
         end: whether the session is over, so that the client may forget everything.
+        failure: why it is, if it failed.
     """
 
     items: tuple[Item, ...] = ()
     taken: Mapping[str, int] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
     end: bool = False
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class Answer:
         missing: of whom it waits for a message.
         more: whether it has more to send, or to keep, and should be asked again.
         ended: whether its role has ended.
-        error: what others are told of what it failed with; empty if it did not.
+        failure: what others are told of what it failed with, if it did.
     """
 
     name: str
@@ -122,7 +126,7 @@ class Answer:
     missing: tuple[str, ...] = ()
     more: bool = False
     ended: bool = False
-    error: str = ""
+    failure: Failure | None = None
 
 
 def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
@@ -134,7 +138,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
         deferred: whether the log is kept only after the answer has left.
 
     Raises:
-        DecodeError: a message is from nobody of this session.
+        DecodeError: a message is from nobody of this session, or at an impossible depth.
         XclpError: the log cannot be written.
     """
     kept = dict(role.fed)
@@ -162,6 +166,8 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
     for item in ask.items:
         if item.sender not in role.fed:
             raise DecodeError(f"a message is from {item.sender!r}, who is nobody here")
+        if item.depth > MAX_DEPTH:
+            raise DecodeError(f"a message at depth {item.depth}; at most {MAX_DEPTH} is possible")
         if role.ended or item.number < role.fed[item.sender]:
             continue
         if item.number > role.fed[item.sender]:
@@ -183,7 +189,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
         missing=() if wait is None else wait.missing,
         more=held,
         ended=role.ended and not held,
-        error="" if held or role.failure is None else role.failure.public(role.step),
+        failure=None if held or role.failure is None else Failure.of(role.failure, role.step),
     )
 
 
@@ -195,6 +201,8 @@ class _Correspondent:
     taken: dict[str, int] = field(default_factory=dict)
     fed: dict[str, int] = field(default_factory=dict)
     instance: bytes = b""
+    sent: dict[str, int] = field(default_factory=dict)  # to it, by sender
+    moved: int = -1  # messages that it has sent, taken and kept, at best
     missing: tuple[str, ...] = ()
     came: bool = False
     more: bool = False
@@ -249,11 +257,23 @@ class Relay:
         self._clock = clock
         self._start = clock()
         self._over = False
+        self._accusations = Accusations(self.clients)
+        self._blamed: XclpError | None = None
         self._run()
 
     @property
+    def failure(self) -> XclpError | None:
+        """Return why the session failed: a client blames others, or its own role failed."""
+        return self._blamed or self.role.failure
+
+    @property
     def done(self) -> bool:
-        """Return whether the server's role has ended, and all clients have or are given up."""
+        """Return whether the server's role has ended, and all clients have or are given up.
+
+        Or the session failed.
+        """
+        if self._blamed is not None:
+            return True
         if not self.role.ended:
             return False
         if self.role.failure is not None:
@@ -282,14 +302,16 @@ class Relay:
                 f"{', '.join(self.clients)}; correct its name, or the list of clients",
                 public=True,
             )
-        client.came, client.since = True, None
+        client.came = True
         if client.failed:
             return
-        if not got.error and client.instance and got.instance != client.instance:
+        if got.failure is None and client.instance and got.instance != client.instance:
             self._fail(got.name, "has lost its log: it is another start of its role")
             return
-        if got.error:
-            self._fail(got.name, got.error)
+        if got.failure is not None:
+            self._fail(got.name, printable(got.failure.text))
+            came = [name for name, other in self.clients.items() if other.came]
+            self._blamed = self._accusations.add(got.name, got.failure, came) or self._blamed
             return
         client.instance = got.instance
         try:
@@ -304,9 +326,18 @@ class Relay:
             client.queue.popleft()
         if got.ended:
             client.queue.clear()
+        asked, client.since = client.since, None
+        moved = sum(map(sum, (client.taken.values(), got.fed.values(), got.kept.values())))
+        if moved <= client.moved and self._wants(got.name, client):
+            # Its deadline goes on: an answer alone is not progress.
+            client.since, client.again, client.tries = asked, self._clock(), 0
+        client.moved = max(moved, client.moved)
 
     def _take_items(self, got: Answer, client: _Correspondent) -> None:
         client.gap = False
+        strange = any(n > client.sent.get(p, 0) for p, n in (*got.fed.items(), *got.kept.items()))
+        if strange or not {*got.fed, *got.kept, *got.missing} <= {*self.clients, self.role.name}:
+            raise FaultyPeer(got.name, "counts messages that nobody sent", public=True)
         for item in got.items:
             if item.sender != got.name:
                 raise FaultyPeer(got.name, "sends in the name of another party", public=True)
@@ -320,6 +351,12 @@ class Relay:
             if item.receiver != self.role.name and item.receiver not in self.clients:
                 raise FaultyPeer(
                     got.name, f"sends to {item.receiver!r}, who is nobody here", public=True
+                )
+            if item.depth > MAX_DEPTH:
+                raise FaultyPeer(
+                    got.name,
+                    f"sends a message at depth {item.depth}, and at most {MAX_DEPTH} is possible",
+                    public=True,
                 )
             taken = client.taken.get(item.receiver, 0)
             if item.number != taken:  # it came before, or an answer before this one did not
@@ -345,6 +382,8 @@ class Relay:
 
     def turn(self) -> None:
         """Let the server's role go on, without those that are given up where it must."""
+        if self._blamed is not None:
+            return
         self._run()
         for name, client in self.clients.items():
             dropped_out = not client.ended and self._expired(client)
@@ -427,8 +466,10 @@ class Relay:
                 f"a message of {len(item.payload)} bytes to {item.receiver} is longer than the "
                 f"{self._max_message} that may be sent; raise max_message"
             )
-        if not self.clients[item.receiver].failed:
-            self.clients[item.receiver].queue.append(item)
+        receiver = self.clients[item.receiver]
+        receiver.sent[item.sender] = item.number + 1
+        if not receiver.failed:
+            receiver.queue.append(item)
 
 
 def header_of(message: Ask | Answer) -> str:
@@ -436,6 +477,8 @@ def header_of(message: Ask | Answer) -> str:
     fields: dict[str, Any] = {"version": VERSION}
     for name in message.__slots__:
         value = getattr(message, name)
+        if name == "failure" and value is not None:
+            value = [value.code, value.parties, value.text]
         if name == "items":
             value = [[i.sender, i.receiver, i.number, i.depth, len(i.payload)] for i in value]
         fields[name] = value.hex() if isinstance(value, bytes) else value
@@ -463,14 +506,20 @@ def receivers_of(header: str) -> list[str]:
 def ask_from(header: str, payloads: Iterable[bytes | bytearray]) -> Ask:
     """Decode a question; raises `DecodeError`."""
     f = _checked(header)
-    return Ask(_items(f, payloads), _counts(f, "taken"), _names(f, "gone"), _flag(f, "end"))
+    return Ask(
+        items=_items(f, payloads),
+        taken=_counts(f, "taken"),
+        gone=_names(f, "gone"),
+        end=_flag(f, "end"),
+        failure=_failure(f),
+    )
 
 
 def answer_from(header: str, payloads: Iterable[bytes | bytearray | Parts]) -> Answer:
     """Decode an answer; raises `DecodeError`."""
     f = _checked(header)
-    name, instance, error = (f.get(key) for key in ("name", "instance", "error"))
-    if not (isinstance(name, str) and isinstance(instance, str) and isinstance(error, str)):
+    name, instance = f.get("name"), f.get("instance")
+    if not (isinstance(name, str) and isinstance(instance, str)):
         raise DecodeError("an answer has no name")
     try:
         start = bytes.fromhex(instance)
@@ -485,7 +534,7 @@ def answer_from(header: str, payloads: Iterable[bytes | bytearray | Parts]) -> A
         missing=_names(f, "missing"),
         more=_flag(f, "more"),
         ended=_flag(f, "ended"),
-        error="".join(c if c.isprintable() else " " for c in error),
+        failure=_failure(f),
     )
 
 
@@ -539,6 +588,19 @@ def _names(fields: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise DecodeError(f"a header has no names in {key}")
     return tuple(names)
+
+
+def _failure(fields: Mapping[str, Any]) -> Failure | None:
+    told = fields.get("failure", ())
+    if told is None:
+        return None
+    if not isinstance(told, list) or len(told) != 3:
+        raise DecodeError("a header does not say why somebody failed")
+    code, _, text = told
+    parties = _names({"failure": told[1]}, "failure")
+    if not (_is_count(code) and isinstance(text, str)):
+        raise DecodeError("a header does not say why somebody failed")
+    return Failure(code, parties, printable(text))
 
 
 def _flag(fields: Mapping[str, Any], key: str) -> bool:

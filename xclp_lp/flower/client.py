@@ -26,6 +26,7 @@ from xclp_crypto.errors import LogInUseError, ParameterError, StorageError, Xclp
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.role import RoleIO
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, answer
@@ -99,13 +100,15 @@ def _answer(message: Message, context: Context, simulated: Simulated | None) -> 
         place = _place(context, node)
         if ask.end:
             place.forget()
+            if ask.failure is not None:
+                _logger.error("%s: %s", name, ask.failure.heard("the server", run.clients))
             return Answer(name, ended=True)
         return _taken_further(run, node, place, simulated, ask)
     except LogInUseError:
         raise
     except XclpError as error:
         _logger.error("%s: %s", name, error)
-        return Answer(name, error=error.public())
+        return Answer(name, failure=Failure.of(error))
 
 
 def _taken_further(

@@ -20,6 +20,7 @@ from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, Relay
@@ -100,8 +101,11 @@ def run(
         for name, ask in relay.due():
             nodes.ask(name, ask)
         sleep(POLL_SECONDS)
-    nodes.end()
+    failure = relay.failure
+    nodes.end(None if failure is None else Failure.of(failure, durable.step))
     durable.close()
+    if failure is not None:
+        raise failure
     found: Participation = durable.result()
     for line in dropout_lines(found.dropouts):
         _logger.warning("%s", line)
@@ -208,12 +212,12 @@ class _Nodes:
             del self._names[before[0]]
         self._names[node] = answer.name
 
-    def end(self) -> None:
-        """Tell the nodes that the session is over, so that they forget what was secret."""
+    def end(self, failure: Failure | None) -> None:
+        """Tell the nodes that the session is over, and why, so that they forget secrets."""
         self._asked.clear()
         self.look()
         for node in self._online & self._names.keys():
-            self._push(node, Ask(end=True))
+            self._push(node, Ask(end=True, failure=failure))
         until = self.clock() + self.settings.retry
         while self._asked and self.clock() < until:
             for question in list(self._asked):

@@ -11,6 +11,7 @@ from typing import Any
 
 from xclp_crypto import errors
 from xclp_crypto.params import Agreement
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.network import frames, party
 from xclp_crypto.transport.network.limits import Clock, Limits
 from xclp_crypto.transport.network.party import Connection, Party
@@ -113,6 +114,9 @@ class ClientParty(Party):
                     asyncio.create_task(self.beat(connection)),
                 ]
             )
+        except errors.FaultyPeer as error:
+            await self._say_goodbye(error)
+            raise
         except party.BROKEN:
             # Writing may find the connection closed before what the server said last is read.
             connection.close()
@@ -128,11 +132,11 @@ class ClientParty(Party):
             frame = await connection.read()
             if isinstance(frame, frames.End):
                 if frame.failed:
-                    raise frames.heard(frame.why, "the server ended the session")
+                    raise self._told(frame.why, "the server ended the session")
                 self.over = True
                 return
             if isinstance(frame, frames.Refused):
-                raise frames.heard(frame.why, "the server refuses")
+                raise self._told(frame.why, "the server refuses")
             if isinstance(frame, frames.DroppedOut):
                 if frame.party and frame.party not in self.dropouts:
                     _logger.info("dropout", extra={"party": self.me, "client": frame.party})
@@ -156,6 +160,25 @@ class ClientParty(Party):
                 raise errors.VersionMismatch(f"the server sends no frames of kind {frame.KIND}")
             self.wake.set()
 
+    def _told(self, why: bytes, who: str) -> errors.XclpError:
+        return frames.heard(why).heard(who, (self.me, *self.peers))
+
+    def take(self, frame: frames.Data | frames.Ack | frames.Resume) -> None:
+        """See `Party.take`; what others send comes through the server."""
+        try:
+            super().take(frame)
+        except errors.FaultyPeer as error:
+            if self.server in error.parties:
+                raise
+            raise errors.FaultyPeerOrServer(error.parties, error.reason, public=True) from None
+
+    async def _say_goodbye(self, error: errors.XclpError | None) -> None:
+        """Tell the server that the role has ended, and whom it blames if it failed."""
+        why = b"" if error is None else frames.told(Failure.of(error, self.role.step))
+        if self.connection is not None:
+            with suppress(*party.BROKEN):
+                await self.connection.send(frames.Bye(error is None, why))
+
     async def finish(self) -> None:
         """Wait until what was sent has arrived, and say goodbye."""
         while (
@@ -168,9 +191,7 @@ class ClientParty(Party):
             self.wake.clear()
             await self.acknowledge_rest()
             await self.woken()
-        if self.connection is not None:
-            with suppress(*party.BROKEN):
-                await self.connection.send(frames.Bye(self.failure is None))
+        await self._say_goodbye(self.failure)
 
 
 async def greet(
@@ -208,7 +229,7 @@ async def greet(
         except errors.FaultyPeer as error:
             raise errors.ParameterError(error.reason) from None
     if isinstance(answer, frames.Refused):
-        raise frames.heard(answer.why, "the server refuses")
+        raise frames.heard(answer.why).heard("the server refuses", ())
     if not isinstance(answer, frames.Welcome):
         raise errors.VersionMismatch("the server does not greet as this protocol says")
     return answer.session

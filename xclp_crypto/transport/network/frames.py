@@ -12,9 +12,10 @@
     DATA:         sender (2) ‖ receiver (2) ‖ number (8) ‖ depth (4) ‖ size (8) ‖ offset (8) ‖ piece
     BEAT:         computing (1) ‖ progress (8)
     DROPPED_OUT:  party (2)
-    BYE:          well (1)
+    BYE:          well (1) ‖ why, if it is told
     END:          failed (1) ‖ why, if it failed
-    why:          code (1) ‖ text, or OTHER_AGREEMENT (1) ‖ agreement
+    why:          code (1) ‖ bytes of names (2) ‖ blamed parties, NUL between ‖ text,
+                  or OTHER_AGREEMENT (1) ‖ agreement
 
 Parties are numbered in the order that all agree on. What is not written just so is refused.
 """
@@ -27,6 +28,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 from xclp_crypto import errors
+from xclp_crypto.transport.failures import Failure
 
 MAGIC: Final = b"XCLP-NET"
 VERSION: Final = 1
@@ -37,15 +39,7 @@ OTHER_AGREEMENT: Final = 255
 
 HEAD: Final = struct.Struct(">IB")
 
-_ERRORS: Final[tuple[type[errors.XclpError], ...]] = (
-    errors.ProtocolError,
-    errors.DataError,
-    errors.ParameterError,
-    errors.CertificateRefused,
-    errors.VersionMismatch,
-    errors.LogError,
-)
-"""What one program tells another about, by code; anything else is a `ProtocolError`."""
+_WHY: Final = struct.Struct(">BH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,12 +235,19 @@ class DroppedOut(Frame):
 
 @dataclass(frozen=True, slots=True)
 class Bye(Frame):
-    """The role of a client has ended, well or not."""
+    """The role of a client has ended, well or not; `why` not, as from `told`, may be empty."""
 
     KIND = 10
     LAYOUT = struct.Struct(">?")
+    REST = True
 
     well: bool
+    why: bytes = b""
+
+    def require_sense(self) -> None:
+        """See `Frame.require_sense`."""
+        if self.well and self.why:
+            raise _wrong_size(self, 1 + len(self.why))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,20 +338,17 @@ class Codec:
         return found
 
 
-def told(error: errors.XclpError, step: str = "", more: str = "") -> bytes:
-    """Encode what others are told of an error.
-
-    Args:
-        error: what was raised; see `XclpError.public`.
-        step: in which.
-        more: what else they are told.
-    """
-    codes = [i for i, kind in enumerate(_ERRORS) if i and isinstance(error, kind)]
-    return bytes(codes[:1] or [0]) + (error.public(step) + more).encode()[: PIECE_BYTES - 1]
+def told(failure: Failure) -> bytes:
+    """Encode what the other end is told of a failure."""
+    names = "\0".join(failure.parties).encode()[: 1 << 15]
+    text = failure.text.encode()[: PIECE_BYTES - _WHY.size - len(names)]
+    return _WHY.pack(failure.code, len(names)) + names + text
 
 
-def heard(why: bytes, who: str) -> errors.XclpError:
-    """Decode what `told` encoded."""
-    kind = _ERRORS[why[0]] if why[0] < len(_ERRORS) else errors.ProtocolError
-    text = "".join(c if c.isprintable() else " " for c in why[1:].decode(errors="replace"))
-    return kind(f"{who}: {text}")
+def heard(why: bytes) -> Failure:
+    """Decode what `told` encoded; whatever else it is gives a failure as well."""
+    code, size = _WHY.unpack(why[: _WHY.size].ljust(_WHY.size, b"\0"))
+    names, text = (
+        part.decode(errors="replace") for part in (why[_WHY.size :][:size], why[_WHY.size + size :])
+    )
+    return Failure(code, tuple(names.split("\0")) if names else (), text)

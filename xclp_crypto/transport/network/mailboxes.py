@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from xclp_crypto.errors import FaultyPeer, ReplayError
+from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.transport.network.frames import PIECE_BYTES, Ack, Data, Resume
 from xclp_crypto.transport.replay import Outgoing
 
@@ -53,13 +54,13 @@ class Outbox:
         """Forget the first `count` messages.
 
         Raises:
-            ReplayError: the receiver has more than there ever were.
+            FaultyPeer: the receiver says that it has more than there ever were.
         """
         if count > self._known:
-            raise ReplayError(
-                f"{self._receiver} has {count} messages of this party, which has sent "
-                f"{self._known}: its log is missing or older than what it sent; begin a new "
-                "session",
+            raise FaultyPeer(
+                self._receiver,
+                f"says that it has {count} messages of {self._sender}, which has sent "
+                f"{self._known}; or the log of {self._sender} is older than what it sent",
                 public=True,
             )
         while self._queue and self._queue[0].number < count:
@@ -137,6 +138,23 @@ class Inbox:
             self.complete.append((message, data.depth))
 
 
+def require_sound(data: Data, max_message: int) -> None:
+    """Refuse a piece that no honest sender sends.
+
+    Raises:
+        FaultyPeer: its message is too long, it lies outside, or its depth is too large.
+    """
+    wrong = None
+    if data.size > max_message:
+        wrong = f"sends a message of {data.size} bytes, and at most {max_message} are taken"
+    elif data.offset + len(data.piece) > data.size:
+        wrong = f"sends a piece outside of its message, which has {data.size} bytes"
+    elif data.depth > MAX_DEPTH:
+        wrong = f"sends a message at depth {data.depth}, and at most {MAX_DEPTH} is possible"
+    if wrong is not None:
+        raise FaultyPeer(data.sender, wrong, public=True)
+
+
 class Mailboxes:
     """An outbox and an inbox for each other party.
 
@@ -158,20 +176,15 @@ class Mailboxes:
         """Take a frame of another party.
 
         Raises:
-            FaultyPeer: a message is too long.
-            ReplayError: the receiver has more messages than this party ever sent.
+            FaultyPeer: a message is not one, or is too long; or the receiver says that it has more
+                messages than this party ever sent.
         """
         if isinstance(frame, Resume):
             self.outboxes[frame.receiver].resume(frame.count)
         elif isinstance(frame, Ack):
             self.outboxes[frame.receiver].acknowledge(frame.count)
-        elif frame.size > self._max_message:
-            raise FaultyPeer(
-                frame.sender,
-                f"sends a message of {frame.size} bytes, and at most {self._max_message} are taken",
-                public=True,
-            )
         else:
+            require_sound(frame, self._max_message)
             self.inboxes[frame.sender].add(frame)
 
     def acknowledge(self, taken: Mapping[str, int]) -> list[Ack]:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from xclp_crypto.errors import XclpError
+from xclp_crypto.errors import ProtocolError, XclpError
 from xclp_crypto.transport.network.frames import (
     HEAD,
     Ack,
@@ -288,14 +288,22 @@ async def first_of(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Wait until one of the tasks has ended, end the others, and raise what one raised.
 
     Where several raised, it is the error of the first in `tasks`.
+
+    Raises:
+        ProtocolError: in the place of what is no error of this project: whatever bytes can provoke
+            is the fault of who sent them.
     """
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await cancel(tasks)
     for task in tasks:
-        if not task.cancelled():
-            task.result()
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception) and not isinstance(error, (XclpError, *BROKEN)):
+            _logger.error("unexpected", exc_info=error)
+            raise ProtocolError(f"what was sent ends in {type(error).__name__}", public=True)
+        if error is not None:
+            raise error
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -12,8 +12,10 @@ from typing import Any
 
 from xclp_crypto import errors
 from xclp_crypto.params import Agreement
+from xclp_crypto.transport.failures import Accusations, Failure
 from xclp_crypto.transport.network import frames, party
 from xclp_crypto.transport.network.limits import Limits
+from xclp_crypto.transport.network.mailboxes import require_sound
 from xclp_crypto.transport.network.party import Connection, Party
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import listen_error
@@ -36,6 +38,7 @@ class _Presence:
     moved: float = 0.0
     counts: dict[str, int] = field(default_factory=dict)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    fault: errors.FaultyPeer | None = None
 
 
 class ServerParty(Party):
@@ -51,10 +54,13 @@ class ServerParty(Party):
         self.clients = {name: _Presence(now, came=role.fed[name] > 0) for name in clients}
         self.last_data = now
         self.handlers: set[asyncio.Task[None]] = set()
+        self._accusations = Accusations(clients)
 
     def expired(self, peer: str) -> bool:
         """See `Party.expired`."""
         client, now = self.clients[peer], self.clock()
+        if client.fault is not None:
+            return True
         if client.ended:
             return not self.mail.inboxes[peer].complete
         if client.connection is None:
@@ -86,7 +92,9 @@ class ServerParty(Party):
             with suppress(*party.BROKEN):
                 other = isinstance(error, _OtherAgreement)
                 here = bytes([frames.OTHER_AGREEMENT]) + self.agreement.encode()
-                await connection.send(frames.Refused(here if other else frames.told(error)))
+                await connection.send(
+                    frames.Refused(here if other else frames.told(Failure.of(error)))
+                )
         except asyncio.CancelledError:
             # The program is being stopped. A cancelled handler makes asyncio print a traceback.
             _logger.info("disconnected", extra={"client": name, "reason": "stopped"})
@@ -120,6 +128,8 @@ class ServerParty(Party):
             _logger.info("dry run", extra={"client": name})
             return
         client = self.clients[name]
+        if client.fault is not None:
+            raise client.fault
         if client.instance not in (b"", hello.instance):
             if self.role.fed[name]:
                 raise errors.LogError(
@@ -149,7 +159,16 @@ class ServerParty(Party):
             asyncio.create_task(self.write_to(connection, [name])),
             asyncio.create_task(self.beat(connection)),
         ]
-        await party.first_of(tasks)
+        try:
+            await party.first_of(tasks)
+        except party.BROKEN:
+            raise
+        except errors.XclpError as error:
+            reason = error.reason if isinstance(error, errors.FaultyPeer) else error.public()
+        else:
+            return
+        client.fault = errors.FaultyPeer(name, reason, public=True)
+        raise client.fault
 
     async def _read_from(self, connection: Connection, name: str) -> None:
         """Handle the frames of a client until it says goodbye."""
@@ -158,9 +177,13 @@ class ServerParty(Party):
             frame = await connection.read()
             if isinstance(frame, frames.Bye):
                 client.ended = True
+                failure = frames.heard(frame.why)
                 silent = not self.role.fed[name] and not self.mail.inboxes[name].complete
                 event = "does not take part" if silent and not frame.well else "ended"
-                _logger.info(event, extra={"client": name, "well": frame.well})
+                blames = list(failure.parties)
+                _logger.info(event, extra={"client": name, "well": frame.well, "blames": blames})
+                came = [other for other, c in self.clients.items() if c.came]
+                self.failure = self._accusations.add(name, failure, came) or self.failure
                 self.wake.set()
                 return
             if isinstance(frame, frames.Beat):
@@ -173,6 +196,7 @@ class ServerParty(Party):
             if frame.author != name:
                 raise errors.FaultyPeer(name, "sends in the name of another client", public=True)
             if isinstance(frame, frames.Data):
+                require_sound(frame, self.limits.max_message)
                 self.last_data = client.moved = self.clock()
             elif frame.addressee != self.me:
                 client.counts[frame.addressee] = frame.count
@@ -189,7 +213,8 @@ class ServerParty(Party):
                 dropped_out = self.expired(name)
                 if dropped_out and not client.dropped_out:
                     if not client.ended:
-                        _logger.warning("dropout", extra={"client": name})
+                        reason = "" if client.fault is None else client.fault.reason
+                        _logger.warning("dropout", extra={"client": name, "reason": reason})
                     for other in self.clients:
                         await self.tell(other, frames.DroppedOut(name))
                 client.dropped_out = dropped_out
@@ -198,6 +223,8 @@ class ServerParty(Party):
         """Wait until every client has ended or is given up."""
         self.waiting_since = self.clock()
         while any(not c.ended and not self.expired(n) for n, c in self.clients.items()):
+            if self.failure is not None:
+                raise self.failure
             self.wake.clear()
             await self.acknowledge_rest()
             await self.woken()
@@ -208,7 +235,8 @@ class ServerParty(Party):
         if error is not None:
             missing = [name for name in self.clients if self.expired(name)]
             without = f"without {', '.join(missing)}" if missing else ""
-            end = frames.End(True, frames.told(error, self.role.step, without and f"; {without}"))
+            more = without and f"; {without}"
+            end = frames.End(True, frames.told(Failure.of(error, self.role.step, more)))
             if without:
                 error.add_note(without)
         for name, client in self.clients.items():

@@ -1,0 +1,64 @@
+"""A client whose frames are false is named, whatever number is; nobody else is, or leaves."""
+
+import network_runs as runs
+import protocol_runs
+import pytest
+from durable_runs import seedless
+from network_runs import SERVER
+
+from xclp_crypto.errors import FaultyPeerOrServer
+from xclp_crypto.testing import blamed
+from xclp_crypto.transport.network import client as client_module
+from xclp_crypto.transport.network.client import ClientParty
+from xclp_crypto.transport.network.frames import Ack, Data, Resume
+from xclp_crypto.transport.network.limits import Limits
+
+CLIENTS = ("a", "b", "c", "d")
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    return runs.authority(tmp_path_factory.mktemp("tls") / "certs", CLIENTS)
+
+
+def run_with(tls, monkeypatch, *lies):
+    """Run a sum in which d sends these frames first."""
+
+    class Liar(ClientParty):
+        async def write_to(self, connection, peers):
+            if self.me == "d":
+                for lie in lies:
+                    await connection.send(lie)
+            await super().write_to(connection, peers)
+
+    monkeypatch.setattr(client_module, "ClientParty", Liar)
+    make = protocol_runs.secure_sum({c: [1, 2, 3] for c in CLIENTS}, fraction_bits=0)
+    return runs.run(seedless(make), tls, limits=Limits(join=20, grace=20, deadline=20))
+
+
+@pytest.mark.parametrize("count", [1_000_000, (1 << 64) - 1])
+@pytest.mark.parametrize("kind", [Ack, Resume])
+def test_attack_4_counting_messages_that_were_never_sent_stops_the_session_for_all(
+    tls, monkeypatch, kind, count
+):
+    found = run_with(tls, monkeypatch, kind("a", "d", count))
+    for party in ("a", "b", "c", SERVER):
+        assert "d" in blamed(found[party]), found
+    assert found["a"].parties == ("d",)
+    assert found["b"].parties == found["c"].parties == found[SERVER].parties == ("d", "a")
+
+
+@pytest.mark.parametrize("lie", [
+    Data("d", "a", 0, (1 << 32) - 1, 4, 0, b"four"),
+    Data("d", SERVER, 0, (1 << 32) - 1, 4, 0, b"four"),
+    Data("d", "a", 0, 1, 1 << 40, 0, b"four"),
+    Data("d", "a", 0, 1, 3, 0, b"four"),
+    Data("d", "a", 0, 1, 3, (1 << 64) - 1, b"four"),
+    Ack(SERVER, "d", 1_000_000),
+], ids=str)  # fmt: skip
+def test_attacks_4_and_5_headers_that_cannot_be_leave_their_sender_out(tls, monkeypatch, lie):
+    found = run_with(tls, monkeypatch, lie)
+    assert found[SERVER].total.tolist() == [3, 6, 9]
+    assert found[SERVER].record.dropouts == {"d": "setup"}
+    assert [found[c] for c in "abc"] == [None] * 3
+    assert type(found["d"]) is FaultyPeerOrServer
