@@ -26,8 +26,9 @@ TIED, APART = 2.0, 0.3
 """Stored neighbours of a row, in k; edges between clients, over what chance gives."""
 FAR, TIMES = 5.0, 10.0
 """Deviations between a mean and the median of the means, and ratio of a deviation to theirs."""
-MOST_CONSTANT = 3
-"""Columns; more are the borders of pictures."""
+MOST_CONSTANT, MOST_COLUMNS, UNLIKELY = 3, 5, 1e-3
+"""Columns: more constant ones are the borders of pictures; named at most; and how rarely a client's
+rows have one value by chance where others have several."""
 FEWEST_ROWS, MANY_ROWS = 10, 100
 """In all, and of a client that is compared; of directions and graphs, which are chance in fewer."""
 FEWEST_COLUMNS, SAMPLE = 3, 500
@@ -56,7 +57,9 @@ def feature_cautions(
     constant = np.isinf(own_moments(rows).deviation)
     if 1 <= constant.sum() <= MOST_CONSTANT:
         found = listing([names[i] for i in np.flatnonzero(constant).tolist()])
-        yield f"constant over all rows, so they tell nothing: {found}"
+        whose = f" of client {next(iter(data))!r}" * (len(data) == 1)
+        yield f"constant over all rows{whose}, so they tell nothing: {found}"
+    yield from _constant_at_one(data, names, constant)
     odd = [*_unscaled_cautions(rows, names)] if scale == "none" else []
     odd += _site_cautions(data, names) if scale != "client" else []
     step = -(-len(rows) // SAMPLE)
@@ -118,6 +121,24 @@ def _direction_cautions(
         )
 
 
+def _constant_at_one(
+    data: Mapping[str, NDArray[Any]], names: Sequence[str], constant: NDArray[np.bool_]
+) -> Iterator[str]:
+    """Say which columns are constant at one client, where chance hardly explains that."""
+    for client, own in data.items():
+        if len(data) == 1 or len(own) < FEWEST_ROWS:
+            continue
+        here = np.isinf(own_moments(own).deviation) & ~constant
+        others = np.concatenate([x[:, here] for c, x in data.items() if c != client])
+        by_chance = np.mean(others == own[0, here], axis=0) ** len(own)
+        odd = [names[i] for i in np.flatnonzero(here)[by_chance < UNLIKELY].tolist()]
+        if 1 <= len(odd) <= MOST_CONSTANT:
+            yield (
+                f"client {client!r} has one value only in {listing(odd)}, and others have several: "
+                "look whether it measures that at all"
+            )
+
+
 def _site_cautions(data: Mapping[str, NDArray[Any]], names: Sequence[str]) -> Iterator[str]:
     """Compare each client's means and deviations with the medians of all clients'."""
     known = {c: own_moments(x) for c, x in data.items() if len(x) >= FEWEST_ROWS}
@@ -129,12 +150,21 @@ def _site_cautions(data: Mapping[str, NDArray[Any]], names: Sequence[str]) -> It
     usual = np.median(deviations, axis=0)
     far = np.abs(means - np.median(means, axis=0)) > FAR * np.maximum(usual, deviations)
     spread = (deviations > TIMES * usual) | ((deviations < usual / TIMES) & (deviations > 0))
-    for client, odd in zip(known, (far | spread) & (usual > 0), strict=True):
-        if odd.any():
-            called = listing([names[i] for i in np.flatnonzero(odd).tolist()], 5)
+    for j, odd in enumerate((far | spread) & (usual > 0)):
+        mean, deviation = (
+            np.median(np.delete(own, j, axis=0), axis=0) for own in (means, deviations)
+        )
+        told = [
+            f"{names[i]!r} (mean {means[j, i]:.3g}, others {mean[i]:.3g}"
+            + f"; spread {deviations[j, i] / deviation[i]:.2g} times theirs)"
+            for i in np.flatnonzero(odd & (deviation > 0)).tolist()
+        ]
+        if told:
+            more = f", … ({len(told):,} in all)" * (len(told) > MOST_COLUMNS)
             yield (
-                f"client {client!r} measures differently: the mean or spread of {called} is far "
-                "from the other clients'; check its units, and whether it scaled them already"
+                f"client {[*known][j]!r} measures differently: the mean or spread of "
+                f"{', '.join(told[:MOST_COLUMNS])}{more} is far from the other clients'; check its "
+                "units, and whether it scaled them already"
             )
 
 

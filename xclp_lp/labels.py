@@ -7,7 +7,8 @@ import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.wording import did_you_mean
 from xclp_lp.wording import listing, rows_called
 
 ClassWeight: TypeAlias = Literal["sqrt", "balanced", "none"]
@@ -25,10 +27,13 @@ UNLABELLED = -1
 INEXACT = 2**53
 """From here on a float stands for several integers."""
 MISSING_MARKERS = (
-    *("", "na", "n/a", "nan", "nat", "null", "none", "?", "-", "-1", "<na>"),
+    *("", "na", "n/a", "nan", "nat", "null", "none", "?", "-", "-1", "<na>", "unk", "tbd"),
+    *("unknown", "not known", "unlabelled", "unlabeled", "missing", "undefined", "unspecified"),
     *("#n/a", "#ref!", "#value!", "#div/0!", "#name?", "#null!", "#num!"),
 )
 """Texts that are classes like any other here, and mean a missing label elsewhere."""
+LONG_WORD = 5
+"""Letters from which on words that differ by one are more likely a slip than two words."""
 
 
 def marked_values(y: ArrayLike, client: str) -> tuple[list[Any], NDArray[np.bool_]]:
@@ -158,7 +163,8 @@ def class_values(
                     "strings, booleans or floats"
                 )
             if known is not None and (kind, value) not in known:
-                raise DataError(f"{place}: label {value!r} is none of the classes {given!r}")
+                meant = did_you_mean(value, map(str, given or ())) if kind == "str" else ""
+                raise DataError(f"{place}: label {value!r} is none of the classes {given!r}{meant}")
             places[type(value), value] = place
     if not places:
         raise DataError(
@@ -213,8 +219,8 @@ def warn_of_odd_labels(
 ) -> None:
     """Warn of labels that may not mean what they say; names a client.
 
-    Texts that look like a missing label, or like each other; −1 beside other markers of rows
-    without a label; a single class; floats that may have been integers.
+    See `odd_texts`; and −1 beside other markers of rows without a label; a single class; floats
+    that may have been integers.
     """
 
     def warn(message: str) -> None:
@@ -236,22 +242,57 @@ def warn_of_odd_labels(
             f"{whose(vague)}: the labels {listing(vague)} are floats, and each stands for several "
             "integers; if they were integers, read them as such (in pandas: Int64) or as text"
         )
+    used = Counter(value for values, _ in labels for value in values)
+    for odd, why in odd_texts(classes):
+        rarest = sorted(odd, key=lambda text: used[text])
+        warn(f"{whose(rarest)}: the labels {why}")
+
+
+def odd_texts(classes: Sequence[Any]) -> Iterator[tuple[list[str], str]]:
+    """Yield classes that may not mean what they say, and what is odd about them.
+
+    They look like a missing label, or like each other.
+    """
     texts = [c for c in classes if isinstance(c, str)]
     if markers := [c for c in texts if c.strip().casefold() in MISSING_MARKERS]:
-        warn(
-            f"{whose(markers)}: the labels {listing(markers)} look like missing ones, but are "
-            "classes like any other; leave the cell empty (in Python: None) where a label is "
-            "missing"
+        yield (
+            markers,
+            f"{listing(markers)} look like missing ones, but are classes like any other; leave the "
+            "cell empty (in Python: None) where a label is missing",
         )
-    used = Counter(value for values, _ in labels for value in values)
     for group in alike(classes):
         same = len({_seen(text) for text in group}) < len(group)
         told = ", ".join(map(ascii, group)) if same else listing(group)
-        rarest = sorted(group, key=lambda text: used[text])
-        warn(
-            f"{whose(rarest)}: the labels {told} differ only by case, surrounding space, '.0' or "
-            "how Unicode writes them, but are different classes; write them alike if they are one"
+        yield (
+            group,
+            f"{told} differ only by case, surrounding space, '.0' or how Unicode writes them, but "
+            "are different classes; write them alike if they are one",
         )
+    for one, other in combinations(texts, 2):
+        if _misspelt(_seen(one).casefold(), _seen(other).casefold()):
+            yield (
+                [one, other],
+                f"{listing([one, other])} differ by one letter, and are different classes; correct "
+                "one of them if that is a slip",
+            )
+
+
+def _misspelt(one: str, other: str) -> bool:
+    """Return whether two texts differ in one word, by a letter or by two that changed places."""
+    if one[:1] != other[:1] or abs(len(one) - len(other)) > 1:
+        return False
+    words, others = (re.split(r"[\W_]+", text) for text in (one, other))
+    odd = [pair for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
+    if len(words) != len(others) or len(odd) != 1:
+        return False
+    short, long = sorted(odd[0], key=len)
+    if len(short) < LONG_WORD or not (short + long).isalpha():
+        return False
+    if len(short) < len(long):
+        return any(long[:i] + long[i + 1 :] == short for i in range(len(long)))
+    places = [i for i in range(len(short)) if short[i] != long[i]]
+    part = slice(places[0], places[-1] + 1)
+    return len(places) == 1 or (len(short[part]) == 2 and short[part] == long[part][::-1])
 
 
 def alike(classes: Sequence[Any]) -> list[list[str]]:

@@ -277,14 +277,15 @@ def in_graph(vectors: NDArray[Any], scaling: Scaling) -> NDArray[np.bool_]:
     return ~zero_rows(scaling.before_sums(vectors))
 
 
-def require_company(scale: Scale, clients: int) -> None:
+def require_company(scaling: Scaling, clients: int) -> None:
     """Refuse shared moments where they are those of the one other client.
 
     Raises:
         ParameterError: says what to do.
     """
-    if scale == "shared" and clients < FEWEST:
+    if scaling.scale == "shared" and clients < FEWEST:
+        none = " 'none'," * (scaling.missing == "refuse")
         raise ParameterError(
-            "with two clients shared moments are the other's own; choose scale = 'client', or "
-            "'none', or 'shared-by-two' if each may know the other's means and variances"
+            f"with two clients shared moments are the other's own; choose scale = 'client',{none} "
+            "or 'shared-by-two' if each may know the other's means and variances"
         )

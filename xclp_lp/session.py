@@ -177,7 +177,7 @@ async def client_role(
     """
     params.require_accountant()
     params.require_resolution(len(invited))
-    require_company(params.scale, len(invited))
+    require_company(params.scaling, len(invited))
     kept = in_graph(data.vectors, params.scaling)
     features = params.scaling.features(data.vectors)
     vectors, class_ids = features[kept], data.class_ids[kept]
@@ -275,7 +275,7 @@ async def server_role(
     """
     params.require_accountant()
     params.require_resolution(len(invited))
-    require_company(params.scale, len(invited))
+    require_company(params.scaling, len(invited))
     at_least = params.threshold or params.fewest_clients
     fewest = max(at_least, params.fewest_in_moments)
     scaled_over: tuple[str, ...] = ()

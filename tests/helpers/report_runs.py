@@ -235,7 +235,6 @@ def largest() -> Report:
         truth,
         {"per-client": rng.permutation(given), "xclp": given, "pooled": given},
         confidence,
-        0.5 * confidence,
     )
     cost = Cost()
     for step in STEPS:

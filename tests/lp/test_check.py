@@ -79,13 +79,17 @@ def test_what_was_read_is_said_and_nothing_is_written(xclp: Xclp, north: Path) -
         assert words in lines
     first, second = err.splitlines()
     assert first.startswith("xclp: caution: no columns are agreed on, so they are taken in the")
-    assert second == "xclp: caution: constant over all rows, so they tell nothing: 'ward'"
+    assert (
+        second
+        == "xclp: caution: constant over all rows of client 'north', so they tell nothing: 'ward'"
+    )
     assert {path: path.read_bytes() for path in north.parent.iterdir()} == before
 
 
 def test_all_problems_are_listed_at_once(xclp: Xclp, north: Path, authority: Path) -> None:
     change(north.parent / "north.csv", "p2,,61,24.0,7", "p2,flue,,x,inf")
     change(north.parent / "north.csv", "p4,,39,", "p4,flue,,")
+    change(north.parent / "north.csv", "22.5", '"22,500"')
     change(north, f"{authority}/north.key", "gone.key")
     change(north, "[parameters]", "[parameters]\nk = 0\nalfa = 0.5\nalpha = 2.0")
     (north.parent / "results").write_text("not a folder")
@@ -98,17 +102,20 @@ def test_all_problems_are_listed_at_once(xclp: Xclp, north: Path, authority: Pat
         "[parameters]: alpha must be strictly between 0 and 1, got 2.0",
         "gone.key",
         "results is a file",
-        "column 'age': 2 cells empty (rows 2, 4)",
-        "column 'bmi': 1 cell not a number (row 2)",
-        "column 'ward': 1 cell not finite (row 2)",
+        "column 'age': 2 cells empty (rows 'p2', 'p4')",
+        "column 'bmi': 1 cell not a number (row 'p2')",
+        "column 'ward': 1 cell not finite (row 'p2')",
+        "column 'bmi': 1 cell with a comma between thousands or before decimals (row 'p3')",
     ):
         assert words in lines
-    assert "8 problems in" in out  # what is a class is not known yet
+    assert "9 problems in" in out  # what is a class is not known yet
     change(north, "k = 0\nalfa = 0.5\nalpha = 2.0", "")
     found = check_client(north).problems
-    assert len(found) == 6
-    words = "the label 'flue' (rows 2, 4) is none of the classes 'flu', 'cold'"
+    assert len(found) == 7
+    words = "'flue' (rows 'p2', 'p4') is none of the classes 'flu', 'cold'; did you mean 'flu'?"
     assert found[-1].endswith(words)
+    change(north, '["flu", "cold"]', '["flu", "?"]')
+    assert "the classes '?' look like missing ones" in check_client(north).cautions[-1]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +161,7 @@ def test_columns_that_are_agreed_on_are_matched_by_name(north: Path) -> None:
         (np.array([[1.0, np.nan]]), np.array(["flu"]), "is nan"),
         (np.ones((2, 2)), np.array(["flu"]), "2 rows and"),
         (np.ones(3), np.array(["flu"] * 3), "matrix"),
-        (np.ones((2, 2)), np.array(["flu", "measles"]), "the label 'measles' (row 2)"),
+        (np.ones((2, 2)), np.array(["flu", "measles"]), "'measles' (row 1 (counted from 0))"),
     ],
 )
 def test_arrays_too(north: Path, features: object, labels: object, words: str) -> None:
@@ -178,6 +185,6 @@ bmi = {kind = "number"}
     assert load_client_file(north).agreement().encode() != before.encode()
     change(north.parent / "north.csv", "p2,,61,24.0,7", "p2,,61,24.0,9")
     (problem,) = check_client(north).problems
-    assert problem.endswith("column 'ward': 1 cell none of the declared values (row 2)")
+    assert problem.endswith("column 'ward': 1 cell none of the declared values (row 'p2')")
     change(north, "clients =", 'columns = ["ward"]\nclients =')
     assert any("a schema names the columns" in told for told in check_client(north).problems)

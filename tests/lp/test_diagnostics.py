@@ -56,6 +56,8 @@ def test_a_constant_column(hospitals: dict[str, pd.DataFrame]) -> None:
     for scale in ("shared", "client", "none"):
         found = cautions({c: x.assign(ward=7.3) for c, x in hospitals.items()}, scale)
         assert found[0] == "constant over all rows, so they tell nothing: 'ward'"
+        found = cautions(hospitals | {"hill": hospitals["hill"].assign(bmi=25.0)}, scale)
+        assert found[0].startswith("client 'hill' has one value only in 'bmi', and others have")
 
 
 def test_a_site_with_other_units_or_that_scaled_its_data(
@@ -64,6 +66,7 @@ def test_a_site_with_other_units_or_that_scaled_its_data(
     fahrenheit = hospitals["hill"].assign(temperature=1.8 * hospitals["hill"]["temperature"] + 32)
     (line,) = cautions(hospitals | {"hill": fahrenheit})
     assert line.startswith("client 'hill' measures differently: the mean or spread of 'temp")
+    assert "(mean 98.5, others 37; spread 1.8 times theirs) is far from the other" in line
     own = hospitals["coast"]
     (line,) = cautions(hospitals | {"coast": (own - own.mean()) / own.std()})
     assert line.startswith("client 'coast' measures differently")
@@ -114,6 +117,7 @@ def test_fit_warns_and_run_says_so(
     )
     _, _, said = xclp("run", tmp_path / "federation.toml")
     assert "xclp: constant over all rows, so they tell nothing: 'ward'" in said
+    assert said.splitlines()[-1].startswith("xclp: as said before the run, constant over all")
 
 
 @pytest.mark.parametrize("include_self", [False, True])
@@ -142,6 +146,11 @@ def unscaled(name: str, table: pd.DataFrame) -> pd.DataFrame:
 TRAPS: dict[str, tuple[Callable[[str, pd.DataFrame], pd.DataFrame], str, str]] = {
     "raw numbers": (lambda _, table: table, 'preset = "paper"', "'platelets' has 100% of"),
     "a constant column": (lambda _, table: table.assign(ward=7.3), "", "they tell nothing: 'ward'"),
+    "a constant column at one site": (
+        lambda name, table: table.assign(bmi=25.0) if name == "hill" else table,
+        "",
+        "client 'hill' has one value only in 'bmi'",
+    ),
     "one unscaled site": (unscaled, "", "client 'hill' measures differently: the mean or spread"),
     "columns in another order": (
         lambda name, table: table[table.columns[:: -1 if name == "coast" else 1]],

@@ -844,6 +844,10 @@ def test_plans_and_results_show_nobodys_data_and_are_neither_pickled_nor_copied(
         (["caf\u200be", "cafe", "x"], r"the labels 'cafe', 'caf\\u200be' differ only by"),
         (["\xdcbel", "\xfcbel", "x"], "the labels 'Übel', 'übel' differ only by"),
         (["#N/A", "#REF!"], "the labels '#N/A', '#REF!' look like missing ones"),
+        (["Unknown", "cat"], "the labels 'Unknown' look like missing ones"),
+        (["late pneumonia", "late pnuemonia"], "'late pneumonia', 'late pnuemonia' differ by one"),
+        (["asthma", "astma"], "the labels 'asthma', 'astma' differ by one letter"),
+        (["healthy", "healtty"], "the labels 'healthy', 'healtty' differ by one letter"),
     ],
 )
 def test_odd_classes_are_warned_of(labels: list[str], message: str) -> None:
@@ -860,6 +864,11 @@ def test_odd_classes_are_warned_of(labels: list[str], message: str) -> None:
 def test_ordinary_classes_are_not_warned_of() -> None:
     Xs, _ = example()
     fit(Xs, [["10", "1", "n", *[None] * 3], ["nana", "1.5", *[None] * 2], ["10.05"] + [None] * 4])
+    alike = [["hyperthyroid", "cats", "type-12", "male", "stage II", "lightly"]]
+    fit(
+        Xs,
+        [*alike, ["hypothyroid", "cat", "type-1", "female"], ["stage I", "nightly", *[None] * 3]],
+    )
     fit(Xs, [[True, False] + [None] * 4, [None] * 4, [None] * 5])
 
 

@@ -455,6 +455,12 @@ def two_tables(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("label_column", ["", 'label_column = "digit"\n'])
 def test_a_table_of_labels_is_joined_by_id(two_tables: Path, label_column: str) -> None:
     changed('id_column = "id"\n', f'id_column = "id"\n{label_column}')(two_tables)
+    x = two_tables.parent / "x.csv"
+    right = x.read_text()
+    x.write_text(right.replace("b,", "b,?", 1))
+    with pytest.raises(DataError, match="row 'b', column 'f0' of"):
+        load_federation(two_tables)
+    x.write_text(right)
     north = load_federation(two_tables).clients[0]
     assert north.ids == list("abcdef")
     assert north.labels == [None, 3, None, None, None, 5]
@@ -576,6 +582,10 @@ def removed(file: str) -> Callable[[Path], None]:
         ("[parameters]", "[parametres]",
          r"unknown field 'parametres'; .*; did you mean 'parameters'\?$"),
         ("n_bits = 64", "nbits = 64", r"unknown field 'nbits'; .*; did you mean 'n_bits'\?$"),
+        ("[parameters]", "min_confidence = 0.8\n[parameters]",
+         r"unknown field 'min_confidence'; it belongs under \[parameters\]$"),
+        ("[parameters]", 'epsilon = 3.0\nlabels = "x"\n[parameters]',
+         r"'epsilon'; it .* \[parameters.privacy\].*'labels'; it .* \[clients.NAME\]$"),
         ("k = 2", "kk = 2", r"\[parameters\]: unknown field 'kk'; the"),
         ("k = 2", 'k = 2\nclass_weight = "even"',
          r"^/.*/federation.toml, \[parameters\]: class_weight must be .*, got 'even'$"),

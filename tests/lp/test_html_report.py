@@ -297,11 +297,11 @@ def test_the_numbers_of_a_demonstration() -> None:
 def test_calibration_counts_every_row_once() -> None:
     confidence = np.array([0.0, 0.05, 0.1, 0.99, 1.0])
     right = np.array([False, True, True, True, False])
-    bins = calibration(confidence, np.array([0.2, 0.4, 0.6, 0.8, 1.0]), right)
+    bins = calibration(confidence, right)
     assert bins.rows.tolist() == [2, 1, *[0] * 7, 2]
     assert bins.right is not None
     assert bins.right.tolist() == [1, 1, *[0] * 7, 1]
-    assert bins.probability[bins.rows > 0] == pytest.approx([0.3, 0.6, 0.9])
+    assert bins.confidence[bins.rows > 0] == pytest.approx([0.025, 0.1, 0.995])
 
 
 def test_confusion_and_accuracy_by_client() -> None:

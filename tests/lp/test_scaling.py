@@ -185,10 +185,10 @@ def test_whenever_a_client_drops_out_the_others_have_the_labels_of_those_in_the_
 
 def test_two_clients_are_refused_unless_they_ask_for_it() -> None:
     two = {c: FOUR[c] for c in "ab"}
-    with pytest.raises(ParameterError, match="the other's own; choose scale = 'client', or 'none'"):
+    with pytest.raises(ParameterError, match="own; choose scale = 'client', 'none', or"):
         run(federation(two, SHARED)).raise_errors()
     run(federation(two, replace(SMALL, scale="shared-by-two"))).raise_errors()
-    require_company("client", 2)
+    require_company(Scaling("client"), 2)
     outcome = run(federation({c: FOUR[c] for c in "abc"}, SHARED), Faults(dropouts={"b": "setup"}))
     assert isinstance(outcome.errors[SERVER], TooFewParties)
 
@@ -255,5 +255,7 @@ def test_missing_values_in_frames_and_arrays_are_refused_unless_they_become_mean
     told = list(plan_lines(plan))
     assert "3 missing values become means; clients learn how many each column has" in told
     assert plan.shapes()[0].features == 4
+    with pytest.raises(ParameterError, match="choose scale = 'client', or 'shared-by-two' if"):
+        xclp.fit(Xs[:2], ys[:2])
     with pytest.raises(ParameterError, match="missing must be 'refuse' where scale is 'none'"):
         xclp.set_params(scale="none").fit(Xs, ys)

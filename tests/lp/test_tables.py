@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_lp.files.clients import joined_by_id, looks_like_row_numbers
 from xclp_lp.files.tables import (
     SUFFIXES,
     CsvFormat,
     Expected,
     Source,
     Table,
-    joined_by_id,
-    looks_like_row_numbers,
     read_file,
     values_of_texts,
 )
@@ -321,12 +320,16 @@ def test_cells_that_are_no_numbers(cell: Any, message: str) -> None:
 
 
 def test_a_decimal_comma_beside_commas_says_what_to_do(tmp_path: Path) -> None:
-    found = read_file(text(tmp_path / "x.csv", 'a,b\n1,"2,5"\n'), "alice")
+    found = read_file(text(tmp_path / "x.csv", 'a,b\n"364,000","2,5"\n'), "alice")
     with pytest.raises(
         DataError,
         match=r"column 'b' of .* is '2,5', which has a decimal comma; save the file with decimal p",
     ):
         features(found, columns=["b"])
+    with pytest.raises(DataError, match=r"has a comma: if it is between thousands, .* without"):
+        features(found, columns=["a"])
+    with pytest.raises(DataError, match="not a number"):
+        features(Table({"a": ["1", "1,2,3"]}))
 
 
 def test_other_numbers_of_a_parquet_file() -> None:
@@ -522,6 +525,11 @@ def test_the_suffixes_of_the_documentation() -> None:
         ('"a";"b"\n"1.5";"2"\n', [[1.5, 2]], "semicolons between cells and decimal points"),
         ("\ufeffa\tb\n1\t2,25\n", [[1, 2.25]], "tabs between cells and decimal commas"),
         ("a;b\n1;2\n", [[1, 2]], "semicolons between cells and decimal points"),
+        (
+            "a;b\n364,000;2\n-1,250;2\n",
+            [[364, 2], [-1.25, 2]],
+            "semicolons.* decimal commas; .*; if '364,000' has a comma between thousands, save",
+        ),
     ],
 )
 def test_separators_and_decimal_commas_are_recognised_and_said(
@@ -529,7 +537,7 @@ def test_separators_and_decimal_commas_are_recognised_and_said(
 ) -> None:
     with pytest.warns(
         UserWarning,
-        match=f"client 'alice': .*x.csv is read with {said}; to silence this, write csv = ",
+        match=f"client 'alice': .*x.csv is read with {said}.*",
     ):
         source = read_file(text(tmp_path / "x.csv", content), "alice")
     assert features(source, columns=["a", "b"]).tolist() == expected

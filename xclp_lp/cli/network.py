@@ -29,7 +29,7 @@ from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli.keeping import KEY_VARIABLE, KeyFile, read_key
-from xclp_lp.cli.terminal import StepReporter, complain, note, say
+from xclp_lp.cli.terminal import StepReporter, complain, note, remind, say
 from xclp_lp.cli.tune import show_own
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.check import check_client
@@ -329,7 +329,8 @@ def join(
     table, data = _read(loaded, agreement)
     note(*data_lines(table, data, loaded.params.classes))
     own = {loaded.name: data.vectors}
-    for caution in feature_cautions(own, loaded.params.scale, table.columns):
+    cautions = list(feature_cautions(own, loaded.params.scale, table.columns))
+    for caution in cautions:
         complain(f"caution: {caution}")
 
     async def role(io: Any, rng: Any) -> Any:
@@ -351,6 +352,7 @@ def join(
         written = loaded.write(table, data, prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {loaded.output}")
     note(*client_lines(loaded.params, loaded.settings, data, prediction))
+    remind(cautions)
     if loaded.params.validation == "tune" and prediction.validation is not None:
         show_own(loaded.name, prediction.validation, data, loaded.params)
 

@@ -85,7 +85,8 @@ def run(
     truth = loaded.truth(plan, dropouts)
     terminal.note(*plan_lines(plan, {c.name: c.columns for c in loaded.clients}))
     columns = loaded.clients[0].columns
-    for caution in plan.cautions(columns):
+    cautions = plan.cautions(columns)
+    for caution in cautions:
         terminal.complain(caution)
     if plan.seed is None:
         terminal.note(NO_RANDOM_STATE)
@@ -100,7 +101,7 @@ def run(
         _keep(keep, loaded, result, key)
     terminal.console.print(terminal.cost_table(result.cost))
     terminal.note(*dropout_lines(result.participation.dropouts), *result_lines(result))
-    sound = is_sound(plan.params, result.predictions.values()) and not plan.cautions()
+    sound = is_sound(plan.params, result.predictions.values()) and not cautions
     for validation in result.validations.values():
         terminal.note(*validation_lines(validation, advise=sound))
         if plan.params.validation == "tune":
@@ -112,6 +113,7 @@ def run(
         terminal.note(f"{right:,} of {rows} came out right ({scores.accuracy('xclp'):.1%})")
     terminal.say(f"{count(len(written), 'file')} written to {loaded.output}")
     terminal.note(*results.file_lines(loaded, result))
+    terminal.remind(cautions)
     terminal.write_report(
         lambda reports: reports.run_report(result, truth, columns), report_file, png
     )

@@ -18,7 +18,7 @@ from xclp_crypto.transport.meter import Cost
 from xclp_crypto.whole_files import why_not_writable
 from xclp_lp.files.results import write_json_file, write_or_keep
 from xclp_lp.forecast import FAST, Forecast
-from xclp_lp.wording import duration, size
+from xclp_lp.wording import duration, shown, size
 
 if TYPE_CHECKING:
     from xclp_lp.study.report import Report
@@ -42,6 +42,12 @@ def complain(message: object) -> None:
     """Print one line of errors, whatever the libraries underneath put into their messages."""
     line = " ".join(str(message).splitlines())
     errors.print("xclp:", "".join(c if c.isprintable() else "\ufffd" for c in line))
+
+
+def remind(cautions: Sequence[str]) -> None:
+    """Repeat, after the results, what looked wrong before them."""
+    for caution in cautions:
+        complain(f"as said before the run, {shown(caution, 120)}")
 
 
 def parsed_drop(options: Sequence[str] | None) -> dict[str, str]:

@@ -15,8 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError, XclpError
+from xclp_crypto.wording import did_you_mean
 from xclp_lp.diagnostics import feature_cautions
-from xclp_lp.files.clients import labels_line, read_labels, rows_line, special_columns
+from xclp_lp.files.clients import (
+    labels_line,
+    read_labels,
+    row_names,
+    rows_line,
+    special_columns,
+)
 from xclp_lp.files.network import (
     ClientSection,
     client_content,
@@ -30,6 +37,7 @@ from xclp_lp.files.network import (
 from xclp_lp.files.schema import NUMBER, Schema, feature_names
 from xclp_lp.files.tables import Source, agreed_on, read_file
 from xclp_lp.files.toml import Mistakes, beside
+from xclp_lp.labels import odd_texts
 from xclp_lp.wording import count, listing, rows_called
 
 MOST_ROWS = 5
@@ -109,13 +117,14 @@ def _check_data(
     """
     agreed, settings, schema = read.get("columns"), read.get("parameters"), read.get("schema", {})
     missing = settings is not None and settings.missing != "refuse"
-    columns, ids = None, None
+    columns, ids, names = None, None, None
     if source.table is not None:
         special = found.attempt(lambda: special_columns(source, own, agreed_on(agreed, schema)))
         if special is None:
             return
         columns, ids, _ = special
-        told = _cells(source, columns, schema, missing)
+        names = row_names(ids, len(source.table))
+        told = _cells(source, columns, schema, missing, names)
         cells = [f"client {own.name!r}: {source.path}, {what}" for what in told]
         found.problems += cells
         if cells:
@@ -137,10 +146,12 @@ def _check_data(
         found.cautions += feature_cautions({own.name: features}, settings.scale, columns)
     given = found.attempt(lambda: read_labels(own.name, own, path, source, ids, features)[1])
     if given is not None and settings is not None:
-        _check_labels(found, own.name, settings.params.classes, given)
+        _check_labels(found, own.name, settings.params.classes, given, names)
 
 
-def _cells(source: Source, columns: list[str], schema: Schema, missing: bool) -> Iterator[str]:
+def _cells(
+    source: Source, columns: list[str], schema: Schema, missing: bool, names: Sequence[str]
+) -> Iterator[str]:
     """Say by column how many cells are not what it holds, and in which rows the first are."""
     for column in columns:
         kinds: dict[str, list[int]] = {}
@@ -149,14 +160,19 @@ def _cells(source: Source, columns: list[str], schema: Schema, missing: bool) ->
             if kind and not (missing and kind == "empty"):
                 kinds.setdefault(kind, []).append(row)
         for kind, rows in kinds.items():
-            where = rows_called(rows, [str(i + 1) for i in range(rows[-1] + 1)], MOST_ROWS)
+            where = rows_called(rows, names, MOST_ROWS)
             yield f"column {column!r}: {count(len(rows), 'cell')} {kind} ({where})"
 
 
 def _check_labels(
-    found: Findings, name: str, classes: Sequence[Any], given: list[Any] | NDArray[Any]
+    found: Findings,
+    name: str,
+    classes: Sequence[Any],
+    given: list[Any] | NDArray[Any],
+    names: Sequence[str] | None,
 ) -> None:
     """Say how many labels there are of each class, and which are of none."""
+    found.cautions += [f"the classes {why}" for _, why in odd_texts(classes)]
     marked = found.attempt(lambda: labels_of_classes(given, name, classes))
     if marked is None:
         return
@@ -169,8 +185,8 @@ def _check_labels(
     )
     for value, rows in where.items():
         if value not in classes:
-            called = rows_called(rows, [str(i + 1) for i in range(len(values))], MOST_ROWS)
+            meant = did_you_mean(value, map(str, classes)) if isinstance(value, str) else ""
             found.problems.append(
-                f"client {name!r}: the label {value!r} ({called}) is none of the classes "
-                f"{listing(classes)}"
+                f"client {name!r}: the label {value!r} ({rows_called(rows, names, MOST_ROWS)}) is "
+                f"none of the classes {listing(classes)}{meant}"
             )

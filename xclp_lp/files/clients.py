@@ -14,15 +14,13 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.files.schema import NO_SCHEMA, feature_names
 from xclp_lp.files.tables import (
     TABLES,
     CsvFormat,
     Expected,
     Source,
-    joined_by_id,
-    looks_like_row_numbers,
     read_file,
 )
 from xclp_lp.files.toml import beside, shown_key
@@ -130,9 +128,16 @@ class LoadedClient:
 
         None for arrays, whose rows have indices from 0.
         """
-        if self.id_column is not None:
-            return [repr(str(row_id)) for row_id in self.ids]
-        return None if self.columns is None else [str(i + 1) for i in range(len(self.ids))]
+        if self.columns is None:
+            return None
+        return row_names(None if self.id_column is None else self.ids, len(self.ids))
+
+
+def row_names(ids: Sequence[Any] | None, rows: int) -> list[str]:
+    """Return what messages call the rows of a table: by their ids, or by numbers from 1."""
+    if ids is None:
+        return [str(i + 1) for i in range(rows)]
+    return [repr(str(row_id).strip()) for row_id in ids]
 
 
 def rows_line(path: Path, shape: tuple[int, ...], columns: Sequence[str] | None) -> str:
@@ -263,7 +268,11 @@ def _loaded(
     else:
         columns, ids, truth = special_columns(source, section, like)
     features = source.features(
-        array=section.features_array, columns=columns or (), schema=schema, missing=missing
+        array=section.features_array,
+        columns=columns or (),
+        schema=schema,
+        missing=missing,
+        row_names=None if ids is None else row_names(ids, len(ids)),
     )
     if columns is not None:
         columns = feature_names(columns, schema)
@@ -364,6 +373,33 @@ def _require_no_columns(section: DataSection, where: str) -> None:
             raise ParameterError(f"{where}: {key} needs a {TABLES} file")
 
 
+def joined_by_id(
+    labels: Sequence[Any], label_ids: Sequence[Any], source: Source, ids: Sequence[Any], of: Source
+) -> list[Any]:
+    """Return the labels of the rows called `ids`; rows without an entry get None.
+
+    Args:
+        labels: (m,) one for each entry of `label_ids`.
+        label_ids: (m,) ids in the table of labels; compared as text, so that 7 is "7".
+        source: the table of labels.
+        ids: (n_j,) ids in the table of features.
+        of: the table of features.
+
+    Raises:
+        DataError: an id is empty or occurs twice, or is not among `ids`.
+    """
+    rows = of.rows_by_id(ids)
+    result: list[Any] = [None] * len(ids)
+    for key, entry in source.rows_by_id(label_ids).items():
+        if key not in rows:
+            raise DataError(
+                f"client {source.client!r}: row {entry + 1} of {source.path} has the id {key!r}, "
+                f"which no row of {of.path} has; delete it or correct the id"
+            )
+        result[rows[key]] = labels[entry]
+    return result
+
+
 def _joined(
     labels: list[Any] | NDArray[Any], of: Source, ids: list[Any], source: Source, id_column: str
 ) -> list[Any] | NDArray[Any]:
@@ -421,6 +457,11 @@ def _one_for_each_row(
             "id_column into both tables"
         )
     return labels
+
+
+def looks_like_row_numbers(column: NDArray[Any]) -> bool:
+    """Return whether a column of at least three numbers counts up by one from an integer."""
+    return len(column) > 2 and bool(np.all(np.diff(column) == 1)) and float(column[0]).is_integer()
 
 
 def _warn_of_row_numbers(

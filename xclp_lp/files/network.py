@@ -152,7 +152,7 @@ class _Content(Validated):
             raise ParameterError("a schema names the columns, so leave out columns = …")
         object.__setattr__(self, "clients", tuple(client_names(len(self.clients), self.clients)))
         self.parameters.params.require_resolution(len(self.clients))
-        require_company(self.parameters.scale, len(self.clients))
+        require_company(self.parameters.scaling, len(self.clients))
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,14 @@ _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,38})(\.0+)?")
 
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
+WITH_COMMA = "with a comma between thousands or before decimals"
+DECIMAL_ADVICE = (
+    'save the file with decimal points, or with semicolons and csv = {delimiter = ";", '
+    'decimal = ","}'
+)
 _SEPARATOR_LINE = re.compile(r'"?sep=.?"?', re.IGNORECASE)
 _FRACTION = re.compile(r"[+-]?\d+([.,])\d+([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,7 @@ class Source:
         columns: Sequence[str] = (),
         schema: Schema = NO_SCHEMA,
         missing: bool = False,
+        row_names: Sequence[str] | None = None,
     ) -> NDArray[Any]:
         """Return the (n_j, d) features.
 
@@ -186,6 +193,7 @@ class Source:
             columns: which columns of a table, in this order.
             schema: what they hold, if that is said; by default numbers.
             missing: whether cells may be empty: then they become NaN, and a category none.
+            row_names: what errors call the rows of a table; by default their numbers from 1.
 
         Raises:
             DataError: a column is missing, or a cell is empty, not finite or not what the column
@@ -196,16 +204,14 @@ class Source:
                 raise self.error(f"is not a table, which a schema needs: {TABLES}")
             return self._array(array, "features_array")
         parts = [np.empty((len(self.table), 0))]
+        rows = row_names or [str(i + 1) for i in range(len(self.table))]
         for name in columns:
             held = schema.get(name, NUMBER)
-            cells = enumerate(self.column(name))
-            numbers = np.array(
-                [
-                    np.nan if missing and _is_missing(cell) else self._number(cell, row, name, held)
-                    for row, cell in cells
-                ]
-            )
-            parts.append(held.features(numbers))
+            numbers = [
+                np.nan if missing and _is_missing(cell) else self._number(cell, row, name, held)
+                for row, cell in zip(rows, self.column(name), strict=True)
+            ]
+            parts.append(held.features(np.array(numbers)))
         return np.hstack(parts)
 
     def labels(
@@ -283,15 +289,19 @@ class Source:
             return "empty"
         number = held.number(cell, self._decimal)
         if number is None:
+            comma = held.kind == "number" and self._decimal == "." and "," in str(cell)
+            written = str(cell).strip()
+            if comma and (_FRACTION.fullmatch(written) or _THOUSANDS.fullmatch(written)):
+                return WITH_COMMA
             return held.refusal
         return "" if np.isfinite(number) else "not finite"
 
-    def _number(self, cell: Any, row: int, column: str, held: Column) -> float:
+    def _number(self, cell: Any, row: str, column: str, held: Column) -> float:
         number = None if _is_missing(cell) else held.number(cell, self._decimal)
         if number is not None and np.isfinite(number):
             return number
         fault = self.fault(cell, held)
-        place = f"client {self.client!r}: row {row + 1}, column {column!r} of {self.path}"
+        place = f"client {self.client!r}: row {row}, column {column!r} of {self.path}"
         remedy = "drop the row or the column, or fill it in"
         if fault == "empty":
             written = f" ({cell!r})" * (not _is_empty(cell))
@@ -304,12 +314,13 @@ class Source:
                 f"{place} is {cell!r}, which is {fault}: {listing(values)}"
                 f"{did_you_mean(str(cell), values)}"
             )
-        mark = _FRACTION.fullmatch(str(cell).strip())
-        if mark and mark[1] != self._decimal and self._decimal == ".":
-            raise DataError(
-                f"{place} is {cell!r}, which has a decimal comma; save the file with decimal "
-                'points, or with semicolons and csv = {delimiter = ";", decimal = ","}'
-            )
+        if fault == WITH_COMMA:
+            if _THOUSANDS.fullmatch(str(cell).strip()):
+                raise DataError(
+                    f"{place} is {cell!r}, which has a comma: if it is between thousands, save the "
+                    f"file without such commas; if it is a decimal comma, {DECIMAL_ADVICE}"
+                )
+            raise DataError(f"{place} is {cell!r}, which has a decimal comma; {DECIMAL_ADVICE}")
         raise DataError(
             f"{place} is {cell!r}, which is {fault}{self._with_comma}; if the column is not a "
             "feature, name it in id_column or label_column, or list feature_columns; if it holds "
@@ -405,11 +416,13 @@ def _read_csv(path: Path, client: str, form: CsvFormat | None) -> Table:
         return _table(header, rows, form.decimal)
     if delimiter == ",":
         return _table(header, rows)
-    decimal = _recognised_decimal(rows, client, path)
+    decimal, grouped = _recognised_decimal(rows, client, path)
     warnings.warn(
         f"client {client!r}: {path} is read with {SEPARATORS[delimiter]}s between cells and "
         f"decimal {'commas' if decimal == ',' else 'points'}; to "
-        f'silence this, write csv = {{delimiter = "{delimiter}", decimal = "{decimal}"}}',
+        f'silence this, write csv = {{delimiter = "{delimiter}", decimal = "{decimal}"}}'
+        + f"; if {grouped!r} has a comma between thousands, save the file without"
+        * bool(grouped),
         UserWarning,
         stacklevel=5,
     )
@@ -476,20 +489,26 @@ def _quote_advice(path: Path, last: int) -> str:
     return 'put the whole value in quotes, and write a quote in it twice: ""'
 
 
-def _recognised_decimal(rows: Sequence[Sequence[str]], client: str, path: Path) -> str:
-    """Return whether numbers have decimal commas or points; refuse both in one file."""
+def _recognised_decimal(rows: Sequence[Sequence[str]], client: str, path: Path) -> tuple[str, str]:
+    """Return what marks decimals, a comma or a point; refuse both in one file.
+
+    Also returns the first number with a comma if each of them could have it between thousands.
+    """
     places: dict[str, tuple[int, str]] = {}
+    grouped = True
     for number, row in enumerate(rows, start=1):
         for cell in row:
             if match := _FRACTION.fullmatch(cell.strip()):
                 places.setdefault(match[1], (number, cell.strip()))
+                grouped = grouped and bool(_THOUSANDS.fullmatch(cell.strip()))
     if len(places) == 2:
         where = " and ".join(f"{cell!r} in row {row}" for row, cell in places.values())
         raise DataError(
             f"client {client!r}: {path} has {where}; say which marks decimals, as in "
             'csv = {delimiter = ";", decimal = ","}'
         )
-    return next(iter(places), ".")
+    mark = next(iter(places), ".")
+    return mark, places[mark][1] if mark == "," and grouped else ""
 
 
 def _read_excel(path: Path, client: str) -> Table:
@@ -518,38 +537,6 @@ def _read_parquet(path: Path, client: str) -> Table:
         return Table(table.to_pydict(), index=tuple(c for c in stored if isinstance(c, str)))
     except ArrowException as error:
         raise OSError(str(error)) from None
-
-
-def looks_like_row_numbers(column: NDArray[Any]) -> bool:
-    """Return whether a column of at least three numbers counts up by one from an integer."""
-    return len(column) > 2 and bool(np.all(np.diff(column) == 1)) and float(column[0]).is_integer()
-
-
-def joined_by_id(
-    labels: Sequence[Any], label_ids: Sequence[Any], source: Source, ids: Sequence[Any], of: Source
-) -> list[Any]:
-    """Return the labels of the rows called `ids`; rows without an entry get None.
-
-    Args:
-        labels: (m,) one for each entry of `label_ids`.
-        label_ids: (m,) ids in the table of labels; compared as text, so that 7 is "7".
-        source: the table of labels.
-        ids: (n_j,) ids in the table of features.
-        of: the table of features.
-
-    Raises:
-        DataError: an id is empty or occurs twice, or is not among `ids`.
-    """
-    rows = of.rows_by_id(ids)
-    result: list[Any] = [None] * len(ids)
-    for key, entry in source.rows_by_id(label_ids).items():
-        if key not in rows:
-            raise DataError(
-                f"client {source.client!r}: row {entry + 1} of {source.path} has the id {key!r}, "
-                f"which no row of {of.path} has; delete it or correct the id"
-            )
-        result[rows[key]] = labels[entry]
-    return result
 
 
 def _is_missing(cell: Any) -> bool:

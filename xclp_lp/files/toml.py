@@ -88,7 +88,7 @@ def read_section(kind: type[T], content: Any, file: object, section: str = "") -
     where = ", ".join(filter(None, (f"{file}", section and f"[{section}]")))
     if not isinstance(content, Mapping):
         raise Mistakes([f"{where} must be a section, got {content!r}"], {})
-    mistakes = [f"{where}: {what}" for what in _unknown(content, kind)]
+    mistakes = [f"{where}: {what}" for what in _unknown(content, kind, section)]
     read: dict[str, Any] = {}
     for field in fields(kind):  # type: ignore[arg-type]  # T is a dataclass
         name, hint = field.name, field_types(kind)[field.name]
@@ -123,15 +123,38 @@ def require_known(content: Mapping[str, Any], kind: type[Any], where: str) -> No
         raise ParameterError(f"{where}: {what}")
 
 
-def _unknown(content: Mapping[str, Any], kind: type[Any]) -> Iterator[str]:
-    """Say which keys a section does not have."""
+def _unknown(content: Mapping[str, Any], kind: type[Any], section: str = "") -> Iterator[str]:
+    """Say which keys a section does not have, and where they belong."""
     known = keys_of(kind)
     for name in content:
-        if name not in known:
+        if name in known:
+            continue
+        if homes := list(_homes(name, kind, section)):
+            places = " or ".join(f"[{home}]" for home in homes)
+            yield f"unknown field {name!r}; it belongs under {places}"
+        else:
             yield (
                 f"unknown field {name!r}; the fields are {', '.join(known)}"
                 f"{did_you_mean(name, known)}"
             )
+
+
+def _homes(name: str, kind: type[Any], section: str) -> Iterator[str]:
+    """Return the sections in a section that have a key."""
+    for own, hint in field_types(kind).items():
+        several = get_origin(stripped(hint)[0]) is abc.Mapping
+        inner = f"{section}.{own}{'.NAME' * several}".lstrip(".")
+        kinds = _kinds_of_section(hint)
+        if any(name in keys_of(held) for held in kinds):
+            yield inner
+        for held in kinds:
+            yield from _homes(name, held, inner)
+
+
+def _kinds_of_section(hint: Any) -> list[Any]:
+    """Return the dataclasses that a section of this type can be."""
+    kind, _ = stripped(hint)
+    return [k for k in get_args(kind) or [kind] if is_dataclass(k)]
 
 
 def _value(hint: Any, value: Any, file: object, section: str) -> Any:
@@ -140,7 +163,7 @@ def _value(hint: Any, value: Any, file: object, section: str) -> Any:
     Of several kinds of section it is the one with the fewest keys that has all that are given.
     """
     kind, _ = stripped(hint)
-    kinds: list[Any] = [k for k in get_args(kind) or [kind] if is_dataclass(k)]
+    kinds = _kinds_of_section(hint)
     if not kinds:
         return value
     if get_origin(kind) is abc.Mapping:

@@ -141,9 +141,6 @@ def compare(
         truth=hidden(truth),
         predicted={"per-client": hidden(alone), "xclp": hidden(secure), "pooled": hidden(plain)},
         confidence=hidden([found.confidence for found in result.predictions.values()]),
-        probability=hidden(
-            [p.distribution.max(axis=1, initial=0.0) for p in result.predictions.values()]
-        ),
     )
 
     counted = result.participation.contributors

@@ -49,7 +49,6 @@ class Scores:
         truth: shape (n,), int64, index of its class.
         predicted: by method, shape (n,), int64, class index, or −1 where no label reaches the row.
         confidence: shape (n,), float64, that XCLP has in its label; None where it did not run.
-        probability: shape (n,), float64, that XCLP gives to its label, 1/C where it has none.
     """
 
     clients: tuple[str, ...]
@@ -58,7 +57,6 @@ class Scores:
     truth: NDArray[np.int64]
     predicted: Mapping[str, NDArray[np.int64]]
     confidence: NDArray[np.float64] | None = None
-    probability: NDArray[np.float64] | None = None
 
     @classmethod
     def together(cls, parts: Sequence[Scores]) -> Scores:
@@ -77,7 +75,6 @@ class Scores:
             np.concatenate([p.truth for p in parts]),
             {m: np.concatenate([p.predicted[m] for p in parts]) for m in first.predicted},
             joined([p.confidence for p in parts]),
-            joined([p.probability for p in parts]),
         )
 
     def accuracy(self, method: str) -> float:
@@ -124,7 +121,7 @@ def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
     ]
     if any(known.any() for _, known in marked):
         class_values(marked, classes, tuple(plan.data))  # refuses what is not a class
-    owner, true, given, confidence, probability = [], [], [], [], []
+    owner, true, given, confidence = [], [], [], []
     for j, (name, own) in enumerate(plan.data.items()):
         values, known = marked[j]
         if len(values) != len(own.class_ids):
@@ -138,7 +135,6 @@ def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
         given.append(found.class_ids[rows])
         owner.append(np.full(int(rows.sum()), j))
         confidence.append(found.confidence[rows])
-        probability.append(found.distribution[rows].max(axis=1, initial=0.0))
     if not sum(map(len, true)):
         raise DataError("truth says nothing of any row that was unlabelled and has a result")
     return Scores(
@@ -148,7 +144,6 @@ def scores_of(result: Result, truth: Sequence[ArrayLike]) -> Scores:
         np.concatenate(true),
         {"xclp": np.concatenate(given)},
         np.concatenate(confidence),
-        np.concatenate(probability),
     )
 
 
@@ -158,22 +153,18 @@ class Bins:
 
     Attributes:
         rows: int64, how many rows.
-        probability: float64, mean probability that XCLP gives to their labels; 0 without rows.
+        confidence: float64, their mean confidence; 0 without rows.
         right: int64, how many of their labels are right; None where that is not known.
     """
 
     rows: NDArray[np.int64]
-    probability: NDArray[np.float64]
+    confidence: NDArray[np.float64]
     right: NDArray[np.int64] | None
 
 
-def calibration(
-    confidence: NDArray[np.float64],
-    probability: NDArray[np.float64],
-    right: NDArray[np.bool_] | None = None,
-) -> Bins:
+def calibration(confidence: NDArray[np.float64], right: NDArray[np.bool_] | None = None) -> Bins:
     """Sort rows into bins by confidence in [0, 1]; all arrays have shape (n,)."""
     where = np.clip((confidence * BINS).astype(np.int64), 0, BINS - 1)
-    rows, total = (np.bincount(where, weights, BINS) for weights in (None, probability))
+    rows, total = (np.bincount(where, weights, BINS) for weights in (None, confidence))
     correct = None if right is None else np.bincount(where[right], minlength=BINS)
     return Bins(rows, total / np.maximum(rows, 1), correct)

@@ -47,13 +47,11 @@ class Labelling:
     Attributes:
         labels: per client, shape (n_j,), class indices or −1.
         confidence: per client, shape (n_j,), float64, ω in [0, 1]; None where a method has none.
-        probability: per client, shape (n_j,), float64, of the label, for a run of the protocol.
         record: of a run of the protocol.
     """
 
     labels: list[NDArray[np.int64]]
     confidence: list[NDArray[np.float64]] | None = None
-    probability: list[NDArray[np.float64]] | None = None
     record: RunRecord | None = None
 
 
@@ -65,7 +63,6 @@ def run_xclp(task: Task, chosen: Arguments) -> Labelling:
     return Labelling(
         [p.class_ids for p in predictions],
         [p.confidence for p in predictions],
-        [p.distribution.max(axis=1, initial=0.0) for p in predictions],
         RunRecord.of(result),
     )
 

@@ -179,7 +179,6 @@ def _scores(
         truth=joined(truth),
         predicted={method: joined(answer.labels) for method, answer in answers.items()},
         confidence=joined(xclp.confidence),
-        probability=joined(xclp.probability),
     )
 
 
@@ -207,7 +206,6 @@ def _run_groups(method: str, task: Task, groups: Groups, chosen: Arguments) -> L
     return Labelling(
         labels,
         by_client([v for part in parts for v in part.confidence or ()]),
-        by_client([v for part in parts for v in part.probability or ()]),
         RunRecord.together(records),
     )
 

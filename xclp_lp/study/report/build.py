@@ -90,8 +90,7 @@ def run_report(
     if truth is None:
         new = {c: own.class_ids == UNLABELLED for c, own in plan.data.items()}
         sure = np.concatenate([predictions[c].confidence[rows] for c, rows in new.items()])
-        likely = [predictions[c].distribution[rows].max(axis=1) for c, rows in new.items()]
-        scored = [_confidence(calibration(sure, np.concatenate(likely)))]
+        scored = [_confidence(calibration(sure))]
         text.append(
             "The true labels are not known here, so this report can only estimate how many labels "
             "are right, and not for which clients: label a few more rows by hand, and compare."
@@ -225,9 +224,9 @@ def _scored(scores: Scores, names: Mapping[str, str]) -> list[Section]:
     """Accuracy by client, confidence against correctness, and the confusion matrix."""
     leading = "xclp" if "xclp" in names else next(iter(names))
     sections = [_by_client(scores, names, leading), _confusion(scores, leading, names[leading])]
-    if scores.confidence is not None and scores.probability is not None:
+    if scores.confidence is not None:
         right = scores.predicted["xclp"] == scores.truth
-        bins = calibration(scores.confidence, scores.probability, right)
+        bins = calibration(scores.confidence, right)
         sections.insert(1, _confidence(bins))
     return sections
 
@@ -257,14 +256,14 @@ def _confidence(bins: Bins) -> Section:
     """How sure labels are and, where it is known, how many of them are right."""
     about = (
         "Bars are the share of labels that is right, where that is known. Where a diamond is above "
-        "its bar, the label's probability promises more than is kept; where it is below, less."
+        "its bar, confidence promises more than is kept; where it is below, less."
     )
     rows: list[list[str | int]] = []
     for i, n in enumerate(bins.rows):
         right = "–" if bins.right is None else bins.right[i]
-        likely = f"{bins.probability[i]:.1%}" if n else "–"
-        rows.append([f"{i / BINS:.1f} to {(i + 1) / BINS:.1f}", n, right, likely])
-    head = ("confidence", "rows", "right", "mean probability")
+        mean = f"{bins.confidence[i]:.1%}" if n else "–"
+        rows.append([f"{i / BINS:.1f} to {(i + 1) / BINS:.1f}", n, right, mean])
+    head = ("confidence", "rows", "right", "mean confidence")
     drawn = pictures.confidence(bins)
     return Section("Confidence of the new labels", [CONFIDENCE, about], drawn, head, rows)
 

@@ -159,7 +159,7 @@ def shares(
 
 @_styled()
 def confidence(bins: Bins) -> Picture:
-    """Draw how many rows have which confidence, their labels' probability, and how many are right.
+    """Draw how many rows have which confidence, and how many of their labels are right.
 
     The last is not drawn where it is not known.
     """
@@ -169,8 +169,8 @@ def confidence(bins: Bins) -> Picture:
     if bins.right is not None:
         right = bins.right / np.maximum(bins.rows, 1)
         above.bar(centres, right, 0.085, alpha=0.75, label="right labels")
-    likely, words = bins.probability[used], "mean probability of the label"
-    above.plot(centres[used], likely, "D", color="C1", markerfacecolor="C1", label=words)
+    means = bins.confidence[used]
+    above.plot(centres[used], means, "D", color="C1", markerfacecolor="C1", label="mean confidence")
     above.set_ylim(0, 1.05)
     _shares(above, "y")
     below.bar(centres, bins.rows, 0.085, color="grey")
