@@ -11,6 +11,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from xclp_crypto.errors import DataError, ParameterError
@@ -22,7 +23,7 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_lp import labels
 from xclp_lp.accuracy import ClientPrior, ValidationKind
-from xclp_lp.dataframes import index_of, labels_by_index, like_labels
+from xclp_lp.dataframes import column_names, index_of, labels_by_index, like_labels
 from xclp_lp.diagnostics import CautionWarning
 from xclp_lp.dropouts import checked_drop
 from xclp_lp.graph import Ties
@@ -33,7 +34,7 @@ from xclp_lp.parameters import Arguments
 from xclp_lp.plan import Plan, Result
 from xclp_lp.predictor import Predictor
 from xclp_lp.scaling import Missing, Scale
-from xclp_lp.summary import result_lines
+from xclp_lp.summary import result_lines, unknown_lines
 from xclp_lp.validation import meaning
 from xclp_lp.wording import count
 
@@ -181,7 +182,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
     def _show(self, result: Result) -> None:
         """Set what is known after a run, and warn of what looks wrong."""
         plan = result.plan
-        for line in result_lines(result):
+        unknown = (line for own in result.validations.values() for line in unknown_lines(own))
+        for line in (*result_lines(result), *unknown):
             warnings.warn(line, CautionWarning, stacklevel=3)  # whoever called fit
         predictions = [result.predictions[name] for name in plan.data]
         self._predictor = Predictor.of(result)
@@ -234,13 +236,14 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 the sums have noise.
             DataError: the new rows or labels are not like those of `fit`.
         """
-        check_is_fitted(self, "_predictor")
+        self._require_kept()
         before: Result | None = self._updatable
         if before is None:
             raise ParameterError("fit kept no distances; call fit(…, keep_distances=True) first")
         ys = [None] * len(Xs) if ys is None else ys
         require_lists(Xs=Xs, ys=ys)
         plan = before.plan.followed_by(Xs, ys)
+        self._warn_of_arrays(Xs)
         for caution in plan.cautions():
             warnings.warn(caution, CautionWarning, stacklevel=2)
         self._show(plan.run(progress=progress, rng=rng, since=before))
@@ -293,7 +296,9 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
 
         Nothing is solved anew, and fitted rows keep their labels. Confidences are calibrated as
         those of `fit`. Sets `predicted_confidence_` and `predict_cost_`, like `confidence_` and
-        `cost_`. What was kept for this is secret: it is not in a pickle of this estimator.
+        `cost_`. What was kept for this is secret: it is not in a pickle or copy of this estimator.
+        After a fit on data frames an array is warned of, as scikit-learn does, since its columns
+        are taken in the order of fit.
 
         Args:
             Xs: one (m_j, d) array of new rows per client, as in `fit`; m_j may be 0.
@@ -304,11 +309,11 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             A list like `transduction_`, of the new rows.
 
         Raises:
-            NotFittedError: there are no results yet, or they are from a pickle.
+            NotFittedError: there are no results yet, or this is a copy or from a pickle.
             DataError: the new rows are not like those of `fit`.
             ParameterError: the back end is none of masked, plain, rlwe.
         """
-        check_is_fitted(self, "_predictor")
+        self._require_kept()
         require_lists(Xs=Xs)
         names = self.client_names_
         if len(Xs) != len(names):
@@ -324,6 +329,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
                 f"the new rows have {count(vectors[0].shape[1], 'feature')}, those of fit "
                 f"{self.n_features_in_}"
             )
+        self._warn_of_arrays(Xs)
         own, classes = dict(zip(names, vectors, strict=True)), self._predictor.params.classes
         found, self.predict_cost_ = self._predictor.run(own, progress=progress, rng=rng)
         self.predicted_confidence_ = [found[name].confidence for name in names]
@@ -332,8 +338,37 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             for name, x, y in zip(names, Xs, self._given, strict=True)
         ]
 
+    def _require_kept(self) -> None:
+        """Refuse to go on without what the clients kept of fit."""
+        check_is_fitted(self)
+        if not hasattr(self, "_predictor"):
+            raise NotFittedError(
+                "this estimator is a copy or from a pickle, and what the clients kept to label new "
+                "rows is secret, so it is neither copied nor pickled; use the estimator that was "
+                "fitted, or call fit again. Labels and confidences are still here"
+            )
+
+    def _warn_of_arrays(self, Xs: Sequence[ArrayLike]) -> None:
+        """Warn of new rows whose columns have no names where those of fit had, as scikit-learn."""
+        for name, x in zip(self.client_names_, Xs, strict=True):
+            if hasattr(self, "feature_names_in_") and column_names([x]) is None and np.size(x):
+                warnings.warn(
+                    f"client {name!r}: X does not have valid feature names, but "
+                    f"{type(self).__name__} was fitted with feature names; its columns are taken "
+                    "in their order",
+                    UserWarning,
+                    stacklevel=3,  # whoever called predict or update
+                )
+
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
+        if "_predictor" in state:
+            warnings.warn(
+                "the copy or pickle has labels and confidences, but can neither predict nor "
+                "update: what the clients kept for that is secret",
+                UserWarning,
+                stacklevel=3,
+            )
         return {
             name: value for name, value in state.items() if name not in ("_predictor", "_updatable")
         }

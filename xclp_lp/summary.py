@@ -127,13 +127,11 @@ def validation_lines(validation: Validation | None, *, advise: bool = True) -> I
     """
     if validation is None:
         return
+    unknown = list(unknown_lines(validation))
+    if unknown or validation.error is None:
+        yield from unknown
+        return
     labels = count(validation.n_labels, "label")
-    if validation.error is None:
-        yield f"how good the labels are cannot be said: {labels} are too few, {FEWEST} are needed"
-        return
-    if np.count_nonzero(validation.labels) < 2:
-        yield "how good the labels are cannot be said: all labels are of one class"
-        return
     yield (
         f"estimated accuracy: {validation.accuracy():.0%} ± {100 * validation.error:.3g} points, "
         f"and {validation.balanced_accuracy():.0%} as the mean over classes; found by leaving out "
@@ -148,6 +146,34 @@ def validation_lines(validation: Validation | None, *, advise: bool = True) -> I
         )
         prior = advised.client_prior != "none"
         yield line + ", if each client's labels are a random sample of its rows" * prior
+
+
+def unknown_lines(validation: Validation) -> Iterator[str]:
+    """Say why it cannot be said how right labels probably are, where it cannot."""
+    labels, unknown = count(validation.n_labels, "label"), "how good the labels are cannot be said"
+    if validation.error is None:
+        yield f"{unknown}: {labels} are too few, {FEWEST} are needed"
+    elif np.count_nonzero(validation.labels) < 2:
+        yield f"{unknown}: all labels are of one class"
+
+
+def came_back_lines(result: Result, group: str, most: int = 8) -> Iterator[str]:
+    """Say how many labels of each client of a group came back, the worst first.
+
+    For whoever runs all parties in one process; a client of a federation knows its own only.
+
+    Args:
+        result: of the run.
+        group: one of `Result.validations`.
+        most: clients that are named.
+    """
+    if result.validations[group].error is None:
+        return
+    own = ((c, result.predictions[c].validation) for c in result.plan.groups[group])
+    found = [(v.own_right, v.own_labels, c) for c, v in own if v is not None and v.own_labels]
+    found.sort(key=lambda own: own[0] / own[1])
+    told = ", ".join(f"{c!r} {right:,} of {n:,}" for right, n, c in found[:most])
+    yield f"labels that came back: {told}" + ", …" * (len(found) > most)
 
 
 def dropout_lines(dropouts: Sequence[Dropout]) -> Iterator[str]:

@@ -136,6 +136,13 @@ def test_each_mistake_is_a_problem(north: Path, old: str, new: str, words: str) 
     assert words in problem
 
 
+def test_a_federation_file_is_checked_by_plan(tmp_path: Path) -> None:
+    file = tmp_path / "federation.toml"
+    file.write_text('[clients.a]\nfeatures = "a.csv"')
+    (problem,) = check_client(file).problems
+    assert "is a federation file, with the data of all clients: xclp plan checks it" in problem
+
+
 def test_the_certificate_is_the_clients_own(north: Path) -> None:
     for file in ("north.pem", "north.key"):
         change(north, file, file.replace("north", "south"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,8 @@ def test_fit_warns_and_run_says_so(
         CrossClientLabelPropagation(64, hamming="plain", random_state=0).fit(Xs, ys)
     assert {w.filename for w in caught} == {__file__}
     assert any("labelled rows" in str(w.message) for w in caught)
+    with pytest.warns(CautionWarning, match="how good the labels are .* 12 labels are too few, 13"):
+        CrossClientLabelPropagation(64, hamming="plain").fit(Xs, [[0, 1, 0, *[-1] * 37]] * 4)
     sections = ""
     for name, x in zip(NAMES, Xs, strict=True):
         with (tmp_path / f"{name}.csv").open("w", newline="") as file:
@@ -115,7 +118,8 @@ def test_fit_warns_and_run_says_so(
     (tmp_path / "federation.toml").write_text(
         f'[parameters]\nn_bits = 64\nhamming = "plain"\nrandom_state = 0\n{sections}'
     )
-    _, _, said = xclp("run", tmp_path / "federation.toml")
+    _, out, said = xclp("run", tmp_path / "federation.toml")
+    assert re.search(r"labels that came back: ('[a-z]+' \d+ of 40(, |$)){4}", out, re.MULTILINE)
     assert "xclp: constant over all rows, so they tell nothing: 'ward'" in said
     assert said.splitlines()[-1].startswith("xclp: as said before the run, constant over all")
 

@@ -246,7 +246,13 @@ def test_the_estimator_labels_new_rows_in_groups_and_in_its_users_own_types() ->
         fit.predict([np.ones((1, 3)), *[[]] * 5])
     with pytest.raises(DataError, match="6 clients"):
         fit.predict([np.ones((1, 2))])
-    stored = pickle.loads(pickle.dumps(fit))  # noqa: S301 - our own
+    with pytest.warns(UserWarning, match="client-2': X does not have valid feature names, but"):
+        again = fit.predict([new[0][0], [], new[2][0].to_numpy(), [], [], []])
+    assert [list(own) for own in again] == [list(own) for own in found]
+    with pytest.warns(UserWarning, match="can neither predict nor update: what the clients kept"):
+        stored = pickle.loads(pickle.dumps(fit))  # noqa: S301 - our own
     assert stored.confidence_[0].tolist() == fit.confidence_[0].tolist()
-    with pytest.raises(NotFittedError):
+    assert stored.transduction_[1].equals(fit.transduction_[1])
+    assert stored.get_params() == fit.get_params()
+    with pytest.raises(NotFittedError, match=r"secret, so it is neither .* or call fit again"):
         stored.predict([new[0][0], *[[]] * 5])

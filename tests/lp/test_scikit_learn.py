@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -91,14 +90,6 @@ def test_a_pipeline_of_each_client_gives_its_features() -> None:
     assert not hasattr(xclp, "feature_names_in_")
     with pytest.raises(DataError, match=r"'client-1' has other columns .* extra 'numbers__w'"):
         xclp.fit([named[0], named[1].assign(numbers__w=1), named[2]], shown(kinds))
-
-
-def test_a_fitted_estimator_survives_a_pickle() -> None:
-    Xs, kinds = patients()
-    xclp = clone(XCLP).fit([x[["age", "bp"]] for x in Xs], shown(kinds))
-    other = pickle.loads(pickle.dumps(xclp))  # noqa: S301 - made here
-    assert other.transduction_[1].equals(xclp.transduction_[1])
-    assert other.get_params() == xclp.get_params()
 
 
 def test_score_is_the_share_of_rows_without_a_label_that_came_out_right() -> None:

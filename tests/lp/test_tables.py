@@ -507,6 +507,18 @@ def test_text_beside_arrays() -> None:
         assert result[1] is words
 
 
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.none()), st.booleans())
+def test_numbers_in_text_are_the_same_class_as_elsewhere(own: list[Any], as_array: bool) -> None:
+    texts = [None if v is None else repr(v) for v in own]
+    numbers = np.array(own, dtype=float) if as_array else own
+    read, same = values_of_texts([texts, numbers])
+    assert len(same) == len(numbers)
+    assert read == own or not any(isinstance(v, float) and v != -1 for v in own)
+    assert values_of_texts([texts], [0.5])[0] == own
+    assert values_of_texts([["0.5", "01"], [0.5]])[0] == ["0.5", "01"]
+    assert values_of_texts([["0.5", str(2**60 + 1)], [0.5]])[0] == [0.5, 2**60 + 1]
+
+
 def test_the_suffixes_of_the_documentation() -> None:
     assert SUFFIXES == (".npy", ".npz", ".csv", ".parquet", ".xlsx")
 

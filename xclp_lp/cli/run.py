@@ -27,7 +27,14 @@ from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
 from xclp_lp.plan import Result
 from xclp_lp.study.scores import scores_of
-from xclp_lp.summary import dropout_lines, is_sound, plan_lines, result_lines, validation_lines
+from xclp_lp.summary import (
+    came_back_lines,
+    dropout_lines,
+    is_sound,
+    plan_lines,
+    result_lines,
+    validation_lines,
+)
 from xclp_lp.wording import count, duration, size
 
 NO_RANDOM_STATE = (
@@ -102,8 +109,8 @@ def run(
     terminal.console.print(terminal.cost_table(result.cost))
     terminal.note(*dropout_lines(result.participation.dropouts), *result_lines(result))
     sound = is_sound(plan.params, result.predictions.values()) and not cautions
-    for validation in result.validations.values():
-        terminal.note(*validation_lines(validation, advise=sound))
+    for group, validation in result.validations.items():
+        terminal.note(*validation_lines(validation, advise=sound), *came_back_lines(result, group))
         if plan.params.validation == "tune":
             terminal.console.print(settings_table(validation))
     if truth is not None:

@@ -128,7 +128,7 @@ class FederationFile:
         found: list[list[Any]] = [
             [None] * len(c.ids) if c.truth is None else c.truth for c in self.clients
         ]
-        if any(isinstance(c, int) for c in plan.params.classes):
+        if not any(isinstance(c, str) for c in plan.params.classes):
             found = [list(ys) for ys in values_of_texts(found, plan.params.classes)]
         names = [c.name for c in self.clients]
         marked = [marked_values(ys, name) for ys, name in zip(found, names, strict=True)]

@@ -346,12 +346,12 @@ def own_vectors(
 def labels_of_classes(
     given: list[Any] | NDArray[Any], name: str, classes: Sequence[Any]
 ) -> tuple[list[Any], NDArray[np.bool_]]:
-    """Return a client's labels and which there are, integers where classes are, any of no class.
+    """Return a client's labels and which there are, numbers where classes are, any of no class.
 
     Raises:
         DataError: an entry cannot be a label.
     """
-    if any(isinstance(c, int) for c in classes):
+    if not any(isinstance(c, str) for c in classes):
         (given,) = values_of_texts([given], classes)
     return labels.marked_values(given, name)
 
@@ -375,12 +375,24 @@ def load_server_file(path: Path) -> NetworkFile:
         ParameterError: the file cannot be read, a field is unknown, missing or of a wrong type, or
             a certificate cannot be used.
     """
-    given = read_toml(path)
+    given = _given(path)
     if "client" in given:
         raise ParameterError(f"{path} is a client's file; start it with xclp join")
     content = read_section(_ServerContent, given, path)
     address = parse_address(content.server.listen, f"{path}: listen")
     return NetworkFile(**_common(content, path, SERVER, address))
+
+
+def _given(path: Path) -> dict[str, Any]:
+    """Read a party's file; a federation file is refused."""
+    given = read_toml(path)
+    if isinstance(given.get("clients"), Mapping):
+        raise ParameterError(
+            f"{path} is a federation file, with the data of all clients: xclp plan checks it and "
+            "xclp run runs it; a party of a federation has a file of its own, with [client] or "
+            "[server]"
+        )
+    return given
 
 
 def client_content(path: Path) -> ClientContent:
@@ -389,7 +401,7 @@ def client_content(path: Path) -> ClientContent:
     Raises:
         ParameterError: as from `load_server_file`; or the client is none of those named.
     """
-    given = read_toml(path)
+    given = _given(path)
     if "server" in given:
         raise ParameterError(f"{path} is the server's file; start it with xclp serve")
     content = read_section(ClientContent, given, path)

@@ -24,6 +24,7 @@ from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.damaged import DAMAGED
 from xclp_lp.files.excel import excel_rows
 from xclp_lp.files.schema import BOOLEANS, NO_SCHEMA, NUMBER, Column, Schema
+from xclp_lp.labels import UNLABELLED
 from xclp_lp.validation import Validated
 from xclp_lp.wording import count, differences, listing
 
@@ -34,6 +35,7 @@ SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".xlsx")
 TABLES = ".csv, .parquet or .xlsx"
 """What can have columns, as messages say it."""
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,38})(\.0+)?")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 SEPARATORS = {",": "comma", ";": "semicolon", "\t": "tab"}
@@ -553,11 +555,11 @@ def _is_empty(cell: Any) -> bool:
 def values_of_texts(
     labels: Sequence[list[Any] | NDArray[Any]], classes: Sequence[Any] = ()
 ) -> list[list[Any] | NDArray[Any]]:
-    """Turn text labels into integers, or booleans, where *all* clients' texts are such.
+    """Turn text labels into integers, other numbers or booleans, where *all* clients' texts are.
 
     A .csv file holds text only; this makes ``1`` or ``1.0`` in one file and 1 in another the same
-    class, and ``True`` and True, if a client has booleans or the classes are. Where an array holds
-    text, text is meant, and all stays as it is.
+    class; and ``0.5`` and 0.5, or ``True`` and True, if a client has numbers or booleans, or the
+    classes are such. Where an array holds text, text is meant, and all stays as it is.
 
     Args:
         labels: per client, (n_j,).
@@ -566,11 +568,16 @@ def values_of_texts(
     if any(isinstance(v, str) for ys in labels if not isinstance(ys, list) for v in ys.flat):
         return list(labels)
     texts = {v for ys in labels if isinstance(ys, list) for v in ys if isinstance(v, str)}
-    others = (ys if isinstance(ys, list) else ys.ravel().tolist() for ys in labels)
+    others = (ys.ravel().tolist() if isinstance(ys, np.ndarray) else ys for ys in labels)
+    there = (v for ys in (*others, classes) for v in ys if isinstance(v, bool | int | float))
+    kinds = {type(v) for v in there if v == v and v != UNLABELLED}
     values: dict[str, Any] = {}
-    if all(_INTEGER.fullmatch(t.strip()) for t in texts):
-        values = {t: int(t.partition(".")[0]) for t in texts}
-    elif any(isinstance(v, bool) for ys in (*others, classes) for v in ys):
+    if all(_INTEGER.fullmatch(t.strip()) for t in texts) or (
+        bool not in kinds and kinds and all(_NUMBER.fullmatch(t.strip()) for t in texts)
+    ):
+        whole = {t: bool(_INTEGER.fullmatch(t.strip())) for t in texts}
+        values = {t: int(t.partition(".")[0]) if whole[t] else float(t) for t in texts}
+    elif bool in kinds:
         known = {t: BOOLEANS.get(t.strip().casefold()) for t in texts}
         values = {} if None in known.values() else {t: bool(v) for t, v in known.items()}
     return [

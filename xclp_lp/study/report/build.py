@@ -20,7 +20,14 @@ from xclp_lp.study.report import page, pictures
 from xclp_lp.study.report.page import Report, Section
 from xclp_lp.study.scores import BINS, Bins, Scores, calibration, scores_of
 from xclp_lp.study.views import RunRecord, remarks, views
-from xclp_lp.summary import dropout_lines, is_sound, plan_lines, result_lines, validation_lines
+from xclp_lp.summary import (
+    came_back_lines,
+    dropout_lines,
+    is_sound,
+    plan_lines,
+    result_lines,
+    validation_lines,
+)
 from xclp_lp.wording import count, shown, size
 
 ONE_PROCESS = (
@@ -126,7 +133,8 @@ def _estimates(result: Result) -> list[Section]:
     sound = is_sound(plan.params, result.predictions.values()) and not plan.cautions()
     for number, (group, found) in enumerate(result.validations.items()):
         title = "How good the labels probably are" + f", {group}" * plan.grouped
-        text = [shown(line, 400) for line in validation_lines(found, advise=sound)]
+        lines = [*validation_lines(found, advise=sound), *came_back_lines(result, group)]
+        text = [shown(line, 400) for line in lines]
         if found.error is None:
             sections.append(Section(title, text))
             continue
