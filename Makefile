@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test browser nodes faults lies restarts coverage mutants fuzz timing audit flower lint docs \
+.PHONY: demo test browser nodes faults lies restarts flood coverage mutants fuzz timing audit flower lint docs \
   dependencies package bench bench-compare costs peers data clean
 
 $(VENV)/.%-installed: pyproject.toml
@@ -43,6 +43,9 @@ lies: $(VENV)/.test-installed
 
 restarts: $(VENV)/.test-installed
 	$(BIN)/python -m tests.faults.restarts --schedules 100
+
+flood: $(VENV)/.test-installed
+	PYTHONPATH=tests/helpers $(BIN)/python tests/faults/flood.py
 
 # A million inputs for each decoder; RUNS=20000 for less, FUZZ="--only point share" for some.
 RUNS ?= 1000000

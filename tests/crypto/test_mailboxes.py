@@ -1,5 +1,6 @@
 """Which pieces leave, what has arrived and what is acknowledged, without sockets."""
 
+import tracemalloc
 from collections import deque
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.transport.network import mailboxes
 from xclp_crypto.transport.network.frames import PIECE_BYTES, Ack, Data, Resume
 from xclp_crypto.transport.network.mailboxes import Inbox, Mailboxes, Outbox
 from xclp_crypto.transport.replay import Outgoing
@@ -33,7 +35,7 @@ def test_every_message_arrives_once_and_in_order_whatever_breaks(data):
     """Pieces that are lost with the connection, doubled or late do no harm."""
     payloads = data.draw(st.lists(st.binary(max_size=9), max_size=5))
     window = data.draw(st.integers(1, 20))
-    box, inbox = outbox(payloads, window), Inbox(0)
+    box, inbox = outbox(payloads, window), Inbox(0, window)
     wire, got, fed = deque(), [], 0
     box.resume(0)
     for step in range(1000):
@@ -53,7 +55,7 @@ def test_every_message_arrives_once_and_in_order_whatever_breaks(data):
             if what != "double":
                 wire.popleft()
         if what in ("take", "") and inbox.complete:
-            got.append(inbox.complete.popleft()[0])
+            got.append(inbox.take()[0])
             fed += 1
             box.acknowledge(fed)
         flying = [len(d.piece) for d in wire]
@@ -163,6 +165,54 @@ def test_a_piece_that_does_not_fit_its_message_is_left_out(size, offset):
     assert list(inbox.complete) == [(bytearray(b"four"), 1)]
 
 
+def test_what_is_announced_takes_no_memory_until_it_comes():
+    inbox = Inbox(0)
+    tracemalloc.start()
+    try:
+        for _ in range(100):
+            add(inbox, 0, 1 << 31, 0, b"")
+            add(inbox, 0, 1 << 31, 0, bytes(1000))
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert inbox.bytes == 1000
+
+
+def test_a_receiver_holds_one_message_or_a_window_of_them(monkeypatch):
+    inbox = Inbox(0, window=10)
+    add(inbox, 0, 12, 0, bytes(12))
+    with pytest.raises(FaultyPeer, match=r"a did not follow .* more than the window lets it"):
+        add(inbox, 1, 1, 0, b"")
+    inbox.take()
+    add(inbox, 1, 4, 0)
+    add(inbox, 2, 6, 0, bytes(6))
+    with pytest.raises(FaultyPeer):
+        add(inbox, 3, 1, 0, b"1")
+    assert inbox.bytes == 10
+    inbox.take()
+    monkeypatch.setattr(mailboxes, "MESSAGES", 3)
+    for number in (3, 4):
+        add(inbox, number, 0, 0, b"")
+    with pytest.raises(FaultyPeer):
+        add(inbox, 5, 0, 0, b"")
+    box = outbox([b""] * 5)
+    box.resume(0)
+    assert len(leaving(box)) == 3
+
+
+def test_all_together_hold_so_much_and_who_has_less_than_its_share_is_let(mail):
+    """Of 4000 bytes at most; there are two."""
+    for sender in ("b", "server"):
+        number = 3 if sender == "server" else 0
+        mail.take(Data(sender, "a", number, 1, 1000, 0, bytes(1000)))
+    mail.take(Data("server", "a", 4, 1, 90, 0, b""))  # half of it, and nobody has more
+    with pytest.raises(FaultyPeer, match=r"^server .* 1090 bytes wait here") as caught:
+        mail.take(Data("server", "a", 4, 1, 90, 0, bytes(90)))
+    assert caught.value.parties == ("server",)
+    mail.inboxes["b"].take()
+    mail.take(Data("b", "a", 1, 1, 4, 0, b"four"))
+
+
 def test_an_inbox_that_is_cleared_begins_with_the_first_message():
     inbox = Inbox(0)
     add(inbox, 0, 4, 0)
@@ -175,7 +225,7 @@ def test_an_inbox_that_is_cleared_begins_with_the_first_message():
 
 @pytest.fixture
 def mail():
-    return Mailboxes("a", {"b": 0, "server": 3}, window=100, max_message=1000)
+    return Mailboxes("a", {"b": 0, "server": 3}, window=1000, max_message=1000, memory=4000)
 
 
 def test_frames_reach_the_mailboxes_of_whom_they_name(mail):

@@ -639,11 +639,13 @@ def test_a_server_without_tls_is_said(tls):
         check(None, tls("a"), port=port)
 
 
-@pytest.mark.parametrize("name", ["join", "grace", "deadline", "window", "max_message"])
+@pytest.mark.parametrize("name", ["join", "grace", "deadline", "window", "max_message", "memory"])
 @pytest.mark.parametrize("value", [0, -1, "5", True])
 def test_limits(name, value):
     with pytest.raises(ParameterError, match=f"{name} must be a positive number"):
         Limits(**{name: value})
+    with pytest.raises(ParameterError, match="window must be at most 67108864"):
+        Limits(window=(64 << 20) + 1)
 
 
 def test_a_client_cannot_speak_in_anothers_name(tls, clock):
@@ -692,7 +694,7 @@ def on_server(role, talk):
 
 async def connected(server, name, instance):
     wire = Wire(name)
-    asyncio.create_task(server.accept(wire.reader, wire))  # noqa: RUF006 (the server keeps it)
+    asyncio.create_task(server.accept(wire.reader, wire, lambda: None))  # noqa: RUF006 (the server keeps it)
     wire.reader.feed_data(written(hello(instance=instance)))
     await until(lambda: wire.got(Resume) or wire.aborted)
     return wire

@@ -256,36 +256,3 @@ def test_an_address_that_is_not_of_this_machine_is_said():
     assert "on host:1: Cannot assign requested address" in str(listen_error(error, "host:1"))
     error = OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
     assert "on host:1: it is in use; choose another" in str(listen_error(error, "host:1"))
-
-
-def test_a_handshake_that_fails_is_logged(certificates, tmp_path, caplog):
-    make_authority(tmp_path / "others", ["a"], ["localhost"])
-
-    def context(folder, name, server):
-        files = [folder / f for f in ("authority.pem", f"{name}.pem", f"{name}.key")]
-        return tls_context(*files, server=server)
-
-    def side(context, **how):
-        ends = ssl.MemoryBIO(), ssl.MemoryBIO()
-        return context.wrap_bio(*ends, **how), *ends
-
-    client, to_client, from_client = side(
-        context(certificates, "a", False), server_hostname="localhost"
-    )
-    server, to_server, from_server = side(
-        context(tmp_path / "others", "server", True), server_side=True
-    )
-    with pytest.raises(ssl.SSLWantReadError):
-        client.do_handshake()
-    to_server.write(from_client.read())
-    with pytest.raises(ssl.SSLWantReadError):
-        server.do_handshake()
-    assert not caplog.records
-    to_client.write(from_server.read())
-    with pytest.raises(ssl.SSLCertVerificationError) as caught:
-        client.do_handshake()
-    (record,) = caplog.records
-    assert record.name == tls.__name__
-    assert record.getMessage() == "TLS handshake failed"
-    assert record.reason == reason_of(caught.value)
-    assert "certificate" in record.reason

@@ -11,7 +11,6 @@ import datetime
 import errno
 import ipaddress
 import json
-import logging
 import re
 import socket
 import ssl
@@ -38,26 +37,12 @@ from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.rng import SystemRng
 from xclp_crypto.whole_files import whole_files
 
-_logger = logging.getLogger(__name__)
 NAME_BYTES = 64
 """Of a name in a certificate, at most (RFC 5280)."""
 HOST_BYTES = 253
 """Of the name of a host, at most (RFC 1035)."""
 _HOST_NAME = re.compile(r"(\*\.)?(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*")
 _HOST_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-
-
-class _Watched(ssl.SSLObject):
-    """Says in the log why a connection did not come about, which asyncio does not."""
-
-    def do_handshake(self) -> None:
-        try:
-            super().do_handshake()
-        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            raise
-        except ssl.SSLError as error:
-            _logger.warning("TLS handshake failed", extra={"reason": reason_of(error)})
-            raise
 
 
 def tls_context(authority: Path, certificate: Path, key: Path, *, server: bool) -> ssl.SSLContext:
@@ -75,7 +60,6 @@ def tls_context(authority: Path, certificate: Path, key: Path, *, server: bool) 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
-    context.sslobject_class = _Watched
     for file in (authority, certificate, key):
         try:
             file.read_bytes()

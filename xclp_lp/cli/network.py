@@ -106,7 +106,7 @@ class _Lines(logging.Handler):
 
     EVENTS = (
         *("connected", "is here", "does not take part", "dropout"),
-        *("refused", "TLS handshake failed", "dry run", "no connection"),
+        *("refused", "TLS handshake failed", "connection refused", "dry run", "no connection"),
     )
 
     def __init__(self) -> None:

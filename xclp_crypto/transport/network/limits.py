@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from time import monotonic
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.transport.network.frames import WINDOW
+
+
+def _half_of_memory() -> int:
+    """Return half the bytes of the machine's memory: a role needs as much for what it decodes."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, OSError, ValueError):  # as on Windows
+        return 8 << 30
 
 
 @dataclass(frozen=True)
@@ -19,24 +29,29 @@ class Limits:
             is given up, and a client gives up the server.
         deadline: seconds in which a client that computes must make some progress; longer than its
             longest single computation.
-        window: bytes that may be on the way to one receiver.
+        window: bytes that may be on the way to one receiver; at most `WINDOW`, which receivers
+            take.
         max_message: bytes of a message at most; a longer one is refused before it is read.
+        memory: bytes of messages that wait for the role at most, of all senders together.
 
     Raises:
-        ParameterError: a value is not positive.
+        ParameterError: a value is not positive, or the window is too large.
     """
 
     join: float = 600.0
     grace: float = 60.0
     deadline: float = 1800.0
-    window: int = 64 << 20
+    window: int = WINDOW
     max_message: int = 1 << 31
+    memory: int = field(default_factory=_half_of_memory)
 
     def __post_init__(self) -> None:
-        for name in ("join", "grace", "deadline", "window", "max_message"):
+        for name in ("join", "grace", "deadline", "window", "max_message", "memory"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ParameterError(f"{name} must be a positive number, got {value!r}")
+        if self.window > WINDOW:
+            raise ParameterError(f"window must be at most {WINDOW}, got {self.window}")
 
     @property
     def beat(self) -> float:

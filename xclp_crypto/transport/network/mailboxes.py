@@ -13,7 +13,14 @@ from collections.abc import Mapping
 
 from xclp_crypto.errors import FaultyPeer
 from xclp_crypto.params import MAX_DEPTH
-from xclp_crypto.transport.network.frames import PIECE_BYTES, Ack, Data, Resume
+from xclp_crypto.transport.network.frames import (
+    MESSAGES,
+    PIECE_BYTES,
+    WINDOW,
+    Ack,
+    Data,
+    Resume,
+)
 from xclp_crypto.transport.replay import Outgoing
 
 
@@ -84,7 +91,7 @@ class Outbox:
             return None
         message = self._queue[self._at]
         size = len(message.payload)
-        if self._at and self._in_flight + size > self._window:
+        if self._at and (self._in_flight + size > self._window or self._at >= MESSAGES):
             return None
         offset = self._offset
         piece = memoryview(message.payload)[offset : offset + self._piece_bytes]
@@ -98,44 +105,62 @@ class Outbox:
 
 
 class Inbox:
-    """Messages of one sender that the role has not taken.
+    """Messages of one sender that the role has not taken; they grow with what arrives.
 
     Args:
         taken: how many it has taken before.
+        window: bytes of these messages at most, or one message; what `Outbox` keeps to.
 
     Attributes:
-        complete: messages and their depths, in their order.
+        complete: messages and their depths, in their order; see `take`.
         received: how many are complete, with those that were taken.
+        bytes: of the messages, with those of one that is not complete.
     """
 
-    def __init__(self, taken: int) -> None:
+    def __init__(self, taken: int, window: int = WINDOW) -> None:
         self.complete: deque[tuple[bytearray, int]] = deque()
         self.received = taken
-        self._begun: bytearray | None = None
-        self._filled = 0
+        self.bytes = 0
+        self._window = window
+        self._begun = bytearray()
+        self._size: int | None = None  # of the message that is not complete
 
     def clear(self) -> None:
         """Begin with the first message."""
         self.complete.clear()
-        self.received, self._begun = 0, None
+        self._begun, self._size = bytearray(), None
+        self.received = self.bytes = 0
+
+    def take(self) -> tuple[bytearray, int]:
+        """Take out the first message, which is there, and its depth."""
+        message, depth = self.complete.popleft()
+        self.bytes -= len(message)
+        return message, depth
 
     def add(self, data: Data) -> None:
-        """Take a piece; one that was there already, or that comes after a gap, is left out."""
+        """Take a piece; one that was there already, or that comes after a gap, is left out.
+
+        Raises:
+            FaultyPeer: the sender does not keep to the window.
+        """
         if data.number != self.received:
             return
-        if data.offset == 0:  # in one place from the start, so that it is in memory once
-            self._begun, self._filled = bytearray(data.size), 0
-        message, end = self._begun, data.offset + len(data.piece)
-        if message is None or data.offset != self._filled or data.size != len(message):
+        if data.offset == 0:
+            self.bytes -= len(self._begun)
+            self._begun, self._size = bytearray(), data.size
+            full = self.bytes + data.size > self._window or len(self.complete) >= MESSAGES
+            if self.complete and full:
+                raise FaultyPeer(data.sender, "sends more than the window lets it", public=True)
+        if data.size != self._size or data.offset != len(self._begun):
             return
-        if end > data.size:
+        if data.offset + len(data.piece) > data.size:
             return
-        message[data.offset : end] = data.piece
-        self._filled = end
-        if end == data.size:
-            self._begun = None
+        self._begun += data.piece
+        self.bytes += len(data.piece)
+        if len(self._begun) == data.size:
+            self.complete.append((self._begun, data.depth))
+            self._begun, self._size = bytearray(), None
             self.received += 1
-            self.complete.append((message, data.depth))
 
 
 def require_sound(data: Data, max_message: int) -> None:
@@ -163,11 +188,14 @@ class Mailboxes:
         taken: by other party, how many of its messages the role has taken.
         window: see `Outbox`.
         max_message: bytes of a message at most; a longer one is refused before it is read.
+        memory: bytes of all messages that wait for the role, at most.
     """
 
-    def __init__(self, me: str, taken: Mapping[str, int], *, window: int, max_message: int) -> None:
+    def __init__(
+        self, me: str, taken: Mapping[str, int], *, window: int, max_message: int, memory: int
+    ) -> None:
         self._me = me
-        self._max_message = max_message
+        self._max_message, self._memory = max_message, memory
         self._acknowledged = dict(taken)
         self.outboxes = {peer: Outbox(me, peer, window) for peer in taken}
         self.inboxes = {peer: Inbox(count) for peer, count in taken.items()}
@@ -176,8 +204,8 @@ class Mailboxes:
         """Take a frame of another party.
 
         Raises:
-            FaultyPeer: a message is not one, or is too long; or the receiver says that it has more
-                messages than this party ever sent.
+            FaultyPeer: a message is not one, or is too long; too much waits for the role; or the
+                receiver says that it has more messages than this party ever sent.
         """
         if isinstance(frame, Resume):
             self.outboxes[frame.receiver].resume(frame.count)
@@ -185,7 +213,16 @@ class Mailboxes:
             self.outboxes[frame.receiver].acknowledge(frame.count)
         else:
             require_sound(frame, self._max_message)
-            self.inboxes[frame.sender].add(frame)
+            inbox = self.inboxes[frame.sender]
+            inbox.add(frame)
+            # Who has no more than its share is taken from as long as the others have theirs.
+            half, held = self._memory // 2, sum(box.bytes for box in self.inboxes.values())
+            if held > half and inbox.bytes > half // len(self.inboxes):
+                raise FaultyPeer(
+                    frame.sender,
+                    f"has {inbox.bytes} bytes wait here, more than its share",
+                    public=True,
+                )
 
     def acknowledge(self, taken: Mapping[str, int]) -> list[Ack]:
         """Return what says that so many messages, by sender, were taken; each once."""
@@ -194,7 +231,10 @@ class Mailboxes:
         return [Ack(peer, self._me, count) for peer, count in news.items()]
 
     def acknowledge_rest(self) -> list[Ack]:
-        """Return the same of all that has come, for a role that has ended and takes no more."""
+        """Return the same of all that has come, for a role that has ended; it takes no more."""
+        for inbox in self.inboxes.values():
+            while inbox.complete:
+                inbox.take()
         return self.acknowledge({peer: inbox.received for peer, inbox in self.inboxes.items()})
 
     def resume(self, peer: str) -> Resume:

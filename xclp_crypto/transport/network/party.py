@@ -134,7 +134,13 @@ class Party(ABC):
         shared = asyncio.Event()
         self.changed = {p: shared if one_connection else asyncio.Event() for p in self.peers}
         taken = {p: role.fed[p] for p in self.peers}
-        self.mail = Mailboxes(self.me, taken, window=limits.window, max_message=limits.max_message)
+        self.mail = Mailboxes(
+            self.me,
+            taken,
+            window=limits.window,
+            max_message=limits.max_message,
+            memory=limits.memory,
+        )
         self.wake = asyncio.Event()
         self.clock = Clock(limits.beat)
         self.waiting_since = self.clock()
@@ -201,9 +207,7 @@ class Party(ABC):
         fed = False
         for sender in waiting.missing if waiting is not None else ():
             if self.mail.inboxes[sender].complete and not self.role.ready:
-                await self.in_thread(
-                    self.role.feed, sender, *self.mail.inboxes[sender].complete.popleft()
-                )
+                await self.in_thread(self.role.feed, sender, *self.mail.inboxes[sender].take())
                 fed = True
         return fed
 

@@ -14,6 +14,7 @@ from xclp_crypto import errors
 from xclp_crypto.params import Agreement
 from xclp_crypto.transport.failures import Accusations, Failure
 from xclp_crypto.transport.network import frames, party
+from xclp_crypto.transport.network.gate import HANDSHAKE_SECONDS, Gate, listen
 from xclp_crypto.transport.network.limits import Limits
 from xclp_crypto.transport.network.mailboxes import require_sound
 from xclp_crypto.transport.network.party import Connection, Party
@@ -75,8 +76,13 @@ class ServerParty(Party):
         """See `Party.connection_to`."""
         return self.clients[peer].connection
 
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection until it ends."""
+    async def accept(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        known: Callable[[], None],
+    ) -> None:
+        """Serve one connection until it ends; call `known` when it is that of a client."""
         connection = Connection(reader, writer, self.codec, self.limits.grace, self.clock)
         name = connection.name
         handler = asyncio.current_task()
@@ -84,7 +90,7 @@ class ServerParty(Party):
             self.handlers.add(handler)
             handler.add_done_callback(self.handlers.discard)
         try:
-            await self._serve(connection, name)
+            await self._serve(connection, name, known)
         except party.BROKEN as error:
             _logger.info("disconnected", extra={"client": name, "reason": type(error).__name__})
         except errors.XclpError as error:
@@ -107,10 +113,11 @@ class ServerParty(Party):
             self.wake.set()
             await connection.finish()
 
-    async def _serve(self, connection: Connection, name: str) -> None:
+    async def _serve(self, connection: Connection, name: str, known: Callable[[], None]) -> None:
         # The server speaks first, so that a client knows early whether its certificate is taken.
         await connection.send(frames.Ready())
-        hello = await connection.read()
+        async with asyncio.timeout(HANDSHAKE_SECONDS):
+            hello = await connection.read()
         if not isinstance(hello, frames.Hello):
             raise errors.VersionMismatch("what connected does not speak this protocol")
         if name not in self.clients:
@@ -127,6 +134,7 @@ class ServerParty(Party):
             await connection.send(frames.Welcome(self.role.instance))
             _logger.info("dry run", extra={"client": name})
             return
+        known()
         client = self.clients[name]
         if client.fault is not None:
             raise client.fault
@@ -282,12 +290,12 @@ def serve(
         server = ServerParty(role, clients, agreement, within)
         host, port = address
         try:
-            listener = await asyncio.start_server(
-                server.accept, host, port, ssl=tls, ssl_handshake_timeout=min(30.0, within.grace)
-            )
+            listeners = await listen(host, port)
         except OSError as error:
             raise listen_error(error, f"{host}:{port}") from None
-        port = listener.sockets[0].getsockname()[1]
+        gate = Gate(tls, server.accept)
+        gate.open(listeners)
+        port = listeners[0].getsockname()[1]
         _logger.info("listening", extra={"host": host, "port": port})
         if listening is not None:
             listening(port)
@@ -301,7 +309,7 @@ def serve(
             await server.end(error)
             raise
         finally:  # after anything else the clients wait: the server may be rebuilt from its log
-            listener.close()
+            await gate.close()
             await party.cancel(watching)
             server.close()
         return result
