@@ -40,13 +40,12 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_client,
     seed_agreement_server,
 )
-from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
+from xclp_crypto.protocols.setup.costs import key_exchange_bytes
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
-from xclp_crypto.wire import TAG_BYTES
 
 RING: Final = 1 << 64
 """Modulus of sums unless another is asked for."""
@@ -334,14 +333,10 @@ def secure_sum_bytes(
         shape: of every client's values.
         codec: for its modulus.
     """
-    p = len(graph.clients)
     agreement = Agreement(**graph_and_codec(graph, codec), shape=shape)
     links = sum_bytes(graph, math.prod(shape), codec.modulus)
-    for client in graph.clients:
-        links[client, SERVER] += TAG_BYTES + Hello.size(
-            agreement=agreement.size, numbers=0, signature=0
-        )
-        links[SERVER, client] += TAG_BYTES + Directory.size(invited=p, numbers=0, signature=0)
+    for link, size in key_exchange_bytes(graph.clients, agreement.size, 0).items():
+        links[link] += size
     return links
 
 

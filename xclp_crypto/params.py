@@ -25,9 +25,6 @@ SEED_BYTES: Final = 32
 """Bytes of a key, seed or contribution: 256 bits, so that 128 bits remain after any birthday or
 quantum search argument (NIST SP 800-57 part 1)."""
 
-NONCE_BYTES: Final = 16
-"""Bytes of the server's contribution to the session identifier; clients' fresh keys add theirs."""
-
 MIN_CLIENTS: Final = 2
 """Fewest clients of a secure sum: with one there is nobody to hide among (Bonawitz et al. 2017)."""
 

@@ -235,9 +235,10 @@ class DriverIO(RoleIO):
 def recorded(function: F) -> F:
     """Mark a function for `RoleIO.compute` whose result a durable log keeps.
 
-    It must depend on its arguments alone, change none of them, draw no randomness, and return an
-    array, bytes, or a tuple of these. Worth it for what takes long, and for floats that are sent:
-    libraries may add them up in another order the next time.
+    It must depend on its arguments alone, change none of them, and return an array, bytes, or a
+    tuple of these. Worth it for what takes long, and for floats that are sent: libraries may add
+    them up in another order the next time. Needed for what a library draws by itself, which no
+    other function may.
     """
     setattr(function, _RECORDED, True)
     return function

@@ -102,6 +102,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         classes: Sequence[Any] | None = None,
         fraction_bits: int = FRACTION_BITS,
         threshold: int | None = None,
+        post_quantum: bool = True,
         class_weight: ClassWeight | Literal["auto"] = "auto",
         client_prior: ClientPrior = "none",
         validation: ValidationKind | Literal["auto"] = "auto",
@@ -128,6 +129,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         self.classes = classes
         self.fraction_bits = fraction_bits
         self.threshold = threshold
+        self.post_quantum = post_quantum
         self.class_weight = class_weight
         self.client_prior = client_prior
         self.validation = validation

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from xclp_crypto import wire
 from xclp_crypto.protocols.hamming import BACKENDS, Estimate, get_backend
 from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
-from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
+from xclp_crypto.protocols.setup.costs import key_exchange_bytes
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_lp.dropouts import STEPS
 from xclp_lp.influence import block_columns
@@ -45,7 +44,7 @@ Links = dict[tuple[str, str], int]
 
 ANNOUNCED = 3
 """Public numbers of each client: rows, labelled rows, features."""
-ROUNDS = {"setup": 6, "hashing": 1, "propagation": 1, "row sums": 8, "labels": 1, "validation": 0}
+ROUNDS = {"setup": 8, "hashing": 1, "propagation": 1, "row sums": 8, "labels": 1, "validation": 0}
 """Messages that wait for each other in each step but ``hamming``."""
 OVERLAPPING = 2
 """Rounds that need not wait: the first ones of ``hashing`` and of ``hamming`` go with the last one
@@ -95,14 +94,12 @@ def message_bytes(params: Parameters, shape: Shape) -> dict[str, Links]:
     rows, p, n = shape.rows, len(shape.rows), shape.n
     steps: dict[str, Links] = {step: defaultdict(int) for step in STEPS}
     setup = steps["setup"]
+    setup |= key_exchange_bytes(
+        tuple(rows), params.agreement().size, ANNOUNCED, post_quantum=params.post_quantum
+    )
     for client, own in rows.items():
-        hello = Hello.size(agreement=params.agreement().size, numbers=ANNOUNCED, signature=0)
-        setup[client, SERVER] = wire.TAG_BYTES + hello
         setup[client, SERVER] += sealed_size(Received.size(clients=p))
         setup[client, SERVER] += sealed_size(Confirm.size())
-        setup[SERVER, client] = wire.TAG_BYTES + Directory.size(
-            invited=p, numbers=ANNOUNCED, signature=0
-        )
         setup[SERVER, client] += sealed_size(Roster.size(clients=p))
         for peer in rows:
             if peer != client:

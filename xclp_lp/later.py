@@ -157,7 +157,13 @@ async def predict_client_role(
     with io.step("setup"):
         numbers = [len(own), old_rows, vectors.shape[1], int(kept is not None)]
         session = await key_exchange_client(
-            io, invited, _agreement(params), numbers, rng, identities
+            io,
+            invited,
+            _agreement(params),
+            numbers,
+            rng,
+            identities,
+            post_quantum=params.post_quantum,
         )
         if backend.needs_common_secret:
             await seed_agreement_client(session, rng)
@@ -328,7 +334,14 @@ async def predict_server_role(
 
     with io.step("setup"):
         session = await key_exchange_server(
-            io, invited, _agreement(params), 4, rng, at_least, identities
+            io,
+            invited,
+            _agreement(params),
+            4,
+            rng,
+            at_least,
+            identities,
+            post_quantum=params.post_quantum,
         )
         leavers.note("setup", invited, session.clients)
         _check_numbers(session)

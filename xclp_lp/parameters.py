@@ -159,6 +159,13 @@ class Agreed(Validated):
             "need"
         ),
     ] = None
+    post_quantum: Annotated[
+        bool,
+        Meta(
+            description="whether channels and masks are closed to whoever records a session and "
+            "has a quantum computer later: their keys are of ML-KEM-768 as well as of X25519"
+        ),
+    ] = True
     class_weight: Annotated[
         ClassWeight,
         Meta(

@@ -187,7 +187,13 @@ async def client_role(
     with io.step("setup"):
         numbers = [len(class_ids), int(labelled.sum()), vectors.shape[1]]
         session = await key_exchange_client(
-            io, invited, params.agreement(), numbers, rng, identities
+            io,
+            invited,
+            params.agreement(),
+            numbers,
+            rng,
+            identities,
+            post_quantum=params.post_quantum,
         )
         await seed_agreement_client(session, rng)
     io = session.io
@@ -283,7 +289,14 @@ async def server_role(
 
     with io.step("setup"):
         session = await key_exchange_server(
-            io, invited, params.agreement(), 3, rng, fewest, identities
+            io,
+            invited,
+            params.agreement(),
+            3,
+            rng,
+            fewest,
+            identities,
+            post_quantum=params.post_quantum,
         )
         leavers.note("setup", invited, session.clients)
         sizes = _checked_sizes(session)

@@ -4,6 +4,7 @@ import copy
 import hashlib
 import json
 import pickle
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from hypothesis import strategies as st
 from protocol_runs import agreed_secret, assert_blames, hamming, identities, on, setup, with_session
 
 from xclp_crypto import wire
-from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, FaultyPeer, FaultyPeerOrServer, ParameterError
 from xclp_crypto.params import MAX_ANNOUNCED, Agreement
 from xclp_crypto.primitives.identity import Identity, IdentityKey
@@ -26,9 +26,13 @@ from xclp_crypto.primitives.key_agreement import ExchangeKey, KeyPair
 from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.protocols.setup.channel import Sealed
+from xclp_crypto.protocols.setup.costs import key_exchange_bytes
 from xclp_crypto.protocols.setup.key_exchange import (
     Directory,
     Hello,
+    Opening,
+    Openings,
+    _session_id,
     _signed_directory,
     _signed_hello,
 )
@@ -315,15 +319,23 @@ def test_bytes_are_those_of_the_formulas(p):
     clients = tuple(f"c{i}" for i in range(p))
     numbers = {c: [4, 7] for c in clients}
     pins = identities((*clients, SERVER))
-    for held, fields, signature in ((None, 1, 0), (pins, 2 + p, 64)):
-        sent = deliveries(setup(clients, numbers=numbers, identities=held))
+    for held, fields, signature, kem in ((None, 1, 0, 1184), (None, 1, 0, 0), (pins, 2 + p, 64, 0)):
+        make = setup(clients, numbers=numbers, identities=held, post_quantum=bool(kem))
+        sent = deliveries(make)
         sizes = {d.message: len(d.payload) - wire.TAG_BYTES for d in sent}
-        # 32 + agreement + 4·numbers + signature; 16 + 32 + ⌈p/8⌉ + p·(32 + 4·numbers + s) + s
-        assert sizes["Hello"] == 32 + 8 * fields + 8 + signature
-        assert sizes["Directory"] == 48 + -(-p // 8) + p * (32 + 8 + signature) + signature
-        dims = {"numbers": 2, "signature": signature}
+        # 64 + kem + agreement + 4·numbers + signature
+        assert sizes["Hello"] == 64 + kem + 8 * fields + 8 + signature
+        # 32 + ⌈p/8⌉ + p·(64 + kem + 4·numbers + signature) + signature
+        assert sizes["Directory"] == 32 - (-p // 8) + p * (64 + kem + 8 + signature) + signature
+        dims = {"numbers": 2, "signature": signature, "kem": kem}
         assert sizes["Hello"] == Hello.size(agreement=8 * fields, **dims)
         assert sizes["Directory"] == Directory.size(invited=p, **dims)
+        if held is None:
+            exchanged = Counter()
+            for d in sent:
+                if not d.message.startswith("Sealed"):
+                    exchanged[d.sender, d.receiver] += len(d.payload)
+            assert key_exchange_bytes(clients, 8, 2, post_quantum=bool(kem)) == exchanged
 
 
 def test_an_absent_client_is_left_out_of_a_signed_session():
@@ -387,13 +399,13 @@ def test_a_client_with_or_without_identities_among_others_is_named():
         error = outcome.errors[SERVER]
         assert_blames(error, ("b",))
         how = "with" if pins is without else "without"
-        assert f"this party runs {how} identities and " in str(error)
+        assert f"this party runs {how} identities, " in str(error)
         assert not outcome.results
 
 
 # Messages altered on the way.
 
-DIMS = {"numbers": 1, "signature": 64}
+DIMS = {"numbers": 1, "signature": 64, "kem": 0}
 AGREED = 8 * (1 + len(PARTIES))  # the version, and who pins whom
 
 
@@ -450,6 +462,7 @@ def row(position):
 SWAPS = {
     "key of b": {"keys": at(1, FRESH)},
     "numbers of b": {"values": row(1)},
+    "commitment of b": {"commitments": at(1, bytes(32))},
     "signature of b": {"signatures": at(1, bytes(64))},
     "signature of b is that of c": {"signatures": lambda s: (s[0], s[2], s[2])},
     "b has key and signature of c": {
@@ -483,7 +496,7 @@ def test_a_swapped_entry_names_the_server_and_whose_key_it_swapped(swap, signs, 
     "changes",
     [
         {"server_key": lambda k: FRESH},
-        {"nonce": lambda n: bytes(16)},
+        {"commitments": lambda c: (c[0], bytes(32), c[2])},
         {"present": lambda p: np.array([True, False, True])},
         {"signature": lambda s: bytes(64)},
         {"signature": lambda s: s[:-1]},
@@ -494,7 +507,16 @@ def test_a_swapped_entry_names_the_server_and_whose_key_it_swapped(swap, signs, 
         {"signatures": lambda s: (s[1], s[1], s[2])},
     ],
     ids=[
-        *("server key", "nonce", "b absent", "zero", "short", "stripped", "other", "clients'"),
+        *(
+            "server key",
+            "commitment of b",
+            "b absent",
+            "zero",
+            "short",
+            "stripped",
+            "other",
+            "clients'",
+        ),
         *("all stripped", "own"),
     ],
 )
@@ -518,7 +540,7 @@ def test_a_signature_from_a_session_with_other_numbers_does_not_serve():
 
 
 def test_a_signature_serves_for_one_name_one_list_and_one_agreement():
-    hello = Hello(FRESH, bytes(16), np.array([1, 2], dtype=np.uint32), b"")
+    hello = Hello(FRESH, b"", bytes(32), bytes(16), np.array([1, 2], dtype=np.uint32), b"")
     statements = {
         _signed_hello("a", hello, ("a", "b")),
         _signed_hello("b", hello, ("a", "b")),
@@ -526,9 +548,11 @@ def test_a_signature_serves_for_one_name_one_list_and_one_agreement():
         _signed_hello("a", hello, ("a", "b", "c")),
         _signed_hello("a", replace(hello, agreement=bytes(24)), ("a", "b")),
         _signed_hello("a", replace(hello, key=bytes(32)), ("a", "b")),
+        _signed_hello("a", replace(hello, kem_key=bytes(1184)), ("a", "b")),
+        _signed_hello("a", replace(hello, commitment=bytes(31) + b"1"), ("a", "b")),
         _signed_hello("a", replace(hello, values=hello.values[:1]), ("a", "b")),
     }
-    assert len(statements) == 7
+    assert len(statements) == 9
 
 
 def test_a_replayed_directory_is_noticed_because_it_lacks_the_fresh_key():
@@ -540,7 +564,7 @@ def test_a_replayed_directory_is_noticed_because_it_lacks_the_fresh_key():
         assert "as it announced itself" in str(errors[client])
 
 
-def test_limit_a_replayed_hello_makes_a_client_seem_present_and_silent():
+def test_a_replayed_hello_makes_a_client_seem_present_only_until_it_has_to_open_a_value():
     """The first message cannot be fresh; but nobody can speak for the client that it shows."""
     earlier = next(
         d.payload for d in deliveries(signed(seed=1)) if d.message == "Hello" and d.sender == "b"
@@ -560,7 +584,7 @@ def test_limit_a_replayed_hello_makes_a_client_seem_present_and_silent():
     outcome = run(make, on(hello_of("b"), lambda p: earlier))
     assert set(outcome.errors) == {"b"}  # where b is there itself, it notices
     assert outcome.errors["b"].parties == (SERVER,)
-    assert sessions == {"a": CLIENTS, "c": CLIENTS}
+    assert sessions == {"a": ("a", "c"), "c": ("a", "c")}
     assert outcome.results[SERVER] == ("a", "c")
     assert outcome.results["a"] == outcome.results["c"]
 
@@ -593,16 +617,17 @@ def cheating(entries_for, pins=None, forge=None):
         if pins is not None:
             agreement = pins.bind(agreement, SERVER, CLIENTS)
         signature = 0 if pins is None else 64
-        hellos = await io.gather(
-            Hello, CLIENTS, agreement=agreement.size, numbers=numbers, signature=signature
-        )
+        dims = {"numbers": numbers, "signature": signature, "kem": 0}
+        hellos = await io.gather(Hello, CLIENTS, agreement=agreement.size, **dims)
+        shown = {}
         for victim in CLIENTS:
             keys, signatures = entries_for(victim, hellos)
             directory = Directory(
-                bytes(16),
                 KeyPair(bytes(32)).public.encode(),
                 np.ones(3, bool),
                 keys,
+                (b"",) * 3,
+                tuple(hellos[c].commitment for c in CLIENTS),
                 np.zeros((3, numbers), np.uint32),
                 signatures,
                 bytes(signature),
@@ -610,12 +635,16 @@ def cheating(entries_for, pins=None, forge=None):
             if pins is not None:
                 statement = _signed_directory(directory, CLIENTS, agreement)
                 directory = replace(directory, signature=pins.own.sign(statement))
-            if forge is not None:
-                session_id = hashlib.sha256(
-                    domain_tag("session", agreement.encode(), wire.body(directory), *CLIENTS)
-                ).digest()
-                forge(victim, ExchangeKey(hellos[victim].key), session_id)
+            shown[victim] = directory
             await io.send(victim, directory)
+        got = await io.gather(Opening, CLIENTS, 0, count=0)
+        values = tuple(got[c].value if c in got else bytes(32) for c in CLIENTS)
+        opened = Openings(np.ones(3, bool), values, ())
+        for victim, directory in shown.items():
+            if forge is not None:
+                session_id = _session_id(agreement, directory, opened, CLIENTS)
+                forge(victim, ExchangeKey(hellos[victim].key), session_id)
+            await io.send(victim, opened)
 
     return role
 
@@ -695,7 +724,7 @@ def announcing(key, pins):
 
     async def b(io):
         agreement = Agreement(version=1)
-        hello = Hello(key, agreement.encode(), np.zeros(0, np.uint32), b"")
+        hello = Hello(key, b"", bytes(32), agreement.encode(), np.zeros(0, np.uint32), b"")
         if pins is not None:
             agreed = pins["b"].bind(agreement, "b", CLIENTS).encode()
             hello = replace(hello, agreement=agreed)

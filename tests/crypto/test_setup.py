@@ -3,6 +3,7 @@
 import copy
 import pickle
 import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from protocol_runs import agreed_secret, assert_blames, on, setup, with_session
 
 from xclp_crypto import wire
 from xclp_crypto.errors import (
+    DecodeError,
     Excluded,
     FaultyPeer,
     FaultyPeerOrServer,
@@ -23,9 +25,22 @@ from xclp_crypto.errors import (
     TooFewParties,
 )
 from xclp_crypto.params import MAX_ANNOUNCED, Agreement, residue_width
-from xclp_crypto.protocols.setup import SERVER, key_exchange_client, key_exchange_server
+from xclp_crypto.primitives.key_agreement import KeyPair
+from xclp_crypto.primitives.sealed_box import channel_pair
+from xclp_crypto.protocols.setup import (
+    SERVER,
+    key_exchange_client,
+    key_exchange_server,
+    seed_agreement_server,
+)
 from xclp_crypto.protocols.setup.channel import Sealed, sealed_size
-from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
+from xclp_crypto.protocols.setup.key_exchange import (
+    OPENINGS,
+    Directory,
+    Hello,
+    Opening,
+    Openings,
+)
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import (
@@ -102,7 +117,7 @@ def test_neither_the_secret_nor_a_contribution_is_in_what_the_server_sees():
 
 def test_what_the_server_opens_is_confirmations_and_bitmaps_only():
     kinds = [type(m) for _, m in views(setup())[SERVER] if not isinstance(m, Sealed)]
-    assert sorted(kinds, key=str) == sorted([Hello] * 3 + [Received] * 3 + [Confirm] * 3, key=str)
+    assert Counter(kinds) == dict.fromkeys((Hello, Opening, Received, Confirm), 3)
 
 
 def test_sealed_contributions_look_uniform_to_the_relay():
@@ -174,7 +189,7 @@ def test_lengths_out_of_range_are_refused(n_bits):
 
 
 def edit(directory, numbers=0, **changes):
-    return forge(directory, Directory, changes, invited=3, numbers=numbers, signature=0)
+    return forge(directory, Directory, changes, invited=3, numbers=numbers, signature=0, kem=0)
 
 
 def to(client):
@@ -391,7 +406,11 @@ def chat(each=False):
 @pytest.mark.parametrize("each", [False, True])
 def test_sealed_messages_arrive_in_order(each):
     outcome = run(chat(each), record=True).raise_errors()
-    opened = [m.value[0] for _, m in outcome.views["a"] if not isinstance(m, Sealed | Directory)]
+    opened = [
+        m.value[0]
+        for _, m in outcome.views["a"]
+        if not isinstance(m, Sealed | Directory | Openings)
+    ]
     assert opened == [1, 1, 2, 2]
     assert outcome.results["a"] == [{"b": 1, "c": 1}, {"b": 2, "c": 2}]
     assert outcome.results[SERVER] == {"a": 2, "b": 2, "c": 2}
@@ -632,6 +651,106 @@ def test_who_missed_a_deadline_is_not_waited_for_again():
     assert (too_few.step, too_few.present, too_few.needed) == ("late", 2, 3)
 
 
+# The order of clients, and secrets that a quantum computer does not find
+
+
+def test_attack_15_a_server_that_has_seen_all_values_can_only_have_others_opened():
+    """It leaves out c, which changes the identifier to one that depends on values it lacks."""
+    seen, ids = {}, {}
+
+    def without_c(delivery):
+        if delivery.message == "Opening" and delivery.sender == "c":
+            return None
+        if delivery.message == "Opening":
+            seen.setdefault(delivery.sender, []).append(delivery.payload[2:])
+        return delivery.payload
+
+    async def client(session, rng):
+        ids[session.io.name] = session.id, session.clients
+
+    outcome = run(with_session(CLIENTS, client, give_session), Faults(on_message=without_c))
+    assert ids["a"] == ids["b"]
+    assert ids["a"][1] == ("a", "b")
+    assert isinstance(outcome.errors["c"], Excluded)
+    first, second = (tuple(values[i] for values in seen.values()) for i in (0, 1))
+    assert not set(first) & set(second)
+
+    def other_value(delivery):
+        if delivery.message != "Openings" or delivery.receiver != "a":
+            return delivery.payload
+        chosen = {"values": lambda v: (*v[:2], second[0])}
+        return forge(delivery.payload, Openings, chosen, invited=3, count=0)
+
+    error = run(setup(), Faults(on_message=other_value)).errors["a"]
+    assert_blames(error, (SERVER,), "another value than c has committed to")
+    lying = on(
+        lambda d: d.message == "Opening" and d.sender == "b", lambda d: d.payload[:2] + second[0]
+    )
+    assert_blames(run(setup(), lying).errors[SERVER], ("b",), "another value")
+
+
+def test_clients_cannot_be_left_out_in_every_attempt():
+    clients, attempt = tuple(f"c{i}" for i in range(OPENINGS + 2)), Counter()
+
+    def lost(delivery):  # of c2 in the first attempt, of c3 in the second
+        attempt[delivery.sender] += 1
+        return attempt[delivery.sender] == int(delivery.sender[1:]) - 1
+
+    fault = on(lambda d: d.message == "Opening" and lost(d), lambda d: None)
+    outcome = run(setup(clients), fault)
+    assert isinstance(outcome.errors[SERVER], TooFewParties)
+    assert "left in every attempt" in str(outcome.errors[SERVER])
+    assert not outcome.results
+
+
+@pytest.mark.parametrize("post_quantum", [False, True])
+def test_who_finds_all_x25519_keys_of_a_recorded_session_opens_it_only_without_ml_kem(post_quantum):
+    """A quantum computer finds them; here they come from the seeds."""
+    sent, opened, of = [], [], {}
+
+    def recorder(delivery):
+        if delivery.message == "Sealed[SeedShare]":
+            sent.append((delivery.sender, delivery.receiver, delivery.payload))
+        return delivery.payload
+
+    async def client(session, rng):
+        of[session.io.name] = session
+        return await agreed_secret(session, rng)
+
+    async def server(session, rng):
+        return await seed_agreement_server(session)
+
+    make = with_session(CLIENTS, client, server, post_quantum=post_quantum)
+    run(make, Faults(on_message=recorder)).raise_errors()
+    keys = {c: KeyPair.generate(SeededRng(0).child(c)) for c in CLIENTS}
+    for sender, receiver, payload in sent:
+        secret = keys[sender].shared_secret(keys[receiver].public, receiver)
+        _, box = channel_pair(secret, receiver, sender, of["a"].id)
+        try:
+            opened.append(box.open(wire.decode(Sealed, payload, body=32).box, payload[2:4]))
+        except DecodeError:
+            continue
+    assert len(sent) == 6
+    assert len(opened) == (0 if post_quantum else 6)
+
+
+def test_a_key_of_ml_kem_that_is_out_of_range_or_echoed_is_refused_naming_the_client():
+    make = setup(post_quantum=True)
+    kem_keys = {
+        d.sender: d.payload[34 : 34 + 1184] for d in deliveries(make) if d.message == "Hello"
+    }
+
+    def with_key(key):
+        return on(
+            lambda d: d.message == "Hello" and d.sender == "b",
+            lambda d: d.payload[:34] + key + d.payload[34 + 1184 :],
+        )
+
+    error = run(make, with_key(b"\xff" * 1184)).errors[SERVER]
+    assert_blames(error, ("b",), "out of range")
+    assert_blames(run(make, with_key(kem_keys["a"])).errors[SERVER], ("a", "b"), "echoes")
+
+
 # Every fault
 
 
@@ -646,11 +765,11 @@ def right_or_typed(outcome, context):
         assert isinstance(error, ProtocolError), context
 
 
-@pytest.mark.parametrize("p", [2, 3, 4])
-def test_every_dropout_of_setup_gives_one_secret_or_a_typed_error(p):
+@pytest.mark.parametrize(("p", "post_quantum"), [(2, True), (3, False), (4, True)])
+def test_every_dropout_of_setup_gives_one_secret_or_a_typed_error(p, post_quantum):
     clients = tuple("abcd"[:p])
     finished = 0
-    for case in every_dropout(setup(clients)):
+    for case in every_dropout(setup(clients, post_quantum=post_quantum)):
         right_or_typed(case.outcome, case)
         left = [c for c in clients if c != case.party]
         if case.party == SERVER:
@@ -664,7 +783,8 @@ def test_every_dropout_of_setup_gives_one_secret_or_a_typed_error(p):
 
 def test_every_corruption_of_setup_gives_one_secret_or_names_whom_to_blame():
     cases = 0
-    for case in every_corruption(setup(numbers={"a": [1], "b": [2], "c": [3]})):
+    numbers = {"a": [1], "b": [2], "c": [3]}
+    for case in every_corruption(setup(numbers=numbers, post_quantum=True)):
         cases += 1
         outcome, ends = case.outcome, {case.delivery.sender, case.delivery.receiver}
         right_or_typed(outcome, case)

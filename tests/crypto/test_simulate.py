@@ -89,6 +89,8 @@ def test_digest_names_direction_and_type():
     assert set(transcript_digest(make)) == {
         "Hello: client → server",
         "Directory: server → client",
+        "Opening: client → server",
+        "Openings: server → client",
         "Sealed[SeedShare]: client → client",
         "Sealed[Received]: client → server",
         "Sealed[Roster]: server → client",
@@ -156,10 +158,10 @@ def test_rounds_are_chains_of_messages():
     assert Simulation().run({"a": nothing}).cost.rounds == 0
 
 
-@pytest.mark.parametrize(("backend", "rounds"), [("plain", 3), ("masked", 6), ("shade", 6)])
+@pytest.mark.parametrize(("backend", "rounds"), [("plain", 5), ("masked", 8), ("shade", 8)])
 def test_rounds_of_the_protocols(backend, rounds):
-    # Hello, Directory; then plain: bits; masked: share, received, roster, upload; shade: three of
-    # the transfer, shares.
+    # Hello, Directory, Opening, Openings; then plain: bits; masked: share, received, roster,
+    # upload; shade: three of the transfer, shares.
     assert run(hamming(backend, BITS)).cost.rounds == rounds
 
 
@@ -167,7 +169,7 @@ def test_seconds_are_attributed_to_party_step_and_function():
     cost = run(hamming("masked", BITS)).cost
     work = set(cost.seconds)
     for party in BITS:
-        assert ("setup", "generate", party) in work
+        assert ("setup", "_Ephemeral", party) in work
         assert ("hamming", "client_upload", party) in work
         assert ("hamming", "wire", party) in work
     assert ("hamming", "_assemble", "server") in work
@@ -194,7 +196,7 @@ def test_cost_is_json_ready_and_its_repr_readable():
     cost = run(hamming("masked", BITS)).cost
     record = json.loads(json.dumps(cost.to_dict()))
     assert record["bytes"] == cost.total_bytes
-    assert repr(cost).startswith(f"<Cost {cost.total_bytes:,} bytes, 6 rounds")
+    assert repr(cost).startswith(f"<Cost {cost.total_bytes:,} bytes, 8 rounds")
     assert json.loads(json.dumps(Cost().to_dict()))["rounds"] == 0
 
 

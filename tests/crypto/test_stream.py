@@ -378,7 +378,7 @@ def test_who_sits_between_and_swaps_the_receivers_keys_is_noticed_by_the_sender(
     def change(payload):
         if payload[:2] != DIRECTORY:
             return payload
-        found = wire.decode(Directory, payload, invited=2, numbers=1, signature=64)
+        found = wire.decode(Directory, payload, invited=2, numbers=1, signature=64, kem=1184)
         if keys:
             found = replace(found, keys=(MALLORY, found.keys[1]))
         if server_key:
@@ -403,16 +403,17 @@ def test_with_identities_a_program_that_answers_in_the_receivers_place_is_notice
     key, parties = IdentityKey(bytes(32)), ("receiver", "sender")
 
     async def server(io):
-        hello = await io.recv(Hello, "sender", agreement=48, numbers=1, signature=64)
+        hello = await io.recv(Hello, "sender", agreement=48, numbers=1, signature=64, kem=1184)
         own = replace(hello, key=MALLORY)
         signature = key.sign(_signed_hello("receiver", own, parties))
         await io.send(
             "sender",
             Directory(
-                bytes(16),
                 MALLORY,
                 np.ones(2, bool),
                 (MALLORY, hello.key),
+                (hello.kem_key,) * 2,
+                (hello.commitment,) * 2,
                 np.array([hello.values, hello.values]),
                 (signature, hello.signature),
                 key.sign(b"the directory"),

@@ -76,7 +76,7 @@ def test_distances_are_those_of_the_simulation(backend, deferred):
     assert sum(map(len, engine.sent.values())) == expected.cost.total_bytes
 
 
-@pytest.mark.parametrize(("deferred", "most"), [(False, 5), (True, 11)])
+@pytest.mark.parametrize(("deferred", "most"), [(False, 6), (True, 13)])
 def test_without_losses_a_client_is_asked_a_few_times(deferred, most):
     engine = Engine(SUM(), deferred=deferred).run()
     assert max(Counter(engine.asked).values()) <= most
@@ -86,7 +86,7 @@ def test_without_losses_a_client_is_asked_a_few_times(deferred, most):
 # Dropouts
 
 
-@pytest.mark.parametrize(("asked", "stage"), [(0, "share"), (1, "upload"), (2, "reveal")])
+@pytest.mark.parametrize(("asked", "stage"), [(1, "share"), (2, "upload"), (3, "reveal")])
 def test_a_client_that_answers_no_more_drops_out_where_it_stopped(asked, stage, caplog):
     def drop_out(engine):
         if engine.asked.count("d") > asked:
@@ -130,7 +130,7 @@ def test_nobody_comes():
 
 def test_a_client_that_has_lost_its_log_takes_no_further_part(caplog):
     def forget(engine):
-        if engine.asked.count("d") == 2 and engine.nodes["d"].log:
+        if engine.asked.count("d") == 3 and engine.nodes["d"].log:
             engine.nodes["d"].log = b""
             engine.sent = {}
 

@@ -52,7 +52,7 @@ from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload
 from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
 from xclp_crypto.protocols.setup.channel import Sealed
 from xclp_crypto.protocols.setup.ideal import IdealHello, IdealKeys, IdealSecret
-from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
+from xclp_crypto.protocols.setup.key_exchange import Directory, Hello, Opening, Openings
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
 
@@ -210,10 +210,9 @@ def _sealed(rng):
 def _hello(rng):
     dims = {"agreement": 8 * int(rng.integers(0, 5)), "numbers": int(rng.integers(0, 4))}
     values = rng.integers(0, 1 << 32, dims["numbers"], dtype=np.uint32)
-    dims["signature"] = int(rng.choice([0, 64]))
-    return dims, Hello(
-        rng.bytes(32), rng.bytes(dims["agreement"]), values, rng.bytes(dims["signature"])
-    )
+    dims |= {"signature": int(rng.choice([0, 64])), "kem": int(rng.choice([0, 1184]))}
+    sizes = (32, dims["kem"], 32, dims["agreement"])
+    return dims, Hello(*map(rng.bytes, sizes), values, rng.bytes(dims["signature"]))
 
 
 def _ideal_hello(rng):
@@ -234,10 +233,24 @@ def _directory(rng):
     keys = tuple(rng.bytes(32) for _ in range(p))
     values = rng.integers(0, 1 << 32, (p, n), dtype=np.uint32)
     signature = int(rng.choice([0, 64]))
-    signatures = tuple(rng.bytes(signature) for _ in range(p))
-    return {"invited": p, "numbers": n, "signature": signature}, Directory(
-        rng.bytes(16), rng.bytes(32), _bits(rng, p), keys, values, signatures, rng.bytes(signature)
+    kem = int(rng.choice([0, 1184]))
+    kem_keys, commitments, signatures = (
+        tuple(rng.bytes(size) for _ in range(p)) for size in (kem, 32, signature)
     )
+    dims = {"invited": p, "numbers": n, "signature": signature, "kem": kem}
+    entries = keys, kem_keys, commitments, values, signatures
+    return dims, Directory(rng.bytes(32), _bits(rng, p), *entries, rng.bytes(signature))
+
+
+def _opening(rng):
+    count = int(rng.integers(0, 3))
+    return {"count": count}, Opening(rng.bytes(32), tuple(rng.bytes(1088) for _ in range(count)))
+
+
+def _openings(rng):
+    p, count = int(rng.integers(2, 20)), int(rng.integers(0, 3))
+    values, boxes = (tuple(rng.bytes(s) for _ in range(n)) for s, n in ((32, p), (1088, count)))
+    return {"invited": p, "count": count}, Openings(_bits(rng, p), values, boxes)
 
 
 def _distance_shares(rng):
@@ -412,6 +425,8 @@ EXAMPLES = {
     Sealed: _sealed,
     Hello: _hello,
     Directory: _directory,
+    Opening: _opening,
+    Openings: _openings,
     IdealHello: _ideal_hello,
     IdealKeys: _ideal_keys,
     IdealSecret: lambda rng: ({}, IdealSecret(rng.bytes(32))),
@@ -566,8 +581,11 @@ def _half(message, name):
     ("kind", "name"),
     [
         *((kind, "value") for kind in (IdealSecret, SeedShare, Confirm, SumSeen)),
-        *((Hello, name) for name in ("key",)),
-        *((Directory, name) for name in ("nonce", "server_key", "keys", "values", "signatures")),
+        *((Hello, name) for name in ("key", "commitment")),
+        *((Directory, n) for n in ("server_key", "keys", "kem_keys", "values", "signatures")),
+        (Directory, "commitments"),
+        (Opening, "value"),
+        (Openings, "values"),
         *((IdealKeys, name) for name in ("session_id", "values", "secrets")),
         *((SumShares, name) for name in ("mask_key", "key_share", "seed_share")),
         *((SumReady, name) for name in ("mask_key", "terms")),
@@ -602,7 +620,7 @@ def test_lengths_that_follow_from_each_other_are_checked():
 
 def test_a_size_that_is_missing_is_named():
     with pytest.raises(ParameterError, match="Hello needs the size 'signature'"):
-        Hello.size(agreement=0, numbers=0)
+        Hello.size(agreement=0, numbers=0, kem=0)
     with pytest.raises(ParameterError, match="Sealed needs the size 'body'"):
         wire.decode_body(Sealed, b"", bodies=3)
 

@@ -61,12 +61,23 @@ def identities(parties, seed=0):
     return {p: Identities(key, pinned) for p, key in keys.items()}
 
 
-def with_session(clients, client, server, *, seed=0, numbers=None, agreement=None, identities=None):
+def with_session(
+    clients,
+    client,
+    server,
+    *,
+    seed=0,
+    numbers=None,
+    agreement=None,
+    identities=None,
+    post_quantum=False,
+):
     """Return a factory of roles that exchange keys and go on as `client` and `server`.
 
     `client(session, rng)` and `server(session, rng)` are coroutine functions; `agreement` and
     `identities` are by party. The randomness of a role can be given as its second argument, as a
-    `DurableRole` does.
+    `DurableRole` does. Without `post_quantum` all that is sent is a function of the seed: what
+    ML-KEM encapsulates is drawn by the library.
     """
     clients = tuple(clients)
     numbers = numbers or {c: [] for c in clients}
@@ -82,7 +93,13 @@ def with_session(clients, client, server, *, seed=0, numbers=None, agreement=Non
             agreed = Agreement(**{"version": 1, **agreement.get(io.name, {})})
             with io.step("setup"):
                 session = await key_exchange_client(
-                    io, clients, agreed, numbers[io.name], own, pins.get(io.name)
+                    io,
+                    clients,
+                    agreed,
+                    numbers[io.name],
+                    own,
+                    pins.get(io.name),
+                    post_quantum=post_quantum,
                 )
             return await client(session, own)
 
@@ -91,7 +108,13 @@ def with_session(clients, client, server, *, seed=0, numbers=None, agreement=Non
             agreed = Agreement(**{"version": 1, **agreement.get(SERVER, {})})
             with io.step("setup"):
                 session = await key_exchange_server(
-                    io, clients, agreed, count, own, identities=pins.get(SERVER)
+                    io,
+                    clients,
+                    agreed,
+                    count,
+                    own,
+                    identities=pins.get(SERVER),
+                    post_quantum=post_quantum,
                 )
             return await server(session, own)
 

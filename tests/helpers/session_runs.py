@@ -41,6 +41,7 @@ SMALL = Parameters(
     class_weight="none",
     scale="none",
     validation="none",
+    post_quantum=False,  # so that all that is sent is a function of the seed
 )
 
 

@@ -37,6 +37,7 @@ OTHER = {
     "ties": "lowest-index",
     "fraction_bits": 41,
     "threshold": 3,
+    "post_quantum": False,
     "class_weight": "balanced",
     "client_prior": "own",
     "validation": "tune",
@@ -62,6 +63,7 @@ WRONG = {
     "ties": "any",
     "fraction_bits": 99,
     "threshold": 1,
+    "post_quantum": "no",
     "class_weight": "even",
     "client_prior": "others",
     "validation": True,
@@ -146,7 +148,9 @@ def by_options(tmp_path, name, value):
     if name == "privacy":
         name, value = "epsilon", value["epsilon"]
     option = f"--{name.replace('_', '-')}"
-    app([option] if value is True else [option, str(value)], standalone_mode=False)
+    switch = {True: option, False: option.replace("--", "--no-", 1)}
+    words = [switch[value]] if isinstance(value, bool) else [option, str(value)]
+    app(words, standalone_mode=False)
     return taken[0], taken[0].parameters(range(3))
 
 

@@ -56,7 +56,7 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_client,
 )
 from xclp_crypto.protocols.setup.channel import Sealed, sealed_size
-from xclp_crypto.protocols.setup.key_exchange import Directory, Hello
+from xclp_crypto.protocols.setup.costs import key_exchange_bytes
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import (
@@ -351,10 +351,11 @@ def test_bytes_are_those_of_the_formulas(hamming: str, sizes: dict[str, int]) ->
     def count(sender: str, receiver: str, size: int) -> None:
         links[sender, receiver] = links.get((sender, receiver), 0) + size
 
+    exchange = key_exchange_bytes(tuple(sizes), 160, 3, post_quantum=False)
     for c, rows in sizes.items():
-        # 19 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
-        count(c, SERVER, wire.TAG_BYTES + Hello.size(agreement=152, numbers=3, signature=0))
-        count(SERVER, c, wire.TAG_BYTES + Directory.size(invited=p, numbers=3, signature=0))
+        # 20 agreement fields of 8 bytes; rows, labelled rows and features are the numbers.
+        count(c, SERVER, exchange[c, SERVER])
+        count(SERVER, c, exchange[SERVER, c])
         for peer in sizes:
             if peer != c:
                 count(c, peer, sealed_size(SeedShare.size()))
@@ -400,7 +401,7 @@ def test_identities_change_no_prediction_and_a_swapped_key_names_the_server() ->
         assert (prediction.distribution == without[name].distribution).all()
 
     def swap(delivery: Delivery) -> bytes:
-        start = wire.TAG_BYTES + 16 + 32 + 1 + 32  # nonce, key, who is present, key of a
+        start = wire.TAG_BYTES + 32 + 1 + 32  # key, who is present, key of a
         if (delivery.message, delivery.receiver) != ("Directory", "a"):
             return delivery.payload
         return delivery.payload[:start] + bytes([9] * 32) + delivery.payload[start + 32 :]
@@ -413,7 +414,7 @@ def test_steps_are_named() -> None:
     cost = run(federation(blobs({"a": 4, "b": 3}), SMALL)).raise_errors().cost
     names = ["setup", "hashing", "hamming", "propagation", "row sums", "labels"]
     assert list(cost.steps) == names
-    assert [cost.rounds_in(step) for step in names] == [6, 1, 1, 1, 8, 1]
+    assert [cost.rounds_in(step) for step in names] == [8, 1, 1, 1, 8, 1]
 
 
 @pytest.mark.parametrize("projection_seed", [SEED, None])
@@ -527,6 +528,7 @@ def test_numpy_numbers_agree_with_pythons() -> None:
         class_weight=np.str_("none"),
         scale=np.str_("none"),
         validation=np.str_("none"),
+        post_quantum=np.bool_(False),
     )
     assert odd == SMALL
     assert not run(federation(data, {"a": odd, "b": SMALL, SERVER: SMALL})).errors
@@ -567,6 +569,11 @@ def test_impossible_numbers_are_refused() -> None:
             assert numbers.tolist() == [2, 2, 5]
             numbers[1] = 9
             return delivery.payload[:start] + numbers.tobytes()
+        if delivery.message == "Directory" and delivery.receiver == "b":  # which looks no further
+            start = len(delivery.payload) - 36
+            entries = np.frombuffer(delivery.payload[start:], dtype="<u4").reshape(3, 3).copy()
+            entries[1, 1] = 2
+            return delivery.payload[:start] + entries.tobytes()
         return delivery.payload
 
     error = run(federation(data, SMALL), Faults(on_message=more_labels_than_rows)).errors[SERVER]
@@ -580,7 +587,9 @@ def test_a_client_that_marks_other_rows_than_it_announced_is_named() -> None:
         rng = SeededRng(9)
         agreed = SMALL.agreement()
         with io.step("setup"):
-            own = await key_exchange_client(io, tuple(data), agreed, [2, 1, 5], rng)
+            own = await key_exchange_client(
+                io, tuple(data), agreed, [2, 1, 5], rng, post_quantum=False
+            )
             await seed_agreement_client(own, rng)
         _, digest = session.hash_rows(SEED, data["b"].vectors, 64)
         await own.io.send(SERVER, Prepared(digest, np.array([True, True])))
@@ -777,14 +786,23 @@ def test_nobody_receives_vectors_or_labels(
     seen = views(federation(VIEW_DATA, replace(VIEW_PARAMS, hamming=hamming)))
     setup = {"Received", "Confirm"}
     assert {kind_of(m) for _, m in seen[SERVER]} == {
-        *("Hello", *setup, "Prepared", *at_server),
+        *("Hello", "Opening", *setup, "Prepared", *at_server),
         *("SumReady", "RowSumsUpload", "SumReveal", "Labelled"),
     }
     by_client = [{kind_of(m) for _, m in seen[c]} for c in VIEW_DATA]
     assert set.union(*by_client) >= set(at_clients)
     for kinds in by_client:
         assert kinds - set(at_clients) == {
-            *("Directory", "SeedShare", "Roster", "Participants", "Geometry", "Reach", "Influence"),
+            *(
+                "Directory",
+                "Openings",
+                "SeedShare",
+                "Roster",
+                "Participants",
+                "Geometry",
+                "Reach",
+                "Influence",
+            ),
             *("SumShares", "SumClients", "SumSurvivors", "SumSeen", "RowSumsBlock"),
         }
 

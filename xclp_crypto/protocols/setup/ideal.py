@@ -73,6 +73,8 @@ async def ideal_key_exchange_client(
     numbers: Sequence[int],
     rng: Rng,
     identities: Identities | None = None,
+    *,
+    post_quantum: bool = True,
 ) -> Session:
     """See `key_exchange_client`; nothing is signed, because no key can be swapped."""
     if identities is not None:
@@ -93,6 +95,8 @@ async def ideal_key_exchange_server(
     rng: Rng,
     at_least: int = MIN_CLIENTS,
     identities: Identities | None = None,
+    *,
+    post_quantum: bool = True,
 ) -> Session:
     """See `key_exchange_server`."""
     if identities is not None:
