@@ -370,7 +370,7 @@ def test_logs_need_a_key(federation, monkeypatch, says, tmp_path):
     says(2, "needs a key that it is encrypted under", *serve, "--state", state)
     monkeypatch.setenv("XCLP_LOG_KEY", "short")
     says(2, "XCLP_LOG_KEY: the key of a log is 64 hex digits or", *serve, "--state", state)
-    says(2, "name the log by --state", *serve, "--key-file", state)
+    says(2, "--key-file is the key of what --state or --keep names", *serve, "--key-file", state)
     with_key = (*serve, "--state", state, "--key-file")
     says(2, "cannot be read", *with_key, tmp_path / "none")
     state.write_bytes(b"of something else entirely")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -28,12 +28,14 @@ from xclp_crypto.transport import network
 from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
-from xclp_lp.cli.keeping import KEY_VARIABLE, KeyFile, read_key
+from xclp_lp.cli.keeping import KEY_VARIABLE, KeyFile, keep_files, kept_key, read_key
 from xclp_lp.cli.terminal import StepReporter, complain, note, remind, say
 from xclp_lp.cli.tune import show_own
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.check import check_client
-from xclp_lp.files.clients import LoadedClient, data_lines
+from xclp_lp.files.clients import LoadedClient, data_lines, rows_line
+from xclp_lp.files.kept import sealed
+from xclp_lp.files.later import load_client_new_rows, output_of
 from xclp_lp.files.network import (
     ClientFile,
     NetworkFile,
@@ -44,10 +46,13 @@ from xclp_lp.files.network import (
 )
 from xclp_lp.files.toml import beside
 from xclp_lp.labelling import Participation
+from xclp_lp.later import Answered, predict_client_role, predict_server_role
+from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role, server_role
 from xclp_lp.summary import client_lines, dropout_lines
 from xclp_lp.wording import count, listing, size
 
+T = TypeVar("T")
 ANSWER_SECONDS = 5.0
 """How long a client that cannot take part tries to tell the server."""
 
@@ -62,6 +67,15 @@ StateOption = Annotated[
 LogOption = Annotated[
     Path | None,
     typer.Option("--log", metavar="FILE", help="Append what happens to this file, as JSON lines."),
+]
+
+Predict = Annotated[
+    bool,
+    typer.Option(
+        "--predict",
+        help="Only label the rows that new_features names in clients' files, with what clients "
+        "kept of an earlier session by --keep. All parties say so, or none.",
+    ),
 ]
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -158,11 +172,9 @@ def _open_log(state: Path | None, key_file: Path | None, mounted: Collection[Pat
     """Open the log that the options name, or none.
 
     Raises:
-        ParameterError: a key without a log or the other way round, or a key that cannot be used.
+        ParameterError: there is no key, or one that cannot be used.
     """
     if state is None:
-        if key_file is not None:
-            raise ParameterError("--key-file is the key of a log; name the log by --state")
         return NoLog()
     return Log.open(state, read_key(f"--state {state}", key_file, mounted))
 
@@ -242,24 +254,28 @@ def serve(
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Listen here instead of the file's.")
     ] = None,
+    predict: Predict = False,
 ) -> None:
     """Coordinate a federation: wait for the clients of the file, and run one session with them.
 
-    The server needs no data. See docs/do/deployment.md.
+    The server needs no data, and for --predict nothing of the session before. See
+    docs/do/deployment.md.
     """
+    _require_use(key_file, state)
     loaded = load_server_file(file)
     address = loaded.address if listen is None else parse_address(listen, "--listen")
 
     def listening(port: int) -> None:
         say(f"listening on {address[0]}:{port} for {', '.join(loaded.clients)}")
 
-    async def role(io: Any, rng: Any) -> Participation:
-        return await server_role(io, loaded.params, loaded.clients, rng, loaded.identities)
+    async def role(io: Any, rng: Any) -> Participation | Answered:
+        own = predict_server_role if predict else server_role
+        return await own(io, loaded.params, loaded.clients, rng, loaded.identities)
 
-    agreement = loaded.agreement()
+    agreement = loaded.agreement(predict=predict)
     binding = domain_tag("server binding", agreement.encode())
     with _running(SERVER, role, loaded, binding, state, key_file, log) as durable:
-        found: Participation = network.serve(
+        found: Participation | Answered = network.serve(
             durable,
             loaded.clients,
             agreement,
@@ -268,11 +284,16 @@ def serve(
             limits=loaded.limits,
             listening=listening,
         )
-    note(*dropout_lines(found.dropouts))
-    say(
-        f"labels of {', '.join(found.contributors)} were counted; "
-        f"{size(durable.cost.sent_by(SERVER))} sent"
-    )
+    helped = ", ".join(found.contributors)
+    what = f"labels of {helped} were counted"
+    if isinstance(found, Participation):
+        note(*dropout_lines(found.dropouts))
+    else:
+        for client, step in found.dropouts.items():
+            note(f"{client} dropped out before the end of the step {step!r}")
+        new = count(sum(found.sizes.values()), "new row")
+        what = f"{new} of {', '.join(found.sizes)} labelled with the help of {helped}"
+    say(f"{what}; {size(durable.cost.sent_by(SERVER))} sent")
 
 
 def check(
@@ -312,21 +333,34 @@ def join(
     state: StateOption = None,
     key_file: KeyFile = None,
     log: LogOption = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Keep in this folder what gives labels to rows that come later: NAME.kept, which "
+            "is secret, and encrypted as a log is. With --predict: where it is.",
+        ),
+    ] = None,
+    predict: Predict = False,
 ) -> None:
     """Take part in a federation as a client, and write this client's labels.
 
     Writes NAME.csv (id, label, given label, confidence, probability of every class) and
     NAME-cost.json. See docs/do/deployment.md.
     """
+    _require_use(key_file, state or keep)
+    if predict:
+        _join_later(load_client_file(file), dry_run, state, key_file, log, keep)
+        return
     if dry_run:
         _check(file)
     loaded = load_client_file(file)
     agreement = loaded.agreement()
     if dry_run:
-        network.check(agreement, loaded.address, loaded.tls, limits=loaded.limits)
-        say("the server accepts this certificate and these parameters")
+        _ask(loaded, agreement)
         return
-    table, data = _read(loaded, agreement)
+    key = kept_key(keep, [loaded.name], key_file, loaded.mounted)
+    table, data = _read(loaded, agreement, lambda: _load(loaded))
     note(*data_lines(table, data, loaded.params.classes))
     own = {loaded.name: data.vectors}
     cautions = list(feature_cautions(own, loaded.params.scale, table.columns))
@@ -340,16 +374,11 @@ def join(
 
     binding = loaded.binding(data)
     with _running(loaded.name, role, loaded, binding, state, key_file, log) as durable:
-        prediction = network.join(
-            durable,
-            loaded.clients,
-            SERVER,
-            agreement,
-            loaded.address,
-            loaded.tls,
-            limits=loaded.limits,
-        )
+        prediction = _joined(durable, loaded, agreement)
         written = loaded.write(table, data, prediction, durable.cost)
+        if keep is not None and key is not None:
+            content = sealed(loaded.name, loaded.params, table.columns, prediction, key)
+            keep_files(keep, {loaded.name: content})
     say(f"{count(len(written), 'file')} written to {loaded.output}")
     note(*client_lines(loaded.params, loaded.settings, data, prediction))
     remind(cautions)
@@ -357,11 +386,91 @@ def join(
         show_own(loaded.name, prediction.validation, data, loaded.params)
 
 
-def _read(loaded: ClientFile, agreement: Agreement) -> tuple[LoadedClient, ClientData]:
+def _join_later(
+    loaded: ClientFile,
+    dry_run: bool,
+    state: Path | None,
+    key_file: Path | None,
+    log: Path | None,
+    keep: Path | None,
+) -> None:
+    """Take part in a session that labels new rows; the parameters are the options of `join`."""
+    folder, key = None, None
+    if loaded.section.features is not None:
+        if keep is None:
+            raise ParameterError(
+                "--predict needs --keep FOLDER, where this client keeps what it knows of the "
+                "session; one that was not in it has new_features and no features in its file"
+            )
+        folder, key = keep, read_key(f"--keep {keep}", key_file, loaded.mounted)
+    agreement = loaded.agreement(predict=True)
+    if dry_run:
+        load_client_new_rows(loaded, folder, key)
+        _ask(loaded, agreement)
+        return
+    new = _read(loaded, agreement, lambda: load_client_new_rows(loaded, folder, key))
+    data, kept = new.data, new.kept
+    for file in new.table.files[:1]:
+        note(rows_line(file, data.vectors.shape, new.table.columns))
+    if kept is None:
+        note("was not in the session: another client will tell what is needed of it")
+    else:
+        note(f"{count(len(kept.kept.sums), 'row')} kept of the session")
+
+    async def role(io: Any, rng: Any) -> Prediction:
+        known = None if kept is None else kept.kept
+        return await predict_client_role(
+            io, data.vectors, known, loaded.params, loaded.clients, rng, loaded.identities
+        )
+
+    with _running(loaded.name, role, loaded, new.binding, state, key_file, log) as durable:
+        prediction = _joined(durable, loaded, agreement)
+        if kept is not None:
+            prediction = replace(prediction, validation=kept.validation(loaded.params))
+        written = new.write(prediction, durable.cost)
+    say(f"{count(len(written), 'file')} written to {output_of(loaded)}")
+    note(*client_lines(loaded.params, loaded.settings, data, prediction))
+
+
+def _require_use(key_file: Path | None, place: Path | None) -> None:
+    """Refuse a key of nothing.
+
+    Raises:
+        ParameterError: there is a key, and no place of what it is for.
+    """
+    if key_file is not None and place is None:
+        raise ParameterError("--key-file is the key of what --state or --keep names; name it")
+
+
+def _ask(loaded: ClientFile, agreement: Agreement) -> None:
+    """Ask the server whether this client could join, and say so."""
+    network.check(agreement, loaded.address, loaded.tls, limits=loaded.limits)
+    say("the server accepts this certificate and these parameters")
+
+
+def _joined(durable: DurableRole, loaded: ClientFile, agreement: Agreement) -> Prediction:
+    """Run a client's role with the server of its file."""
+    found: Prediction = network.join(
+        durable,
+        loaded.clients,
+        SERVER,
+        agreement,
+        loaded.address,
+        loaded.tls,
+        limits=loaded.limits,
+    )
+    return found
+
+
+def _load(loaded: ClientFile) -> tuple[LoadedClient, ClientData]:
+    loaded.require_writable()
+    return loaded.load()
+
+
+def _read(loaded: ClientFile, agreement: Agreement, load: Callable[[], T]) -> T:
     """Read a client's data; where it cannot take part, tell the server before that is raised."""
     try:
-        loaded.require_writable()
-        return loaded.load()
+        return load()
     except XclpError:
         limits = replace(loaded.limits, grace=min(loaded.limits.grace, ANSWER_SECONDS))
         with suppress(XclpError):  # nobody waits where there is no server

@@ -10,20 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.secret import Secret
 from xclp_crypto.transport.log import LogKey
+from xclp_crypto.transport.meter import Cost
 from xclp_lp.files.clients import DataSection, LoadedClient, load_new
 from xclp_lp.files.federation import FederationFile, read_content, require_all_or_no_groups
 from xclp_lp.files.kept import KeptFile, read_kept
-from xclp_lp.files.network import own_vectors
+from xclp_lp.files.network import ClientFile, client_binding, own_vectors, require_output
+from xclp_lp.files.results import write_result
 from xclp_lp.files.tables import Expected, agreed_on
 from xclp_lp.files.toml import beside
-from xclp_lp.labels import given_classes
+from xclp_lp.labels import UNLABELLED, given_classes
 from xclp_lp.parameters import Parameters
 from xclp_lp.plan import checked_groups
 from xclp_lp.predictions import Prediction
 from xclp_lp.predictor import Predictor
+from xclp_lp.session import ClientData
 from xclp_lp.wording import count, differences
 
 FOLDER = "new"
@@ -167,6 +171,79 @@ def read_new(
                 "give new rows the columns of the session, in its order where they have no names"
             )
     return loaded, vectors
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClientNewRows(Secret):
+    """What a client of a federation has of rows that come later.
+
+    Attributes:
+        file: the client's file.
+        table: its new rows as read.
+        data: the same as its role takes them, without labels.
+        kept: what it kept of the session; None where it was not in it.
+    """
+
+    file: ClientFile
+    table: LoadedClient
+    data: ClientData
+    kept: KeptFile | None
+
+    @property
+    def binding(self) -> bytes:
+        """Return what a log of this client is bound to: agreement, new rows, and what it kept."""
+        kept = b"" if self.kept is None else self.kept.kept.encode()
+        agreement = self.file.agreement(predict=True)
+        return domain_tag("kept binding", client_binding(agreement, self.data), kept)
+
+    def write(self, prediction: Prediction, cost: Cost) -> list[Path]:
+        """Write ``NAME.csv`` and ``NAME-cost.json``; all or nothing.
+
+        Raises:
+            StorageError: they cannot be written.
+        """
+        file = self.file
+        return write_result(
+            output_of(file),
+            self.table,
+            self.data,
+            prediction,
+            cost,
+            file.params.classes,
+            file.settings,
+        )
+
+
+def output_of(file: ClientFile) -> Path:
+    """Return the folder for what a client's new rows get."""
+    return file.output / FOLDER
+
+
+def load_client_new_rows(
+    file: ClientFile, folder: Path | None, key: LogKey | None
+) -> ClientNewRows:
+    """Read the new rows that a client's file names, and what it kept.
+
+    Args:
+        file: of the client.
+        folder: where its kept file is; None for a client that was not in the session.
+        key: what that is encrypted under.
+
+    Raises:
+        ParameterError: the kept file is missing, or of a session with other parameters; or the
+            results could not be written.
+        LogError: the kept file does not open, or is damaged.
+        DataError: the new rows are missing, cannot be used, or have other columns.
+    """
+    section, params, kept = file.section, file.params, None
+    require_output(file.name, section, file.path, output_of(file))
+    if folder is not None and key is not None:
+        kept = read_kept(folder, file.name, key)
+        kept.require(params)
+    like = agreed_on(file.columns, file.schema)
+    table, vectors = read_new(file.name, section, file.path, kept, params, like, "client")
+    data = ClientData(vectors, np.full(len(vectors), UNLABELLED))
+    return ClientNewRows(file, table, data, kept)
 
 
 def _columns(kept: KeptFile, missing: bool) -> int:

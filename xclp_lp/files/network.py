@@ -30,6 +30,7 @@
     server = "labels.example.org:7878"
     output = "results"                 # a folder; by default "results", beside this file
     features = "north.csv"             # and all else that a section [clients.NAME] takes
+    new_features = "new.csv"           # optional: rows that come later, for --predict
 
 The server's file names no data, and the server reads none.
 """
@@ -73,6 +74,8 @@ from xclp_lp.session import ClientData
 from xclp_lp.validation import Text, Validated
 
 LAST_PORT = 65535
+SESSIONS = "of all rows: without --predict", "of new rows: --predict"
+"""What two kinds of session call themselves, where a program asks for another than the server."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +208,12 @@ class NetworkFile:
         """Return the seed of the projection, if it is fixed."""
         return self.settings.seed
 
-    def agreement(self) -> Agreement:
-        """Return what all programs compare before anything else."""
+    def agreement(self, *, predict: bool = False) -> Agreement:
+        """Return what all programs compare before anything else.
+
+        Args:
+            predict: whether only rows that come later get labels.
+        """
         pinned = None
         if self.identities is not None:
             pinned = tuple(self.identities.of(p).to_text() for p in (*self.clients, SERVER))
@@ -215,6 +222,7 @@ class NetworkFile:
             columns=self.columns,
             schema=agreed_schema(self.schema),
             identities=pinned,
+            session=SESSIONS[predict],
         )
 
 
