@@ -12,6 +12,7 @@ import json
 import pickle
 import struct
 import tarfile
+import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import rdata
-from decoders import Decoder, require_nothing
+from decoders import Decoder, Finding, require_nothing
 from PIL import Image
 
 from xclp_crypto.transport.tls import common_name, make_authority, tls_context
@@ -312,6 +313,25 @@ def _pickle(content: Any, protocol: int = 2) -> bytes:
     return pickle.dumps(content, protocol)
 
 
+def _copies_of_text(times: int) -> bytes:
+    """A pickle that makes bytes of the same text many times."""
+    text = (
+        b"X" + (50_000).to_bytes(4, "little") + bytes(50_000) + b"q\0000(c_codecs\nencode\nq\0010"
+    )
+    return text + b"h\001(h\000X\006\000\000\000latin1tR" * times + b"."
+
+
+def _frugally_read(data: bytes) -> Any:
+    tracemalloc.start()
+    try:
+        return read_pickle(data)
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        if peak > (4 << 20) + 400 * len(data):
+            raise Finding(f"a pickle of {len(data)} bytes takes {peak}")
+
+
 def _data_sets(folder: Path) -> Iterator[Decoder]:
     values: list[Any] = [
         {"data": np.arange(6, dtype=np.uint8).reshape(2, 3), "labels": [0, 1]},
@@ -321,13 +341,15 @@ def _data_sets(folder: Path) -> Iterator[Decoder]:
     ]
     yield _decoder(
         "pickle",
-        read_pickle,
+        _frugally_read,
         *(_pickle(v, protocol) for v in values for protocol in (0, 2, 4)),
         b"cos\nsystem\n(S'true'\ntR.",
         b"c__builtin__\nslice\n(I1\nI2\nNtR.",
         b"cnumpy\ndtype\n(S'f8'\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb.",
         b"]\x94h\x00a.",
         _pickle(_shared(30)),
+        b"](K\x01K\x01e\x94" + b"h\x00c__builtin__\nslice\n(K\x00K\x00NtRh\x00s0" * 12 + b".",
+        _copies_of_text(1 << 10),
         size=1024,
     )
     leaf = {"users": ["w"], "num_samples": [1], "user_data": {"w": {"x": [[0.5] * 784], "y": [3]}}}

@@ -182,7 +182,7 @@ def _server_frames() -> Decoder:
 
         async def serve() -> None:
             try:
-                await server._serve(connection, "a")
+                await server._serve(connection, "a", lambda: None)
             except FAILURES:
                 return
 

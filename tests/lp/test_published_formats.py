@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import tarfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import pytest
 from PIL import Image
 from published_files import FINE, TEN, cache, cifar_10, cifar_100, refused, tagged
 
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_lp.study.data import Federation, load
 from xclp_lp.study.data.femnist import CHARACTERS
 from xclp_lp.study.data.isic import LESIONS
+from xclp_lp.study.data.pickles import read_pickle
 
 
 def numbers(federation: Federation) -> list[int]:
@@ -303,3 +305,24 @@ def test_what_is_not_mini_imagenet(tmp_path: Path) -> None:
         refused("mini-imagenet", tmp_path, message)
     file.write_bytes(b"c__builtin__\neval\n(S'1'\ntR.")
     refused("mini-imagenet", tmp_path, "names __builtin__.eval")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"](K\x01K\x01eq\x00" + b"h\x00c__builtin__\nslice\n(K\x00K\x00NtRh\x00s0" * 22 + b"h\x00.",
+        b"X\x50\xc3\x00\x00" + bytes(50_000) + b"q\x000c_codecs\nencode\nq\x010("
+        + b"h\x01(h\x00X\x06\x00\x00\x00latin1tR" * 2000 + b"l.",
+        b"cnumpy.core.multiarray\n_reconstruct\n)R(K\x01)cnumpy\ndtype\n(S'u1'\ntR"
+        b"\x89J\x00\x00\x00\x40tb.",
+    ],
+    ids=["a slice of a list is set to the list", "copies of a text", "bytes of a number"],
+)  # fmt: skip
+def test_a_short_pickle_does_not_take_much_memory(data: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError):
+            read_pickle(data)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

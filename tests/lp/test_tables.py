@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import datetime
 import decimal
 import sys
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_lp.files.clients import joined_by_id, looks_like_row_numbers
+from xclp_lp.files.clients import LoadedClient, joined_by_id, looks_like_row_numbers
+from xclp_lp.files.results import write_table
 from xclp_lp.files.tables import (
     SUFFIXES,
     CsvFormat,
@@ -26,6 +28,7 @@ from xclp_lp.files.tables import (
     read_file,
     values_of_texts,
 )
+from xclp_lp.predictions import Prediction
 
 
 def text(path: Path, content: str | bytes) -> Path:
@@ -600,3 +603,20 @@ def test_one_character_cannot_mean_both() -> None:
         CsvFormat(",", ",")
     with pytest.raises(ParameterError, match=r"delimiter must be .*, got ':'"):
         CsvFormat(":")
+
+
+@pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n", "'=", "''@"])
+def test_text_of_results_is_no_formula_and_reads_back(tmp_path: Path, first: str) -> None:
+    """Ids, names of columns and classes; what begins with an apostrophe keeps it."""
+    texts = [f"{first}HYPERLINK(A1)", "-5", "+1.5e3", "'quoted'", "plain"]
+    client = LoadedClient("a", np.ones((5, 1)), [None] * 5, texts, id_column=f"{first}id")
+    numbers = np.arange(5)
+    found = Prediction(numbers, np.ones(5), np.ones((5, 5)) / 5)
+    write_table(tmp_path / "a.csv", client, texts, numbers, found)
+    with (tmp_path / "a.csv").open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    dangerous = [c for c in cells if c[:1] in set("=+-@\t\r\n")]
+    assert set(dangerous) == {"-5", "+1.5e3"}
+    columns = read_table(tmp_path / "a.csv").columns
+    assert columns[f"{first}id"] == columns["label"] == columns["given"] == texts
+    assert list(columns)[4:] == [f"p({text})" for text in texts]

@@ -18,6 +18,7 @@ from xclp_crypto.errors import ParameterError, StorageError
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.whole_files import whole_files, why_not_writable
 from xclp_lp.files.clients import LoadedClient
+from xclp_lp.files.tables import masked
 from xclp_lp.parameters import Settings
 from xclp_lp.plan import Result
 from xclp_lp.predictions import Prediction
@@ -211,20 +212,25 @@ def write_table(
 ) -> None:
     """Write one client's predictions.
 
-    Columns: id, under the name of the column that it was in if no other has that name; label and
-    given label, empty where there is none; confidence; the probability of every class.
+    Texts are `masked`. Columns: id, under the name of the column that it was in if no other has
+    that name; label and given label, empty where there is none; confidence; the probability of
+    every class.
     """
-    texts = [*classes, ""]  # UNLABELLED is the last one
-    columns = ["label", "given", "confidence", *(f"p({c})" for c in texts[:-1])]
+    texts = [*map(_cell, classes), ""]  # UNLABELLED is the last one
+    columns = ["label", "given", "confidence", *(f"p({c})" for c in classes)]
     own = client.id_column
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.writer(out)
-        writer.writerow(["id" if own is None or own in columns else own, *columns])
+        writer.writerow(["id" if own is None or own in columns else masked(own), *columns])
         for row_id, label, before, sure, row in zip(
             client.ids, found.class_ids, given, found.confidence, found.distribution, strict=True
         ):
             numbers = (f"{p:.6f}" for p in (sure, *row))
-            writer.writerow([row_id, texts[label], texts[before], *numbers])
+            writer.writerow([_cell(row_id), texts[label], texts[before], *numbers])
+
+
+def _cell(value: Any) -> Any:
+    return masked(value) if isinstance(value, str) else value
 
 
 def write_result(

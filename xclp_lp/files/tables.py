@@ -34,6 +34,8 @@ MISSING_VALUES = ("na", "n/a", "nan", "null", "<na>")
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".xlsx")
 TABLES = ".csv, .parquet or .xlsx"
 """What can have columns, as messages say it."""
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_FINITE = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,38})(\.0+)?")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
@@ -406,7 +408,7 @@ def _read_csv(path: Path, client: str, form: CsvFormat | None) -> Table:
         file.seek(0)
         reader = csv.reader(file, strict=True, delimiter=delimiter)
         try:
-            header = next(reader, [])
+            header = [unmasked(cell) for cell in next(reader, [])]
             _require_header(header, client, path)
             rows = list(_csv_rows(reader, len(header), f"client {client!r}: row", path, delimiter))
         except csv.Error as error:
@@ -476,7 +478,22 @@ def _csv_rows(
                 f"{row_of} {number} of {path} has {count(len(row), 'field')}; the header has "
                 f"{width}; {advice}"
             )
-        yield row
+        yield [unmasked(cell) if cell[:1] == "'" else cell for cell in row]
+
+
+def masked(text: str) -> str:
+    """Return a cell of a .csv file for a text that no spreadsheet takes for a formula.
+
+    A text that begins with = + - @, a tab or the end of a line gets an apostrophe before it, as
+    does one that begins with apostrophes and one of these, so that `unmasked` gives it back. The
+    text of a number stays.
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _FINITE.fullmatch(text) else text
+
+
+def unmasked(cell: str) -> str:
+    """Return the text for which `masked` gives this cell; any other cell is its own text."""
+    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
 def _quote_advice(path: Path, last: int) -> str:

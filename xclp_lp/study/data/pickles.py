@@ -2,7 +2,8 @@
 
 A pickle is a program that names functions and calls them. Here a name is never looked up: it stands
 for one of the few stand-ins below, which keep what they are given, and any other name is refused.
-So nothing of NumPy or pandas is called with values from the file either.
+So nothing of NumPy or pandas is called with values from the file either. A short file must not take
+much memory: what stand-ins copy is counted against what was read, and so is each step.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import io
 import pickle
 import re
+from collections.abc import Callable
 from typing import Any, BinaryIO, ClassVar, NoReturn
 
 import numpy as np
@@ -21,6 +23,12 @@ from xclp_lp.files.damaged import DAMAGED
 _NUMBERS = re.compile(r"(f[48]|[iu][1248]|b1)")
 _OBJECTS = re.compile(r"O[48]?")
 _ORDERS = ("<", ">", "=", "|")
+
+_FREE_BYTES = 1 << 20
+_TIMES = 4
+_PART_BYTES = 1 << 20
+_MOST_STEPS = 4_000_000
+"""A step takes some 100 bytes at most beside those of the file."""
 
 
 def read_pickle(source: bytes | BinaryIO) -> Any:
@@ -36,7 +44,7 @@ def read_pickle(source: bytes | BinaryIO) -> Any:
     Raises:
         DataError: the file is not a pickle, or has anything else in it.
     """
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
+    file = _Counted(io.BytesIO(source) if isinstance(source, bytes) else source)
     try:
         content = _Unpickler(file, encoding="latin1").load()
         return _finished(content, {})
@@ -65,8 +73,47 @@ def flat_array(value: Any, what: str) -> NDArray[Any]:
     return value
 
 
+class _Counted:
+    """A file, and how much memory may go to what is made of it: some times what was read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._room = _FREE_BYTES
+        self._steps = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Read in parts: a reader of files would make room for as much as is announced."""
+        parts: list[bytes] = []
+        while size and (part := self._file.read(min(size, _PART_BYTES) if size > 0 else size)):
+            parts.append(part)
+            size -= len(part) if size > 0 else 0
+        data = b"".join(parts)
+        self._room += _TIMES * len(data)
+        return data
+
+    def readline(self) -> bytes:
+        data = self._file.readline()
+        self._room += _TIMES * len(data)
+        return data
+
+    def spend(self, size: int) -> None:
+        """Note that so many bytes are copied; raises `DataError` if they are too many."""
+        self._room -= size
+        if self._room < 0:
+            raise DataError("this pickle is short, and would take much memory; it is not read")
+
+    def step(self) -> None:
+        """Note that a step is done; raises `DataError` if there are too many."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise DataError(f"this pickle has more than {_MOST_STEPS} steps; it is not read")
+
+
 class _Array:
-    __slots__ = ("value",)
+    __slots__ = ("_file", "value")
+
+    def __init__(self, file: _Counted) -> None:
+        self._file = file
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
@@ -75,7 +122,10 @@ class _Array:
                 raise DataError("this pickle has a list where an array's bytes belong")
             self.value: Any = content
             return
-        raw = content.encode("latin1") if isinstance(content, str) else bytes(content)
+        if not isinstance(content, str | bytes):  # bytes(n) are n of them
+            raise DataError("this pickle has an array without bytes")
+        self._file.spend(len(content))
+        raw = content.encode("latin1") if isinstance(content, str) else content
         flat = np.frombuffer(raw, dtype.numbers())
         self.value = flat.reshape([int(n) for n in shape], order="F" if fortran else "C")
 
@@ -135,21 +185,24 @@ class _Name:
     change how the next one is read.
     """
 
-    __slots__ = ("_module", "_name")
+    __slots__ = ("_file", "_module", "_name")
+    _file: _Counted
     _module: str
     _name: str
 
-    def __init__(self, module: str, name: str) -> None:
+    def __init__(self, module: str, name: str, file: _Counted) -> None:
+        object.__setattr__(self, "_file", file)
         object.__setattr__(self, "_module", module)
         object.__setattr__(self, "_name", name)
 
     def __call__(self, *arguments: Any) -> Any:
         match self._module, self._name, arguments:
             case ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct", _):
-                return _Array()
+                return _Array(self._file)
             case ("numpy", "dtype", (str(code), *_)):
                 return _Dtype(code)
             case ("_codecs", "encode", (str(text), "latin1")):
+                self._file.spend(len(text))
                 return text.encode("latin1")
             case ("__builtin__" | "builtins", "bytes", ()):
                 return b""
@@ -157,8 +210,8 @@ class _Name:
                 return _Pandas(kind._name)
             case ("pandas.core.indexes.base", "_new_Index", (_Name() as kind, dict(parts))):
                 return _Pandas(kind._name, parts)
-            case ("__builtin__" | "builtins", "slice", (start, stop, step)):
-                return slice(start, stop, step)
+            case ("__builtin__" | "builtins", "slice", (_, _, _)):
+                return _Pandas("slice")  # with a real one, an item is set to a list in itself
         raise DataError(f"this pickle calls {self._module}.{self._name} in an unknown way")
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
@@ -185,17 +238,29 @@ _KNOWN = {
 """Names that a pickle may mention, by module."""
 
 
+def _counted(load: Callable[[Any], None]) -> Callable[[Any], None]:
+    def counted(reader: _Unpickler) -> None:
+        reader.file.step()
+        load(reader)
+
+    return counted
+
+
 class _Unpickler(pickle._Unpickler):
     """The reader in Python: the one in C allocates as many gigabytes as an index in a file says.
 
-    So would this one for a bytearray, which no pickle of arrays or data frames needs.
+    So would this one for a bytearray, which no pickle of arrays or data frames needs, nor a set.
     """
 
     dispatch: ClassVar = {
-        code: load
+        code: _counted(load)
         for code, load in pickle._Unpickler.dispatch.items()
-        if code != pickle.BYTEARRAY8[0]
+        if code not in (pickle.BYTEARRAY8[0], pickle.EMPTY_SET[0], pickle.FROZENSET[0])
     }
+
+    def __init__(self, file: _Counted, **options: Any) -> None:
+        super().__init__(file, **options)
+        self.file = file
 
     def find_class(self, module: str, name: str) -> Any:
         if name not in _KNOWN.get(module, ()):
@@ -203,7 +268,7 @@ class _Unpickler(pickle._Unpickler):
                 f"this pickle names {module}.{name}, which has no part in arrays and data frames; "
                 "it is not read"
             )
-        return _Name(module, name)
+        return _Name(module, name, self.file)
 
     def persistent_load(self, pid: Any) -> NoReturn:
         raise DataError(f"this pickle refers to {pid!r} outside of it; it is not read")
