@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ from xclp_crypto.primitives.sealed_box import SealedBox
 from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, share_secret
 from xclp_crypto.protocols.ot.bits import pack_planes, unpack_planes
 from xclp_crypto.rng import Rng, SeededRng
+from xclp_lp.kept import Hashed, Kept
+from xclp_lp.scaling import Moments
 
 LAB = domain_tag("fuzzing")
 
@@ -305,8 +308,23 @@ def _numbers(rng: Rng) -> Iterator[Decoder]:
     yield Decoder("fixed-point", fixed, tuple(seeds), same_residues, 256)
 
 
+def _kept(rng: Rng) -> Iterator[Decoder]:
+    own = Hashed(
+        rng.bytes(32),
+        Moments(np.ones(3), np.array([1.0, np.inf, 2.0]), 3.0),
+        3,
+        np.frombuffer(rng.bytes(4), np.uint8).reshape(2, 2),
+        class_ids=np.array([1, -1]),
+        in_graph=np.array([True, False, True]),
+    )
+    kept = Kept(rng.bytes(32), own, np.ones((2, 2)), np.array([4, 5]))
+    bare = replace(kept, own=replace(own, moments=None), totals=None)
+    seeds = kept.encode(), bare.encode()
+    yield Decoder("kept", Kept.decode, seeds, encodes_to_same(Kept.encode), 512)
+
+
 def building_blocks() -> Iterator[Decoder]:
     """Yield the decoders of all that messages are made of."""
     rng = SeededRng(1)
-    for make in (_group, _keys, _shares, _paillier, _numbers):
+    for make in (_group, _keys, _shares, _paillier, _numbers, _kept):
         yield from make(rng)

@@ -195,3 +195,16 @@ bmi = {kind = "number"}
     assert problem.endswith("column 'ward': 1 cell none of the declared values (row 'p2')")
     change(north, "clients =", 'columns = ["ward"]\nclients =')
     assert any("a schema names the columns" in told for told in check_client(north).problems)
+
+
+def test_rows_that_come_later_are_read_too_and_may_be_all_that_there_is(north: Path) -> None:
+    (north.parent / "new.csv").write_text(TABLE)
+    change(north, 'features = "north.csv"', 'new_features = "new.csv"')
+    found = check_client(north)
+    assert found.problems == []
+    assert found.facts[-1].startswith("new rows: ")
+    assert found.facts[-1].endswith("new.csv: 10 rows, 3 features: 'age', 'bmi', 'ward'")
+    change(north, 'new_features = "', 'features = "north.csv"\nnew_features = "no-')
+    found = check_client(north)
+    assert ["there is no file" in problem for problem in found.problems] == [True]
+    assert any("2 of 10 rows labelled" in fact for fact in found.facts)

@@ -19,6 +19,7 @@ from xclp_crypto.wording import did_you_mean
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.clients import (
     labels_line,
+    load_new,
     read_labels,
     row_names,
     rows_line,
@@ -97,10 +98,23 @@ def check_client(path: Path) -> Findings:
         found.attempt(lambda: require_output(own.name, own, path, output))
     if not found.problems:
         found.facts.append(f"certificates can be used; results go to {output}")
+    if own.new_features is not None:
+        _check_new(found, own, path, read)
+    if own.features is None:
+        return found
     source = found.attempt(lambda: read_file(beside(path, own.rows), own.name, own.csv))
     if source is not None:
         _check_data(found, own, path, source, read)
     return found
+
+
+def _check_new(found: Findings, own: ClientSection, path: Path, read: Mapping[str, Any]) -> None:
+    """Read rows that come later; arguments as `_check_data`."""
+    settings, like = read.get("parameters"), agreed_on(read.get("columns"), read.get("schema", {}))
+    missing = settings is not None and settings.missing != "refuse"
+    new = found.attempt(lambda: load_new(own.name, own, path, like, "client", missing=missing))
+    if new is not None:
+        found.facts.append(f"new rows: {rows_line(new.files[0], new.features.shape, new.columns)}")
 
 
 def _check_data(
