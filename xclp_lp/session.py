@@ -107,10 +107,13 @@ class ClientData(Secret):
     Attributes:
         vectors: (n_j, d) finite feature vectors.
         class_ids: (n_j,) class indices, −1 for unlabelled rows.
+        columns: names of the features in their order, where all clients must have the same and
+            have not agreed on them otherwise.
     """
 
     vectors: NDArray[np.floating[Any]]
     class_ids: NDArray[np.int64]
+    columns: tuple[str, ...] = ()
 
     def followed_by(self, more: ClientData) -> ClientData:
         """Return these rows, then others.
@@ -124,11 +127,12 @@ class ClientData(Secret):
         return ClientData(
             np.concatenate([self.vectors, more.vectors]),
             np.concatenate([self.class_ids, more.class_ids]),
+            self.columns,
         )
 
     def after(self, rows: int) -> ClientData:
         """Return all but the first rows."""
-        return ClientData(self.vectors[rows:], self.class_ids[rows:])
+        return ClientData(self.vectors[rows:], self.class_ids[rows:], self.columns)
 
 
 @recorded
@@ -208,6 +212,8 @@ async def client_role(
         seed = projection_seed or derive_key(
             session.common_secret, domain_tag("projection seed", session.id)
         )
+        if data.columns:  # other names, other projections, which the server notices
+            seed = derive_key(seed, domain_tag("projection seed of columns", *data.columns))
         bits, digest = await io.compute(
             hash_rows, seed, vectors, params.n_bits, params.projection, io.report
         )
@@ -353,6 +359,7 @@ def _require_same_projection(prepared: dict[str, Prepared]) -> None:
         if not hmac.compare_digest(prepared[client].digest, prepared[first].digest):
             raise FaultyPeer(
                 (first, client),
-                "their projections differ: other seeds, or software that computes other bits",
+                "their projections differ: other seeds, columns of other names or in another "
+                "order, or software that computes other bits",
                 public=True,
             )

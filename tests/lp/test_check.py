@@ -78,7 +78,7 @@ def test_what_was_read_is_said_and_nothing_is_written(xclp: Xclp, north: Path) -
     ):
         assert words in lines
     first, second = err.splitlines()
-    assert first.startswith("xclp: caution: no columns are agreed on, so they are taken in the")
+    assert first.startswith("xclp: caution: no columns are agreed on, so a client with")
     assert (
         second
         == "xclp: caution: constant over all rows of client 'north', so they tell nothing: 'ward'"
@@ -150,11 +150,21 @@ def test_the_certificate_is_the_clients_own(north: Path) -> None:
     assert "south.pem is the certificate of 'south', and this client is 'north'" in problem
 
 
-def test_columns_that_are_agreed_on_are_matched_by_name(north: Path) -> None:
+def test_columns_are_matched_by_name(north: Path) -> None:
+    given = load_client_file(north).load()[1]
+    assert given.columns == ("age", "bmi", "ward")
+    file = north.parent / "north.csv"
+    rows = [line.split(",") for line in TABLE.splitlines()]
+    file.write_text("\n".join(",".join(row[i] for i in (4, 0, 3, 1, 2)) for row in rows))
+    same = load_client_file(north).load()[1]
+    assert same.columns == given.columns
+    assert (same.vectors == given.vectors).all()
+    file.write_text(TABLE)
     change(north, "[parameters]", 'columns = ["bmi", "age"]\n[parameters]')
     change(north, "id_column", 'feature_columns = ["age", "bmi"]\nid_column')
     assert "2 features: 'bmi', 'age'" in check_client(north).facts[1]
-    assert load_client_file(north).load()[1].vectors[0].tolist() == [20.5, 50.0]
+    loaded = load_client_file(north).load()[1]
+    assert (loaded.vectors[0].tolist(), loaded.columns) == ([20.5, 50.0], ())
     change(north, '["age", "bmi"]', '["age", "ward"]')
     (problem,) = check_client(north).problems
     assert (

@@ -539,6 +539,13 @@ def test_other_projections_name_both_clients() -> None:
     seeds = {"a": SEED, "b": SEED, "c": bytes(32)}
     error = run(federation(data, SMALL, projection_seed=seeds)).errors[SERVER]
     assert_blames(error, ("a", "c"), "their projections differ")
+    named = {c: replace(own, columns=("u", "v")) for c, own in data.items()}
+    assert not run(federation(named, SMALL)).errors
+    for columns in (("v", "u"), ("u", "w"), ()):
+        others = named | {"c": replace(named["c"], columns=columns)}
+        for seed in (None, SEED):
+            error = run(federation(others, SMALL, projection_seed=seed)).errors[SERVER]
+            assert_blames(error, ("a", "c"), "columns of other names or in another order")
 
 
 def test_other_numbers_of_features_are_named() -> None:

@@ -154,7 +154,7 @@ def _check_data(
     found.facts.append(rows_line(source.path, features.shape, columns))
     if columns is not None and agreed is None and not schema:
         found.cautions.append(
-            "no columns are agreed on, so they are taken in the order of each client's file"
+            "no columns are agreed on, so a client with columns of other names stops the session"
         )
     if settings is not None:
         found.cautions += feature_cautions({own.name: features}, settings.scale, columns)

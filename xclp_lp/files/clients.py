@@ -132,6 +132,14 @@ class LoadedClient:
             return None
         return row_names(None if self.id_column is None else self.ids, len(self.ids))
 
+    def by_name(self) -> LoadedClient:
+        """Return it with its features in the order of their names, if they have some."""
+        if self.columns is None:
+            return self
+        columns = tuple(sorted(self.columns))
+        order = [self.columns.index(name) for name in columns]
+        return replace(self, columns=columns, features=self.features[:, order])
+
 
 def row_names(ids: Sequence[Any] | None, rows: int) -> list[str]:
     """Return what messages call the rows of a table: by their ids, or by numbers from 1."""

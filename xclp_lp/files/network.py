@@ -301,6 +301,9 @@ def load_data(
 ) -> tuple[LoadedClient, ClientData]:
     """Read a client's data.
 
+    Where nobody has agreed on columns, those of a table are in the order of their names, and
+    clients with columns of other names cannot take part.
+
     Args:
         name: of the client.
         section: names its files and what is in them, as a section [client] does.
@@ -314,11 +317,14 @@ def load_data(
     """
     like, missing = agreed_on(columns, schema), params.missing != "refuse"
     loaded = load_client(name, section, path, like, "client", missing=missing)
+    if like is None and section.feature_columns is None:
+        loaded = loaded.by_name()
     values, labelled = labels_of_classes(loaded.labels, name, params.classes)
     if labelled.any():
         labels.class_values([(values, labelled)], params.classes, [name], [loaded.row_names])
     vectors = own_vectors(loaded.features, name, columns, missing=missing)
-    return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
+    names = (like is None and loaded.columns) or ()
+    return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes), names)
 
 
 def own_vectors(
@@ -373,6 +379,7 @@ def client_binding(agreement: Agreement, data: ClientData) -> bytes:
         *data.vectors.shape,
         np.ascontiguousarray(data.vectors).tobytes(),
         data.class_ids.tobytes(),
+        *data.columns,
     )
 
 
