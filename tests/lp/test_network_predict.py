@@ -24,7 +24,7 @@ PARAMETERS = {
 
 @pytest.mark.filterwarnings("ignore:with two clients")
 def test_later_rows_get_labels_from_what_clients_kept(tmp_path: Path, xclp: Xclp) -> None:
-    """A newcomer has the rows of hospital-0; hospital-1 has none, is killed and comes back."""
+    """A newcomer has the rows of hospital-0; hospital-1 has none. It and the server are killed."""
     certificates, kept = tmp_path / "certs", tmp_path / "kept"
     make_authority(certificates, [f"hospital-{i}" for i in range(3)], ["localhost"])
     folders = [tmp_path / name for name in ("first", "second")]
@@ -50,7 +50,7 @@ def test_later_rows_get_labels_from_what_clients_kept(tmp_path: Path, xclp: Xclp
         second.edit(name, line, f'{old}new_features = "{name}-new.npy"\n')
     second.edit("hospital-2", 'labels = "hospital-2-labels.csv"\n', "")
     second.edit("hospital-2", 'label_column = "bird"\n', "")
-    second.serve("--predict")
+    second.serve("--predict", death=Death(3, "propagation"))
 
     def says(code: int, words: str, party: str, *options: str | Path) -> None:
         found, out, err = xclp("join", second.file(party), "--dry-run", *options)
@@ -75,6 +75,8 @@ def test_later_rows_get_labels_from_what_clients_kept(tmp_path: Path, xclp: Xclp
     for name in second.clients:
         last = name == "hospital-1"
         second.start(name, *options[name], death=Death(3, "row sums") if last else None)
+    assert second.exit_code(SERVER) == -9
+    second.serve("--predict")
     assert second.exit_code("hospital-1") == -9
     second.start("hospital-1", *options["hospital-1"])
     assert set(second.finish().values()) == {0}, second.output("hospital-1")
