@@ -11,6 +11,7 @@ import stat
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from xclp_crypto.errors import (
     CertificateRefused,
@@ -18,6 +19,7 @@ from xclp_crypto.errors import (
     StorageError,
     Unreachable,
     VersionMismatch,
+    WrongServer,
 )
 from xclp_crypto.primitives.identity import Identity, IdentityKey
 from xclp_crypto.transport import tls
@@ -46,6 +48,75 @@ def files(certificates, tmp_path):
     for name in names:
         shutil.copy(certificates / name, tmp_path)
     return [tmp_path / name for name in names]
+
+
+# Connections in memory
+
+
+def handshake(server, client, host):
+    """Let two contexts meet in memory; return what failed, or None."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(down, up, server_hostname=host),
+        server.wrap_bio(up, down, server_side=True),
+    ]
+    for _ in range(4):
+        for end in tuple(ends):
+            try:
+                end.do_handshake()
+                ends.remove(end)
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                return error
+    assert not ends
+    return None
+
+
+def certified(folder, issuer, name, *extensions):
+    """Write the key and the certificate of an authority that looks at the name only."""
+    key = tls.ec.generate_private_key(tls.ec.SECP256R1())
+    builder = issuer._builder(tls._named(name), key.public_key(), sign=False)
+    for extension in extensions:
+        builder = builder.add_extension(extension, False)
+    files = folder / f"{name}{len(extensions)}.pem", folder / f"{name}{len(extensions)}.key"
+    files[0].write_bytes(issuer._signed(builder))
+    files[1].write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return files
+
+
+def test_attack_12_a_certificate_without_its_usage_or_host_does_not_pass_as_the_servers(tmp_path):
+    issuer, host, authority = tls._Issuer(30), "labels.example.org", tmp_path / "authority.pem"
+    authority.write_bytes(issuer.own_certificate())
+    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
+    client = tls_context(authority, *certified(tmp_path, issuer, "a", usage), server=False)
+    named = x509.SubjectAlternativeName([x509.DNSName(host)])
+    for extensions, kind in ([], WrongServer), ([named], CertificateRefused):
+        files = certified(tmp_path, issuer, host, *extensions)
+        mallory = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        mallory.load_verify_locations(authority)
+        mallory.load_cert_chain(*files)
+        assert isinstance(connection_error(handshake(mallory, client, host), f"{host}:1"), kind)
+        with pytest.raises(ParameterError, match="must name clientAuth"):
+            require_certificate_of(files[0], host)
+
+
+def test_the_server_takes_no_certificate_that_is_not_for_a_client(certificates):
+    server, client = (
+        [certificates / name for name in ("authority.pem", f"{party}.pem", f"{party}.key")]
+        for party in ("server", "a")
+    )
+    here = tls_context(*server, server=True)
+    there = tls_context(*client, server=False)
+    assert handshake(here, there, "localhost") is None
+    there.load_cert_chain(*server[1:])
+    assert "purpose" in reason_of(handshake(here, there, "localhost"))
 
 
 # Files
@@ -157,9 +228,10 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path):
 # Contexts
 
 
-def test_both_sides_must_show_a_certificate_over_tls_1_3(files):
-    for server in (True, False):
-        context = tls_context(*files, server=server)
+def test_both_sides_must_show_a_certificate_over_tls_1_3(certificates):
+    for party, server in (("server", True), ("a", False)):
+        names = ("authority.pem", f"{party}.pem", f"{party}.key")
+        context = tls_context(*(certificates / name for name in names), server=server)
         assert context.verify_mode == ssl.CERT_REQUIRED
         assert context.minimum_version == ssl.TLSVersion.TLSv1_3
         assert context.check_hostname == (not server)

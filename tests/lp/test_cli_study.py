@@ -66,6 +66,7 @@ def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path
         "validation": "leave-one-out",
         "imbalance": 1.0,
         "threshold": None,
+        "post_quantum": True,
         "epsilon": None,
         "drop": {},
         "rows_per_client": None,

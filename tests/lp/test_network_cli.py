@@ -231,7 +231,7 @@ def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch,
     def swapping(outbox, message):
         """Give hospital-0 another key of hospital-1 than the one that hospital-1 sent."""
         if message.to == "hospital-0" and message.number == 0:
-            at = wire.TAG_BYTES + 16 + 32 + 1 + 32 + 32  # nonce, key, who is present, a key
+            at = wire.TAG_BYTES + 32 + 1 + 32 + 32  # key, who is present, two keys
             payload = message.payload[: at - 32] + bytes([9] * 32) + message.payload[at:]
             message = replace(message, payload=payload)
         put(outbox, message)

@@ -1,8 +1,12 @@
 """TLS between the programs of a federation: both sides show certificates of one authority.
 
 The common name of a client's certificate is the client's name; the server's certificate carries
-the host names under which clients reach it. `make_authority` makes such certificates for tests and
-small federations, and identity keys beside them; larger ones have an authority of their own.
+the host names under which clients reach it, as alternative names: a common name is not a host. Each
+says in its extended key usage for which side it is, so that no client passes as the server where an
+authority gives certificates to both (RFC 5280, section 4.2.1.12).
+
+`make_authority` makes such certificates for tests and small federations, and identity keys beside
+them; larger ones have an authority of their own.
 """
 
 from __future__ import annotations
@@ -42,7 +46,32 @@ NAME_BYTES = 64
 HOST_BYTES = 253
 """Of the name of a host, at most (RFC 1035)."""
 _HOST_NAME = re.compile(r"(\*\.)?(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*")
+_INVALID_PURPOSE = 26  # X509_V_ERR_INVALID_PURPOSE
 _HOST_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+class _Checked(ssl.SSLObject):
+    """A connection whose other end must show a certificate that is for its side."""
+
+    def do_handshake(self) -> None:
+        super().do_handshake()
+        found = self.getpeercert(binary_form=True)
+        if found is None or not _is_for(
+            x509.load_der_x509_certificate(found), server=not self.server_side
+        ):
+            error = ssl.SSLCertVerificationError(1, "unsuitable certificate purpose")
+            error.verify_code, error.verify_message = _INVALID_PURPOSE, str(error.args[1])
+            raise error
+
+
+def _is_for(certificate: x509.Certificate, *, server: bool) -> bool:
+    """Return whether a certificate says that it is for this side; OpenSSL takes silence for it."""
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage)
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    side = ExtendedKeyUsageOID.SERVER_AUTH if server else ExtendedKeyUsageOID.CLIENT_AUTH
+    return side in usage.value
 
 
 def tls_context(authority: Path, certificate: Path, key: Path, *, server: bool) -> ssl.SSLContext:
@@ -60,6 +89,8 @@ def tls_context(authority: Path, certificate: Path, key: Path, *, server: bool) 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
+    context.hostname_checks_common_name = False
+    context.sslobject_class = _Checked
     for file in (authority, certificate, key):
         try:
             file.read_bytes()
@@ -90,7 +121,7 @@ def require_certificate_of(certificate: Path, client: str) -> None:
         client: its name.
 
     Raises:
-        ParameterError: it is another's, or not valid now.
+        ParameterError: it is another's, not for a client, or not valid now.
     """
     found = x509.load_pem_x509_certificate(certificate.read_bytes())
     names = [str(n.value) for n in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
@@ -98,6 +129,11 @@ def require_certificate_of(certificate: Path, client: str) -> None:
         raise ParameterError(
             f"{certificate} is the certificate of {' and '.join(map(repr, names)) or 'nobody'}, "
             f"and this client is {client!r}; its common name is the client's name"
+        )
+    if not _is_for(found, server=False):
+        raise ParameterError(
+            f"{certificate} is not for a client: its extended key usage must name clientAuth; have "
+            "one made that does"
         )
     begin, end = found.not_valid_before_utc, found.not_valid_after_utc
     if not begin <= datetime.datetime.now(datetime.UTC) <= end:
