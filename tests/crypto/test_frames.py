@@ -50,7 +50,13 @@ ENDS = st.permutations(PARTIES).map(lambda order: order[:2])
 SIXTEEN = st.binary(min_size=16, max_size=16)
 FRAMES = st.one_of(
     st.just(Ready()),
-    st.builds(Hello, dry=st.booleans(), instance=SIXTEEN, agreement=st.binary(max_size=40)),
+    st.builds(
+        Hello,
+        dry=st.booleans(),
+        instance=SIXTEEN,
+        incarnation=SIXTEEN,
+        agreement=st.binary(max_size=40),
+    ),
     st.builds(Welcome, SIXTEEN),
     st.builds(Refused, st.binary(min_size=1, max_size=40)),
     st.builds(lambda ends, count: Resume(*ends, count), ENDS, U64),
@@ -64,7 +70,7 @@ FRAMES = st.one_of(
 )  # fmt: skip
 EXAMPLES = [
     Ready(),
-    Hello(instance=bytes(16), agreement=b"agreed"),
+    Hello(instance=bytes(16), incarnation=bytes(range(16)), agreement=b"agreed"),
     Welcome(bytes(16)),
     Refused(b"\0why"),
     Resume("a", "server", 7),
@@ -106,7 +112,7 @@ def test_what_is_read_is_what_was_written(kind, body):
 def test_the_bytes_of_every_kind():
     bodies = [
         b"XCLP-NET\0\1",
-        b"XCLP-NET\0\1\0" + bytes(16) + b"agreed",
+        b"XCLP-NET\0\1\0" + bytes(16) + bytes(range(16)) + b"agreed",
         bytes(16),
         b"\0why",
         bytes([0, 0, 0, 2, *bytes(7), 7]),
@@ -171,8 +177,8 @@ def test_versions_are_compared_before_anything_else_of_a_greeting():
     with pytest.raises(VersionMismatch, match="server speaks version 9 and this program version 1"):
         CODEC.decode(Ready.KIND, ready)
     with pytest.raises(VersionMismatch, match="speaks version 1 and the client version 9; install"):
-        CODEC.decode(Hello.KIND, ready + b"\7" + bytes(16))
-    for kind, rest in ((Ready, b""), (Hello, bytes(17))):
+        CODEC.decode(Hello.KIND, ready + b"\7" + bytes(32))
+    for kind, rest in ((Ready, b""), (Hello, bytes(33))):
         with pytest.raises(VersionMismatch, match="does not speak this protocol"):
             CODEC.decode(kind.KIND, b"GET / HT\0\1" + rest)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import network_runs as runs
 import protocol_runs
 import pytest
-from durable_runs import Blob, seedless
+from durable_runs import KEY, Blob, seedless
 from network_runs import CODEC, SERVER, Federation, Patient, Relay, Wire, hello, written
 
 from xclp_crypto.errors import (
@@ -29,7 +29,7 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.testing import run
 from xclp_crypto.transport import network
 from xclp_crypto.transport.failures import Failure
-from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.network import Limits, party
 from xclp_crypto.transport.network.client import ClientParty
 from xclp_crypto.transport.network.frames import (
@@ -155,10 +155,10 @@ def test_connections_that_break_again_and_again_lose_nothing(tls):
 
 
 @contextmanager
-def unconnected(name, role, limits=runs.LIMITS, fed=()):
+def unconnected(name, role, limits=runs.LIMITS, fed=(), log=None):
     """A server, or the client a, that was fed something and has no connection."""
     peers = [peer for peer in ("a", "b", SERVER) if peer != name]
-    durable = DurableRole(name, role, NoLog(), peers=peers)
+    durable = DurableRole(name, role, log or NoLog(), peers=peers)
     durable.run()
     for sender in fed:
         durable.feed(sender, fed[sender])
@@ -676,11 +676,11 @@ def test_frames_that_make_no_sense_to_the_server_leave_their_sender_out(tls, sen
 # Connections without sockets
 
 
-def on_server(role, talk):
+def on_server(role, talk, log=None):
     """Run `talk(server)` beside a server's role, without a listener; return what it returns."""
 
     async def main():
-        with unconnected(SERVER, role) as server:
+        with unconnected(SERVER, role, log=log) as server:
             try:
                 return await talk(server)
             finally:
@@ -692,10 +692,10 @@ def on_server(role, talk):
     return asyncio.run(main())
 
 
-async def connected(server, name, instance):
+async def connected(server, name, instance, incarnation=bytes(16)):
     wire = Wire(name)
     asyncio.create_task(server.accept(wire.reader, wire, lambda: None))  # noqa: RUF006 (the server keeps it)
-    wire.reader.feed_data(written(hello(instance=instance)))
+    wire.reader.feed_data(written(hello(instance=instance, incarnation=incarnation)))
     await until(lambda: wire.got(Resume) or wire.aborted)
     return wire
 
@@ -738,6 +738,56 @@ def test_a_client_that_starts_anew_before_the_role_took_anything_begins_again():
         return server.role.result()
 
     assert on_server(role, talk) == b"2"
+
+
+def test_a_rebuilt_server_knows_a_client_that_starts_without_its_log():
+    """Also if it was killed before it answered; and it is not the server that is to blame."""
+
+    async def role(io, rng):
+        await io.recv(Blob, "a", n=1)
+        await io.recv(Blob, "b", n=1)
+
+    async def talk(server):
+        first = await connected(server, "a", b"first start of a")
+        first.reader.feed_data(blob(b"1"))
+        await until(lambda: server.mail.inboxes["a"].received == 1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await server.drive()
+        assert server.role.fed["a"] == 1
+        return log.to_bytes()
+
+    async def again(server):
+        second = await connected(server, "a", b"2nd start of a .")
+        assert second.got(Refused)
+        assert b"already taken part in this session with another start of its role" in second.data
+        first = await connected(server, "a", b"first start of a")
+        assert first.got(Welcome)
+
+    log = Log.from_bytes(b"", KEY)
+    kept = on_server(role, talk, log)
+    on_server(role, again, Log.from_bytes(kept, KEY))
+
+
+def test_of_two_programs_with_one_log_the_earlier_one_is_told_and_ends():
+    """They would take the place of each other for ever; the connection of the later one stays."""
+
+    async def role(io, rng):
+        await io.recv(Blob, "a", n=1)
+
+    async def talk(server):
+        log = b"the start of a ."
+        first = await connected(server, "a", log, b"first program . ")
+        again = await connected(server, "a", log, b"first program . ")
+        await until(lambda: first.aborted)
+        second = await connected(server, "a", log, b"second program .")
+        await until(lambda: again.aborted)
+        late = await connected(server, "a", log, b"first program . ")
+        assert late.got(Refused)
+        assert b"another program takes part as a with the same log" in late.data
+        assert not second.closed
+
+    on_server(role, talk)
 
 
 def test_what_comes_for_a_role_that_has_ended_is_acknowledged():

@@ -60,7 +60,7 @@ def deviate(name, port, tls):
     """A client that announces 2 GiB to the server and to an honest client, and sends little."""
     plain = socket.create_connection(("127.0.0.1", port), source_address=("127.0.2.1", 0))
     sock = tls.wrap_socket(plain, server_hostname="127.0.0.1")
-    frames = [Hello(instance=bytes(16), agreement=AGREEMENT.encode())]
+    frames = [Hello(instance=bytes(16), incarnation=bytes(16), agreement=AGREEMENT.encode())]
     for to in (SERVER, "a"):
         frames += [Resume(to, name, 0), Data(name, to, 0, 1, 1 << 31, 0, b"")]
         frames += [Data(name, to, 0, 1, 1 << 31, 0, bytes(1000))]

@@ -315,10 +315,9 @@ def _pickle(content: Any, protocol: int = 2) -> bytes:
 
 def _copies_of_text(times: int) -> bytes:
     """A pickle that makes bytes of the same text many times."""
-    text = (
-        b"X" + (50_000).to_bytes(4, "little") + bytes(50_000) + b"q\0000(c_codecs\nencode\nq\0010"
-    )
-    return text + b"h\001(h\000X\006\000\000\000latin1tR" * times + b"."
+    text = b"X" + (50_000).to_bytes(4, "little") + bytes(50_000)
+    copy = b"h\x01(h\x00X\x06\x00\x00\x00latin1tR"
+    return text + b"q\x000c_codecs\nencode\nq\x010(" + copy * times + b"l."
 
 
 def _frugally_read(data: bytes) -> Any:

@@ -163,7 +163,7 @@ def _bytes(*frames: Frame) -> bytes:
 
 
 def _hello(**changed: Any) -> Hello:
-    return Hello(instance=bytes(16), agreement=AGREEMENT.encode(), **changed)
+    return Hello(instance=bytes(16), incarnation=bytes(16), agreement=AGREEMENT.encode(), **changed)
 
 
 def _server_frames() -> Decoder:

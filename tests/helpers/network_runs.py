@@ -34,7 +34,10 @@ def written(*frames):
 
 
 def hello(**changed):
-    return Hello(**{"instance": bytes(16), "agreement": AGREEMENT.encode()} | changed)
+    return Hello(
+        **{"instance": bytes(16), "incarnation": bytes(16), "agreement": AGREEMENT.encode()}
+        | changed
+    )
 
 
 class Clock:

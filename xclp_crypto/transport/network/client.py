@@ -11,6 +11,7 @@ from typing import Any
 
 from xclp_crypto import errors
 from xclp_crypto.params import Agreement
+from xclp_crypto.rng import SystemRng
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.network import frames, party
 from xclp_crypto.transport.network.limits import Clock, Limits
@@ -39,6 +40,7 @@ class ClientParty(Party):
         super().__init__(role, (*clients, server), limits, one_connection=True)
         self.server = server
         self.agreement = agreement
+        self.incarnation = SystemRng().bytes(16)
         self.connection: Connection | None = None
         self.dropouts: set[str] = set()
         self.awaited = [name for name in clients if name != role.name]
@@ -94,7 +96,9 @@ class ClientParty(Party):
 
     async def _use(self, connection: Connection) -> None:
         """Greet the server, and exchange frames until the connection ends."""
-        session = await greet(connection, self.agreement, self.role.instance, dry=False)
+        session = await greet(
+            connection, self.agreement, self.role.instance, self.incarnation, dry=False
+        )
         if self.role.note not in (b"", session):
             raise errors.LogError(
                 "the log of this client belongs to another session than the one that the server "
@@ -195,9 +199,9 @@ class ClientParty(Party):
 
 
 async def greet(
-    connection: Connection, agreement: Agreement, instance: bytes, *, dry: bool
+    connection: Connection, agreement: Agreement, instance: bytes, incarnation: bytes, *, dry: bool
 ) -> bytes:
-    """Greet the server and return which session it runs.
+    """Greet the server and return which session it runs; see `frames.Hello`.
 
     Raises:
         VersionMismatch: it speaks another version, or another protocol.
@@ -216,7 +220,11 @@ async def greet(
         ) from None
     if not isinstance(ready, frames.Ready):
         raise errors.VersionMismatch("what answers does not speak this protocol; check the address")
-    await connection.send(frames.Hello(dry=dry, instance=instance, agreement=agreement.encode()))
+    await connection.send(
+        frames.Hello(
+            dry=dry, instance=instance, incarnation=incarnation, agreement=agreement.encode()
+        )
+    )
     answer = await connection.read()
     if isinstance(answer, frames.Refused) and answer.why[0] == frames.OTHER_AGREEMENT:
         if len(answer.why) - 1 != agreement.size:
@@ -344,7 +352,7 @@ async def _speak(
     """Greet the server without a role, and say goodbye unless it is a dry run."""
     connection = await _connect(address, tls, limits, Clock(limits.beat), frames.Codec(()))
     try:
-        await greet(connection, agreement, bytes(16), dry=dry)
+        await greet(connection, agreement, bytes(16), SystemRng().bytes(16), dry=dry)
         if not dry:
             await connection.send(frames.Bye(False))
     except party.BROKEN as error:

@@ -5,7 +5,8 @@
     frame:  length (4 bytes) ‖ kind (1) ‖ body
 
     READY:        "XCLP-NET" ‖ version (2)
-    HELLO:        "XCLP-NET" ‖ version (2) ‖ dry run (1) ‖ instance (16) ‖ agreement
+    HELLO:        "XCLP-NET" ‖ version (2) ‖ dry run (1) ‖ instance (16)
+                  ‖ incarnation (16) ‖ agreement
     WELCOME:      session (16)
     REFUSED:      why
     RESUME, ACK:  sender (2) ‖ receiver (2) ‖ how many messages (8)
@@ -90,17 +91,19 @@ class Hello(Frame):
     Attributes:
         dry: whether it only asks if it could join.
         instance: see `DurableRole.instance`; 16 bytes.
+        incarnation: 16 random bytes of the program, which another one with the same log has not.
         agreement: what all parties must have in common, encoded.
     """
 
     KIND = 2
-    LAYOUT = struct.Struct(">8sH?16s")
+    LAYOUT = struct.Struct(">8sH?16s16s")
     REST = True
 
     magic: bytes = MAGIC
     version: int = VERSION
     dry: bool = False
     instance: bytes
+    incarnation: bytes
     agreement: bytes
 
     def require_sense(self) -> None:

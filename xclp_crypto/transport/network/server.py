@@ -34,6 +34,8 @@ class _Presence:
     ended: bool = False
     dropped_out: bool = False
     instance: bytes = b""
+    incarnation: bytes = b""
+    replaced: set[bytes] = field(default_factory=set)  # incarnations, by later ones
     busy: bool = False
     progress: int = -1
     moved: float = 0.0
@@ -53,6 +55,9 @@ class ServerParty(Party):
         now = self.clock()
         # Who has sent something to a server that was rebuilt had come, and may have ended since.
         self.clients = {name: _Presence(now, came=role.fed[name] > 0) for name in clients}
+        for at, client in enumerate(self.clients.values()):  # which starts it knew
+            known = role.note[16 * at : 16 * (at + 1)]
+            client.instance = known if any(known) else b""
         self.last_data = now
         self.handlers: set[asyncio.Task[None]] = set()
         self._accusations = Accusations(clients)
@@ -113,6 +118,38 @@ class ServerParty(Party):
             self.wake.set()
             await connection.finish()
 
+    def _begin(self, client: _Presence, name: str, hello: frames.Hello) -> None:
+        """Note which start of a client greets, also in the log; refuse one that may not go on.
+
+        Raises:
+            FaultyPeer: it was at fault before.
+            LogError: it has not the log of its role, or another program has it, too.
+        """
+        if client.fault is not None:
+            raise client.fault
+        if hello.incarnation in client.replaced:
+            raise errors.LogError(
+                f"another program takes part as {name} with the same log, and came after this one; "
+                "one log is of one program: end one of them, and start no copy of a log",
+                public=True,
+            )
+        if client.instance not in (b"", hello.instance):
+            if self.role.fed[name]:
+                raise errors.LogError(
+                    f"{name} has already taken part in this session with another start of its "
+                    "role; start it with its log, or begin a new session",
+                    public=True,
+                )
+            self.mail.inboxes[name].clear()
+        if client.incarnation not in (b"", hello.incarnation):
+            client.replaced.add(client.incarnation)
+        client.incarnation = hello.incarnation
+        if client.instance != hello.instance:
+            client.instance = hello.instance
+            # Before anything of the client is in the log: its thread does one thing at a time.
+            known = b"".join(c.instance.ljust(16, b"\0") for c in self.clients.values())
+            asyncio.get_running_loop().run_in_executor(self._worker, self.role.keep, known)
+
     async def _serve(self, connection: Connection, name: str, known: Callable[[], None]) -> None:
         # The server speaks first, so that a client knows early whether its certificate is taken.
         await connection.send(frames.Ready())
@@ -136,20 +173,11 @@ class ServerParty(Party):
             return
         known()
         client = self.clients[name]
-        if client.fault is not None:
-            raise client.fault
-        if client.instance not in (b"", hello.instance):
-            if self.role.fed[name]:
-                raise errors.LogError(
-                    f"{name} has already taken part in this session with another start of its "
-                    "role; start it with its log, or begin a new session",
-                    public=True,
-                )
-            self.mail.inboxes[name].clear()
+        self._begin(client, name, hello)
         if client.connection is not None:  # it came back before this end noticed that it was away
             client.connection.close()
             await party.cancel(client.tasks)  # or they would take pieces out of its outbox
-        client.connection, client.instance, client.came = connection, hello.instance, True
+        client.connection, client.came = connection, True
         client.dropped_out = client.busy = client.ended = False
         client.moved = self.clock()
         client.counts = {}
