@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xclp_crypto.algebra.ring import Residues
-from xclp_crypto.errors import DataError, Excluded, FaultyPeer, ProtocolError
+from xclp_crypto.errors import (
+    DataError,
+    Excluded,
+    FaultyPeer,
+    FaultyPeerOrServer,
+    ProtocolError,
+)
 from xclp_crypto.protocols.hamming.interface import Distances, column_ranges
 from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
 from xclp_crypto.protocols.setup import SERVER, Session
@@ -132,6 +138,7 @@ async def label_client(
         sums = await row_sums
     with io.step("labels"):
         mine, totals = own_sums(params, sums.values)
+        _require_scores(params, mine, totals, [c for c in sums.contributors if c != io.name])
         kept = Kept(session.id, own, mine, totals)
         weighed_sums = await io.compute(own_scores, params, mine, totals, kept.labels)
         prediction = replace(
@@ -148,6 +155,20 @@ async def label_client(
         labels = OwnLabels(class_ids, mine[labelled], diagonal)
         found = await validate_client(session, params, counted, totals, labels, rng)
         return replace(prediction, validation=found)
+
+
+def _require_scores(
+    params: Parameters,
+    sums: NDArray[np.float64],
+    totals: NDArray[np.int64] | None,
+    others: Sequence[str],
+) -> None:
+    """Refuse sums that no scores have, as what others added or the server gave out is wrong."""
+    negative = params.noise is None and (sums < 0).any()
+    if negative or (totals is not None and (totals < 0).any()):
+        raise FaultyPeerOrServer(
+            tuple(others) or (SERVER,), "a sum of scores or of labels is negative", public=True
+        )
 
 
 async def receive_participants(

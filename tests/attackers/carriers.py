@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xclp_crypto.errors import DecodeError, XclpError
+from xclp_crypto.errors import DecodeError, ParameterError, XclpError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.simulate import Simulation
@@ -80,8 +81,12 @@ def _arrived(given: Answer) -> Answer:
     return answer_from(header, [bytes(item.whole) for item in given.items])
 
 
-def _supersteps(roles: Mapping[str, Any]) -> Ending:
-    """A relay and clients that are asked; a turn is a second, and nothing gets lost."""
+Changed = tuple[Callable[[Answer], Answer], bool]
+"""What becomes of a client's answers: of all, or from the first on that has a message."""
+
+
+def supersteps(roles: Mapping[str, Any], changed: Mapping[str, Changed] | None = None) -> Ending:
+    """Run a relay and clients that are asked; a turn is a second, and nothing gets lost."""
     now = 0.0
     clients = {name: _durable(roles, name) for name in roles if name != SERVER}
     relay = Relay(
@@ -95,10 +100,18 @@ def _supersteps(roles: Mapping[str, Any]) -> Ending:
     )
     refused = set()
 
+    spoke: set[str] = set()
+
     def ask(name: str, question: Ask) -> None:
+        got = answer(clients[name], question, deferred=False)
+        change, always = (changed or {}).get(name, (None, False))
+        if change is not None and (always or name in spoke):
+            got = change(got)
+        if got.items:
+            spoke.add(name)
         try:
-            relay.take(_arrived(answer(clients[name], question, deferred=False)))
-        except DecodeError:  # as Flower's server does
+            relay.take(_arrived(got))
+        except (DecodeError, ParameterError):  # as Flower's server does
             refused.add(name)
 
     for name in clients:
@@ -115,11 +128,15 @@ def _supersteps(roles: Mapping[str, Any]) -> Ending:
         raise AssertionError(f"does not end: {relay.role.step}")
     parties = {**clients, SERVER: relay.role}
     errors = {name: role.failure for name, role in parties.items() if role.failure is not None}
+    if relay.failure is not None:  # which all that have not ended are told
+        errors[SERVER] = relay.failure
+        told = Failure.of(relay.failure, relay.role.step).heard("the server", tuple(parties))
+        errors |= {name: told for name, role in clients.items() if not role.ended}
     results = {n: r.result() for n, r in parties.items() if r.ended and n not in errors}
     return Ending(results, errors)
 
 
 CARRIERS: Mapping[str, Carrier] = {
     "simulation": Carrier(_simulation, through_server=False),
-    "supersteps": Carrier(_supersteps, through_server=True),
+    "supersteps": Carrier(supersteps, through_server=True),
 }

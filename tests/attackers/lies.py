@@ -23,10 +23,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 import numpy as np
 from carriers import CARRIERS, Ending
 from deviate import Lie, Statement, deviating, lies_about, lying
+from headers import HeaderCase, header_cases
 from spoils import SPOILS
-from subjects import SUBJECTS, Right
+from subjects import SUBJECTS
 
-from xclp_crypto.errors import FaultyPeer
+from xclp_crypto.errors import Excluded, FaultyPeer, ProtocolError, Stalled, TooFewParties
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import blamed
 
@@ -54,13 +55,25 @@ class Case:
     lie: Lie
 
     @property
+    def message(self) -> str:
+        """Return the message about which it lies."""
+        return self.statement.message
+
+    def ending(self) -> Ending:
+        """Run it."""
+        roles = dict(SUBJECTS[self.protocol].make()())
+        roles[self.attacker] = lying(roles[self.attacker], self.numbers, self.lie)
+        with deviating():
+            return CARRIERS[self.carrier](roles)
+
+    @property
     def kind(self) -> tuple[str, ...]:
         """Return what it has in common with cases that differ in receivers and places only."""
         return (
             self.protocol,
             self.carrier,
             role_of(self.attacker),
-            self.statement.message,
+            self.message,
             self.what,
         )
 
@@ -68,7 +81,7 @@ class Case:
         to = self.statement.to if len(self.numbers) == 1 else "all"
         return (
             f"{self.protocol}, by {self.carrier}: {self.attacker} → {to}, "
-            f"{self.statement.message} ({self.statement.number}): {self.what}"
+            f"{self.message} ({self.statement.number}): {self.what}"
         )
 
 
@@ -99,7 +112,7 @@ def cases_of(protocol: str) -> Iterator[Case]:
                             yield Case(protocol, name, attacker, now, numbers, what, lie)
 
 
-def in_turn(cases: Sequence[Case], seed: int) -> list[Case]:
+def in_turn(cases: Sequence[Case | HeaderCase], seed: int) -> list[Case | HeaderCase]:
     """Put cases in a random order in which each kind has come k times before one comes k + 1."""
     rng = np.random.default_rng(seed)
     before: Counter[tuple[str, ...]] = Counter()
@@ -110,29 +123,25 @@ def in_turn(cases: Sequence[Case], seed: int) -> list[Case]:
     return [case for *_, case in sorted(order, key=lambda entry: entry[:2])]
 
 
-def run_case(case: Case) -> str:
-    """Run a case and return how it ended.
+def judged(case: Case | HeaderCase) -> str:
+    """Run a case and say how it ended.
 
     Raises:
         AssertionError: not as it may.
     """
-    subject = SUBJECTS[case.protocol]
-    roles = dict(subject.make()())
-    roles[case.attacker] = lying(roles[case.attacker], case.numbers, case.lie)
-    with deviating():
-        ending = CARRIERS[case.carrier](roles)
-    return judged(case, ending, subject.right)
-
-
-def judged(case: Case, ending: Ending, right: Right) -> str:
-    """Say how a run ended; raises AssertionError if not as it may."""
-    honest = ending.without(case.attacker)
+    honest = case.ending().without(case.attacker)
     for party, error in honest.errors.items():
         if isinstance(error, FaultyPeer):
             assert case.attacker in blamed(error), f"{party} blames {error.parties}: {error}"
-    wrong = [party for party in honest.results if not right(party, honest)]
+            continue
+        missed = type(error) is ProtocolError or isinstance(
+            error, TooFewParties | Stalled | Excluded
+        )
+        named = (SERVER if case.attacker == SERVER else repr(case.attacker)) in str(error)
+        assert missed or named, f"{party} has {type(error).__name__}: {error}"
+    wrong = [party for party in honest.results if not SUBJECTS[case.protocol].right(party, honest)]
     if wrong:
-        message = role_of(case.attacker), case.statement.message
+        message = role_of(case.attacker), case.message
         assert message in SPOILS, f"{', '.join(wrong)}: a wrong result"
         return "spoiled, as listed"
     if not honest.errors:
@@ -143,11 +152,11 @@ def judged(case: Case, ending: Ending, right: Right) -> str:
     )
 
 
-def run_cases(cases: Sequence[Case]) -> Iterator[tuple[Case, str]]:
+def run_cases(cases: Sequence[Case | HeaderCase]) -> Iterator[tuple[Case | HeaderCase, str]]:
     """Run cases in turn and say how each ended; a failure says which it was."""
     for case in cases:
         try:
-            yield case, run_case(case)
+            yield case, judged(case)
         except Exception as error:
             error.add_note(f"{case}\nto repeat: --only {case.protocol!r} --find {str(case)!r}")
             raise
@@ -163,7 +172,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--go-on", action="store_true", help="list all failures, end at none")
     chosen = parser.parse_args(arguments)
     names = [chosen.only] if chosen.only else list(SUBJECTS)
-    found = [case for name in names for case in cases_of(name) if chosen.find in str(case)]
+    every = [*header_cases(), *(case for name in names for case in cases_of(name))]
+    found = [case for case in every if chosen.find in str(case)]
     cases = in_turn(found, chosen.seed)[: chosen.count]
     print(f"{len(cases)} of {len(found)} lies, seed {chosen.seed}", flush=True)
     endings: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -180,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         endings[case.carrier][ending] += 1
         if ending.startswith("spoiled"):
-            spoiled.add((role_of(case.attacker), case.statement.message))
+            spoiled.add((role_of(case.attacker), case.message))
         if number % 500 == 0:
             print(f"  {number} of {len(cases)}", flush=True)
     for carrier, ended in endings.items():

@@ -1,9 +1,15 @@
 """A client whose frames are false is named, whatever number is; nobody else is, or leaves."""
 
+import sys
+from pathlib import Path
+
 import network_runs as runs
 import protocol_runs
 import pytest
 from durable_runs import seedless
+
+sys.path.insert(0, str(Path(__file__).parent))
+from deviate import LIES, deviating, lying
 from network_runs import SERVER
 
 from xclp_crypto.errors import FaultyPeerOrServer
@@ -21,6 +27,10 @@ def tls(tmp_path_factory):
     return runs.authority(tmp_path_factory.mktemp("tls") / "certs", CLIENTS)
 
 
+SUM = protocol_runs.secure_sum({c: [1, 2, 3] for c in CLIENTS}, fraction_bits=0)
+LIMITS = Limits(join=20, grace=20, deadline=20)
+
+
 def run_with(tls, monkeypatch, *lies):
     """Run a sum in which d sends these frames first."""
 
@@ -32,8 +42,15 @@ def run_with(tls, monkeypatch, *lies):
             await super().write_to(connection, peers)
 
     monkeypatch.setattr(client_module, "ClientParty", Liar)
-    make = protocol_runs.secure_sum({c: [1, 2, 3] for c in CLIENTS}, fraction_bits=0)
-    return runs.run(seedless(make), tls, limits=Limits(join=20, grace=20, deadline=20))
+    return runs.run(seedless(SUM), tls, limits=LIMITS)
+
+
+def test_attack_4_damaged_shares_for_two_others_stop_the_session_for_all(tls):
+    roles = seedless(lambda: SUM() | {"d": lying(SUM()["d"], {1, 2}, LIES["a byte too many"])})
+    with deviating():
+        found = runs.run(roles, tls, limits=LIMITS)
+    for party in ("a", "b", "c", SERVER):
+        assert "d" in blamed(found[party]), found
 
 
 @pytest.mark.parametrize("count", [1_000_000, (1 << 64) - 1])

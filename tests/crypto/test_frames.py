@@ -20,7 +20,7 @@ from xclp_crypto.errors import (
     TooFewParties,
     VersionMismatch,
 )
-from xclp_crypto.transport.failures import Failure
+from xclp_crypto.transport.failures import Failure, verdict
 from xclp_crypto.transport.network.frames import (
     HEAD,
     PIECE_BYTES,
@@ -241,3 +241,20 @@ def test_others_are_told_type_step_and_parties_and_no_text_that_is_not_marked():
     for error, public in known.items():
         assert Failure.of(error, "sum", "; without b").text == f"{public}; without b"
     assert DataError(text).public() == "DataError"
+
+
+@pytest.mark.parametrize(
+    ("accusations", "parties"),
+    [
+        ({"a": "d"}, "da"),
+        ({"a": "d", "d": "a"}, "da"),
+        ({"a": "d", "b": "d"}, "dab"),  # half of them may lie
+        ({"a": "d", "b": "d", "c": "d"}, "d"),
+        ({"b": "acd", "c": "abd", "d": "abc"}, "acdb"),  # each of three others, or one of them
+        ({"a": ""}, "a"),  # it blames the server, which knows that it is not it
+    ],
+)
+def test_whom_most_blame_alone_is_at_fault_and_else_one_of_accused_and_accusers(
+    accusations, parties
+):
+    assert set(verdict(accusations, "abcd")) == set(parties)

@@ -338,7 +338,7 @@ def test_messages_pass_between_clients_as_they_came_and_once():
     engine.take("b", fed={"a": 2}, kept={"a": 2})
     assert engine.due() == {}
     engine.take("b", fed={"a": 1}, kept={"a": 1})
-    assert engine.due() == {}  # what it has kept is forgotten here
+    assert engine.due()["b"].items == ()  # what it has kept is forgotten here
 
 
 def test_who_may_lack_messages_again_does_not_hear_that_their_sender_has_ended():
@@ -383,6 +383,20 @@ def test_who_answers_without_going_on_is_given_up():
         engine.due(after=1)
     engine.take("b", to_server("b"))
     assert isinstance(engine.relay.failure, Stalled)
+
+
+def test_who_neither_waits_nor_ends_is_given_up_when_all_is_over():
+    engine = Now()
+    engine.take("a", to_server("a"))
+    engine.take("b", to_server("b"))
+    engine.due()
+    for name, missing in (("a", ()), ("b", ("a",))):
+        engine.take(name, fed={SERVER: 1}, kept={SERVER: 1}, missing=missing)
+    assert set(engine.due()) == {"a", "b"}
+    engine.take("b", fed={SERVER: 1}, kept={SERVER: 1}, ended=True)
+    assert not engine.relay.done
+    assert engine.due(after=101) is not None
+    assert engine.relay.done
 
 
 @pytest.mark.parametrize("fields", [

@@ -78,8 +78,8 @@ class Accusations:
     def add(self, client: str, failure: Failure, came: Collection[str]) -> errors.FaultyPeer | None:
         """Hear what a client failed with; return what the session is to be stopped with, if it is.
 
-        A client that more than half of those that came blame is at fault. Otherwise either the
-        accused are or the accusers.
+        A client that more than half of those that came blame, each of them it alone, is at fault.
+        Otherwise one of the accused and the accusers is.
         """
         if not failure.parties:
             return None
@@ -99,7 +99,8 @@ def verdict(accusations: Mapping[str, Collection[str]], came: Collection[str]) -
         accusations: by accuser, whom it blames.
         came: all clients that took part so far, also those that left.
     """
+    alone = [accused for accused in accusations.values() if len(accused) == 1]
     for party in came:
-        if 2 * sum(party in accused for accused in accusations.values()) > len(came):
+        if 2 * sum(party in accused for accused in alone) > len(came):
             return (party,)
     return tuple(dict.fromkeys([p for by in accusations.values() for p in by] + [*accusations]))

@@ -348,7 +348,7 @@ class Relay:
                     f"{self._max_message} are taken",
                     public=True,
                 )
-            if item.receiver != self.role.name and item.receiver not in self.clients:
+            if item.receiver not in {*self.clients, self.role.name} - {got.name}:
                 raise FaultyPeer(
                     got.name, f"sends to {item.receiver!r}, who is nobody here", public=True
                 )
@@ -427,6 +427,7 @@ class Relay:
         return (
             client.since is not None
             or client.more
+            or (self._over and not client.missing)  # it waits for nobody, and has to end
             or any(i.number >= client.fed.get(i.sender, 0) for i in client.queue)
             or (bool(client.missing) and set(client.missing) <= set(self._gone_for(name)))
         )

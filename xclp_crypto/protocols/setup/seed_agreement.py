@@ -90,13 +90,16 @@ async def seed_agreement_server(session: Session, at_least: int = MIN_CLIENTS) -
     """Return the clients that hold the common secret.
 
     Raises:
-        FaultyPeer: clients arrived at different secrets; one of them is at fault, or one of those
-            whose contributions count.
+        FaultyPeer: a client lacks its own contribution; or clients arrived at different secrets,
+            and one of them is at fault, or one of those whose contributions count.
         TooFewParties: fewer than `at_least` are left, or no contribution reached all of them.
     """
     io = session.io
     p = len(session.clients)
     received = await io.gather(Received, session.clients, at_least, clients=p)
+    for client, message in received.items():
+        if not message.have[session.clients.index(client)]:
+            raise FaultyPeer(client, "says that it lacks its own contribution", public=True)
     common = np.logical_and.reduce([m.have for m in received.values()])
     if not common.any():
         raise TooFewParties(io.current_step, 0, 1)
