@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import ParameterError, StorageError
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.whole_files import whole_files, why_not_writable
+from xclp_lp.files.cells import masked
 from xclp_lp.files.clients import LoadedClient
-from xclp_lp.files.tables import masked
 from xclp_lp.parameters import Settings
 from xclp_lp.plan import Result
 from xclp_lp.predictions import Prediction

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.wording import did_you_mean
+from xclp_lp.files.cells import unmasked
 from xclp_lp.files.damaged import DAMAGED
 from xclp_lp.files.excel import excel_rows
 from xclp_lp.files.schema import BOOLEANS, NO_SCHEMA, NUMBER, Column, Schema
@@ -34,8 +35,6 @@ MISSING_VALUES = ("na", "n/a", "nan", "null", "<na>")
 SUFFIXES = (".npy", ".npz", ".csv", ".parquet", ".xlsx")
 TABLES = ".csv, .parquet or .xlsx"
 """What can have columns, as messages say it."""
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
-_FINITE = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,38})(\.0+)?")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
@@ -479,21 +478,6 @@ def _csv_rows(
                 f"{width}; {advice}"
             )
         yield [unmasked(cell) if cell[:1] == "'" else cell for cell in row]
-
-
-def masked(text: str) -> str:
-    """Return a cell of a .csv file for a text that no spreadsheet takes for a formula.
-
-    A text that begins with = + - @, a tab or the end of a line gets an apostrophe before it, as
-    does one that begins with apostrophes and one of these, so that `unmasked` gives it back. The
-    text of a number stays.
-    """
-    return f"'{text}" if _FORMULA.match(text) and not _FINITE.fullmatch(text) else text
-
-
-def unmasked(cell: str) -> str:
-    """Return the text for which `masked` gives this cell; any other cell is its own text."""
-    return cell[1:] if cell[:1] == "'" and _FORMULA.match(cell) else cell
 
 
 def _quote_advice(path: Path, last: int) -> str:
