@@ -394,7 +394,7 @@ def test_a_plan_of_a_federation_says_its_cost_and_runs_nothing(
         assert words in out
     found = json.loads(file.read_text())
     assert found["hamming"] == "rlwe"
-    assert found["rounds"] == 18
+    assert found["rounds"] == 20
     assert found["bytes"] == sum(
         sum(step["bytes_sent"].values()) for step in found["steps"].values()
     )
@@ -423,7 +423,7 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     code, out, _ = xclp("plan", *sizes)
     assert code == 0
     assert "masked (chosen)" in out
-    assert "in 32 rounds" in " ".join(out.split())
+    assert "in 34 rounds" in " ".join(out.split())
     code, _, err = xclp("plan", "--clients", "2", "--rows", "2", "-k", "9", "--scale", "none")
     assert (code, one_line(err)[:19]) == (2, "k must be smaller t")
     code, _, err = xclp("plan", "--rows", "10000000", "--clients", "3", "--hamming", "masked")

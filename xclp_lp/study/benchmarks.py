@@ -26,6 +26,7 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_crypto.protocols.secure_sum.costs import ROUNDS
 from xclp_crypto.protocols.secure_sum.secure_sum import check_upload
+from xclp_crypto.protocols.setup.costs import ROUNDS as EXCHANGE_ROUNDS
 from xclp_crypto.role import OnProgress
 from xclp_crypto.transport.driver import Progress
 from xclp_lp.graph import neighbour_graph, neighbour_graph_from_bits
@@ -147,7 +148,7 @@ class SumBench:
     threshold: int | None = None
     sparse: bool | None = None
 
-    rounds = 2 + ROUNDS
+    rounds = EXCHANGE_ROUNDS + ROUNDS
     """Messages that wait for each other, key exchange included."""
 
     def __post_init__(self) -> None:
