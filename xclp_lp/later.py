@@ -148,6 +148,7 @@ async def predict_client_role(
         ProtocolError, Excluded, FaultyPeer: as from `client_role`.
     """
     backend, n_classes = between_backend(params.hamming), len(params.classes)
+    params = params.among(len(invited))
     params.require_resolution(len(invited))
     if kept is not None:
         check_kept(kept, params, params.scaling.width(vectors.shape[1]))
@@ -328,8 +329,9 @@ async def predict_server_role(
         DataError: there is no new row, no old row, or features differ in number.
     """
     backend = between_backend(params.hamming)
+    params = params.among(len(invited))
     params.require_resolution(len(invited))
-    at_least = params.threshold or params.fewest_clients
+    at_least = params.at_least
     leavers = Leavers()
 
     with io.step("setup"):

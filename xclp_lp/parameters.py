@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
@@ -153,10 +154,11 @@ class Agreed(Validated):
     threshold: Annotated[
         int | None,
         Meta(
-            description="fewest clients with which a run goes on; by default 2, and in the secure "
-            "sums a majority. With up to 100 clients it is also how many, with the server, can "
-            "take one client's part from the sums: do not set it below a majority of them without "
-            "need"
+            description="fewest clients with which a run goes on; by default a majority of those "
+            "invited and at least 3, or all where they are fewer. With 2, and two clients left, "
+            "each learns the other's part of the sums. With up to 100 clients it is also how many, "
+            "with the server, can take one client's part from the sums: do not set it below a "
+            "majority of them without need"
         ),
     ] = None
     post_quantum: Annotated[
@@ -312,6 +314,8 @@ class Parameters(Agreed):
         Meta(description="labels by class index, in the order that all parties agree on"),
     ] = field(kw_only=True)
     version: int = field(default=PROTOCOL_VERSION, init=False)
+    invited: int = field(default=0, init=False, compare=False)
+    """How many clients are, in a session; 0 elsewhere. Not agreed on: their names are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -320,15 +324,28 @@ class Parameters(Agreed):
 
     def mask_graph(self, clients: Sequence[str]) -> MaskGraph:
         """Return who shares masks with whom in the row sums of these clients."""
-        return self._graph(clients, self.fewest_clients)
+        return self._graph(clients, self.among(self.invited or len(clients)).at_least)
 
     def _graph(self, clients: Sequence[str], fewest: int) -> MaskGraph:
         graph = MaskGraph.choose(clients, self.threshold)
         return graph if graph.threshold >= fewest else MaskGraph.choose(clients, fewest)
 
+    def among(self, invited: int) -> Parameters:
+        """Return the parameters of a session to which so many clients are invited."""
+        same = copy(self)
+        object.__setattr__(same, "invited", invited)
+        return same
+
+    @property
+    def at_least(self) -> int:
+        """Return the fewest clients with which a session goes on, at every step."""
+        if self.threshold is not None:
+            return self.threshold
+        return max(self.fewest_clients, min(self.invited, max(FEWEST, self.invited // 2 + 1)))
+
     def agreement(self) -> Agreement:
         """Return the digests that the first message of every client carries."""
-        agreed = {f.name: getattr(self, f.name) for f in fields(self)}
+        agreed = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "invited"}
         return Agreement(**agreed | {"hamming": get_backend(self.hamming).name})
 
     def require_accountant(self) -> None:
@@ -364,7 +381,8 @@ class Parameters(Agreed):
 
         See `fewest_in_moments`.
         """
-        return self._graph(clients, self.fewest_in_moments)
+        least = self.among(self.invited or len(clients)).at_least
+        return self._graph(clients, max(least, self.fewest_in_moments))
 
     def require_rows(self, n: int) -> None:
         """Refuse a k for which n rows in all are too few.

@@ -180,6 +180,7 @@ async def client_role(
         ParameterError: dp-accounting is needed and not installed, or too few fraction bits.
     """
     params.require_accountant()
+    params = params.among(len(invited))
     params.require_resolution(len(invited))
     require_company(params.scaling, len(invited))
     kept = in_graph(data.vectors, params.scaling)
@@ -286,9 +287,10 @@ async def server_role(
         EncodingOverflow: the sums with their noise do not fit the ring.
     """
     params.require_accountant()
+    params = params.among(len(invited))
     params.require_resolution(len(invited))
     require_company(params.scaling, len(invited))
-    at_least = params.threshold or params.fewest_clients
+    at_least = params.at_least
     fewest = max(at_least, params.fewest_in_moments)
     scaled_over: tuple[str, ...] = ()
     leavers = Leavers()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, costs, get_backend
 from xclp_lp.accuracy import FEWEST, Validation
@@ -21,6 +22,8 @@ from xclp_lp.plan import Plan, Result
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
 from xclp_lp.wording import count, duration, listing, size
+
+EACH_LEARNS = "each learns the other's part of every sum it receives (the sum minus its own part)"
 
 SHORT, LONG = 1.0, 600.0
 """Seconds from which the time is told, and from which another back end is suggested."""
@@ -224,8 +227,38 @@ def result_lines(result: Result) -> Iterator[str]:
     return outcome_lines(plan.params, {c: plan.data[c].class_ids for c in found}, found)
 
 
+def privacy_cautions(
+    params: Parameters, invited: Sequence[str], random_state: int | None
+) -> Iterator[str]:
+    """Say what all parties of a federation should know before it begins.
+
+    Args:
+        params: the agreement.
+        invited: names of all clients.
+        random_state: the number that fixes the projection, if one does.
+    """
+    if params.among(len(invited)).at_least == MIN_CLIENTS:
+        left = "" if len(invited) == MIN_CLIENTS else "threshold = 2: where two clients are left, "
+        yield f"{left or 'with two clients, '}{EACH_LEARNS}"
+    if random_state is not None:
+        yield (
+            f"random_state = {random_state} fixes the projection: everybody who knows this number "
+            "knows it, and can compare guesses of a row with the hashes of a client that tells them"
+        )
+
+
+def two_left_line(contributors: Sequence[str]) -> Iterator[str]:
+    """Say that two clients only are in the sums, where that is so."""
+    if len(contributors) == MIN_CLIENTS:
+        yield f"only {' and '.join(contributors)} are in the sums, so {EACH_LEARNS}"
+
+
 def client_lines(
-    params: Parameters, settings: Settings, data: ClientData, found: Prediction
+    params: Parameters,
+    settings: Settings,
+    data: ClientData,
+    found: Prediction,
+    invited: Sequence[str],
 ) -> Iterator[str]:
     """Say so of what a client sees of a federation, and who is missing; see `outcome_lines`.
 
@@ -234,8 +267,11 @@ def client_lines(
         settings: how the client shows its result.
         data: of the client.
         found: what its role returned.
+        invited: names of all clients.
     """
     yield from dropout_lines(found.dropouts)
+    missing = {dropout.client for dropout in found.dropouts}
+    yield from two_left_line([client for client in invited if client not in missing])
     shown = settings.shown(found, data.class_ids)
     yield from outcome_lines(params, {"": data.class_ids}, {"": shown})
     yield from validation_lines(found.validation, advise=is_sound(params, [found]))

@@ -117,6 +117,8 @@ def test_a_client_of_a_federation_drops_out(xclp: Xclp, federation: Path) -> Non
     results.mkdir()
     (results / "east.csv").write_text("of an earlier run")
     (results / "west.csv").write_text("of an earlier federation")
+    content = federation.read_text()
+    federation.write_text(content.replace("[parameters]", "[parameters]\nthreshold = 2"))
     code, out, err = xclp("run", federation, "--drop", "east:row sums")
     assert code == 0
     assert one_line(err).startswith("warning: only north and south are in the sums, so each learns")

@@ -193,7 +193,7 @@ def test_labels_are_identical_when_a_client_drops_out(step: str, class_weight: A
     """The plain run has the points and labels that the secure one had, whatever the step."""
     data = blobs(seed=3)  # see the next test
     settings = SETTINGS | {"class_weight": class_weight, "validation": "leave-one-out"}
-    result = compared(data, **settings, drop={"b": step})
+    result = compared(data, **settings, threshold=2, drop={"b": step})
     assert result.identical
     (dropout,) = result.participation.dropouts
     assert dropout.client == "b"
@@ -223,7 +223,12 @@ def test_a_comparison_with_the_wrong_points_or_labels_would_be_noticed() -> None
     labels = []
     for drop in ({}, {"b": "hamming"}, {"b": "row sums"}):
         xclp = CrossClientLabelPropagation(
-            128, 3, 0.9, preset="paper", hamming="plain", random_state=0, client_names=data.names
+            *(128, 3, 0.9),
+            preset="paper",
+            hamming="plain",
+            threshold=2,
+            random_state=0,
+            client_names=data.names,
         )
         shown = label_mask(data.labels, 0.2, 0)
         xclp.fit(

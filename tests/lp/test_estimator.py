@@ -288,13 +288,13 @@ def test_nobody_drops_out_unless_asked_to() -> None:
 def test_several_drop_out_down_to_the_threshold() -> None:
     steps = {"a": "hamming", "d": "row sums"}
     with pytest.warns(PrivacyWarning, match=r"only b and c are in the sums, .* larger threshold"):
-        xclp = drop(steps=steps)
+        xclp = drop(steps=steps, threshold=2)
     assert [(d.client, d.step) for d in xclp.dropouts_] == list(steps.items())
     assert xclp.contributors_ == ("b", "c")
     with pytest.raises(TooFewParties, match="2 of the parties answered and 3 are needed"):
-        drop(steps=steps, threshold=3)
+        drop(steps=steps)
     with pytest.raises(TooFewParties, match="1 of the parties answered and 2 are needed"):
-        drop(steps=steps | {"b": "row sums"})
+        drop(steps=steps | {"b": "row sums"}, threshold=2)
 
 
 ONE_LABELLED = DROPPED | {

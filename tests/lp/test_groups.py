@@ -39,10 +39,12 @@ def example(clients: int = 7) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
     return Xs, ys
 
 
-def fit(groups: Any, **options: Any) -> CrossClientLabelPropagation:
+def fit(
+    groups: Any, *, threshold: int | None = None, **options: Any
+) -> CrossClientLabelPropagation:
     Xs, ys = example()
     estimator = CrossClientLabelPropagation(
-        **SETTINGS, classes=[0, 1, 2], client_names=NAMES, groups=groups
+        **SETTINGS, classes=[0, 1, 2], client_names=NAMES, groups=groups, threshold=threshold
     )
     return estimator.fit(Xs, ys, **options)
 
@@ -76,8 +78,9 @@ def test_one_group_is_the_whole_federation() -> None:
 
 
 def test_dropped_clients_are_those_of_their_group() -> None:
+    groups = ["x", "y", "x", "y", "x", "y", "y"]
     with pytest.warns(PrivacyWarning, match="only a and e are in the sums"):
-        found = fit(["x", "y", "x", "y", "x", "y", "y"], drop={"c": "row sums", "b": "hamming"})
+        found = fit(groups, threshold=2, drop={"c": "row sums", "b": "hamming"})
     assert {(d.client, d.contributed, d.in_graph) for d in found.dropouts_} == {
         ("c", False, True),
         ("b", False, False),

@@ -305,7 +305,7 @@ def test_a_client_says_that_it_tries_again_and_for_how_long(federation, xclp):
     reason = r"localhost:1 cannot be reached: [^\n]+"
     line = rf"  no connection \({reason}\); trying again for up to 1 second\n"
     assert code == 3
-    lines = re.sub(r".*rows.*\n|  setup …\n", "", said)
+    lines = re.sub(r".*(rows|caution).*\n|  setup …\n", "", said)
     assert re.fullmatch(
         rf"{line}xclp: no connection to the server for 1 seconds: {reason}\n", lines
     )

@@ -222,3 +222,15 @@ def test_every_argument_says_what_it_is_for():
     shown = " ".join(CrossClientLabelPropagation.__doc__.split())
     for name in keys_of(Arguments):
         assert f"{name}: {meaning(Arguments, name)}." in shown
+
+
+@pytest.mark.parametrize(
+    ("invited", "least"), [(2, 2), (3, 3), (4, 3), (5, 3), (6, 4), (7, 4), (100, 51), (150, 76)]
+)
+def test_every_step_needs_a_majority_and_at_least_three_clients_or_all(invited, least):
+    for threshold, expected in ((None, least), (2, 2)):
+        params = Parameters(classes=(0, 1), scale="client", threshold=threshold).among(invited)
+        assert params.at_least == expected
+        sums = params.mask_graph([f"c{i}" for i in range(least)])
+        assert sums.threshold >= expected
+    assert params.agreement().fields == params.among(0).agreement().fields

@@ -1,5 +1,7 @@
 """The session of Algorithm 1 with parties that are killed and rebuilt from their logs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import session_runs as sessions
@@ -50,7 +52,8 @@ def test_a_session_whose_parties_are_killed_again_and_again(hamming, post_quantu
 
 
 def test_who_is_given_up_during_the_row_sums_finds_its_labels_when_it_is_rebuilt():
-    engine = Engine(roles(sessions.SMALL))
+    params = replace(sessions.SMALL, threshold=2)
+    engine = Engine(roles(params))
     left_out = []
 
     def stop(engine, name):
@@ -64,7 +67,7 @@ def test_who_is_given_up_during_the_row_sums_finds_its_labels_when_it_is_rebuilt
     assert [d.client for d in graph.dropouts] == ["c"]
     engine.start("c", left_out[0])
     engine.run()
-    expected = sessions.expected_labels(DATA, sessions.SMALL, tuple(DATA), graph.contributors)
+    expected = sessions.expected_labels(DATA, params, tuple(DATA), graph.contributors)
     for name, labels in expected.items():
         assert engine.results()[name].class_ids.tolist() == labels.tolist()
 

@@ -21,6 +21,7 @@ from xclp_lp.summary import (
     neglected_lines,
     outcome_lines,
     plan_lines,
+    privacy_cautions,
     relabelled_lines,
 )
 from xclp_lp.wording import count, duration, listing, size
@@ -111,12 +112,29 @@ def test_what_came_out_is_said_of_all_clients_or_by_one_client() -> None:
     assert said[3] == "no label reaches 2 of 5 rows"
     assert said[4].startswith("'oat' has 1 of 2 labels")
     data = ClientData(np.ones((3, 2)), given["a"])
-    alone = list(client_lines(params, Settings(reset_labelled=True), data, one))
+    alone = list(client_lines(params, Settings(reset_labelled=True), data, one, "axb"))
     assert alone[0].startswith("x dropped out before the end of the step 'setup'")
-    assert alone[1].startswith("a row has 31.4 neighbours")
-    assert alone[3:] == ["no label reaches 2 of 3 rows"]
+    assert alone[1].startswith("only a and b are in the sums, so each learns the other's part")
+    assert alone[2].startswith("a row has 31.4 neighbours")
+    assert alone[4:] == ["no label reaches 2 of 3 rows"]
     few = replace(one, geometry=Geometry(31.4, 0.2, 50))
     assert not any("neighbours" in line for line in outcome_lines(params, given, {"a": few}))
+
+
+@pytest.mark.parametrize(
+    ("invited", "threshold", "random_state", "said"),
+    [
+        ("ab", None, None, ["with two clients, each learns the other's part"]),
+        ("abc", None, None, []),
+        ("abcde", 2, None, ["threshold = 2: where two clients are left, each learns"]),
+        ("abcde", 3, 7, ["random_state = 7 fixes the projection: everybody who knows"]),
+    ],
+)
+def test_what_parties_of_a_federation_are_warned_of(invited, threshold, random_state, said) -> None:
+    params = Parameters(classes=(0, 1), threshold=threshold)
+    found = list(privacy_cautions(params, invited, random_state))
+    assert len(found) == len(said)
+    assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
 
 
 @pytest.mark.parametrize(

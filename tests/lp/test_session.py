@@ -450,7 +450,7 @@ def test_an_altered_or_lost_message_gives_the_right_labels_or_a_typed_error(
 ) -> None:
     """The tests of each protocol alter its messages in all ways."""
     data = blobs({"a": 3, "b": 2, "c": 2}, labelled=1, d=3)
-    params = replace(SMALL, n_bits=16, k=1, hamming=hamming)
+    params = replace(SMALL, n_bits=16, k=1, hamming=hamming, threshold=2)
     make = federation(data, params)
     chosen = on_the_last_link(make)
     cases = finished = 0

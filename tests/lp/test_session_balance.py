@@ -21,7 +21,7 @@ from xclp_lp.labels import ClassWeight, class_weights
 from xclp_lp.study.data import load
 from xclp_lp.study.demo import compare, plan_demo
 
-BALANCED = replace(SMALL, hamming="plain", class_weight="balanced")
+BALANCED = replace(SMALL, hamming="plain", class_weight="balanced", threshold=2)
 
 
 @pytest.mark.parametrize("weight", ["sqrt", "balanced"])

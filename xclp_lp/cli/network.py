@@ -49,7 +49,7 @@ from xclp_lp.labelling import Participation
 from xclp_lp.later import Answered, predict_client_role, predict_server_role
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role, server_role
-from xclp_lp.summary import client_lines, dropout_lines
+from xclp_lp.summary import client_lines, dropout_lines, privacy_cautions, two_left_line
 from xclp_lp.wording import count, listing, size
 
 T = TypeVar("T")
@@ -265,6 +265,9 @@ def serve(
     loaded = load_server_file(file)
     address = loaded.address if listen is None else parse_address(listen, "--listen")
 
+    for caution in _privacy_cautions(loaded):
+        complain(f"caution: {caution}")
+
     def listening(port: int) -> None:
         say(f"listening on {address[0]}:{port} for {', '.join(loaded.clients)}")
 
@@ -293,7 +296,12 @@ def serve(
             note(f"{client} dropped out before the end of the step {step!r}")
         new = count(sum(found.sizes.values()), "new row")
         what = f"{new} of {', '.join(found.sizes)} labelled with the help of {helped}"
+    note(*two_left_line(found.contributors))
     say(f"{what}; {size(durable.cost.sent_by(SERVER))} sent")
+
+
+def _privacy_cautions(loaded: NetworkFile) -> Iterator[str]:
+    return privacy_cautions(loaded.params, loaded.clients, loaded.settings.random_state)
 
 
 def check(
@@ -363,7 +371,10 @@ def join(
     table, data = _read(loaded, agreement, lambda: _load(loaded))
     note(*data_lines(table, data, loaded.params.classes))
     own = {loaded.name: data.vectors}
-    cautions = list(feature_cautions(own, loaded.params.scale, table.columns))
+    cautions = [
+        *_privacy_cautions(loaded),
+        *feature_cautions(own, loaded.params.scale, table.columns),
+    ]
     for caution in cautions:
         complain(f"caution: {caution}")
 
@@ -380,7 +391,7 @@ def join(
             content = sealed(loaded.name, loaded.params, table.columns, prediction, key)
             keep_files(keep, {loaded.name: content})
     say(f"{count(len(written), 'file')} written to {loaded.output}")
-    note(*client_lines(loaded.params, loaded.settings, data, prediction))
+    note(*client_lines(loaded.params, loaded.settings, data, prediction, loaded.clients))
     remind(cautions)
     if loaded.params.validation == "tune" and prediction.validation is not None:
         show_own(loaded.name, prediction.validation, data, loaded.params)
@@ -429,7 +440,7 @@ def _join_later(
             prediction = replace(prediction, validation=kept.validation(loaded.params))
         written = new.write(prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {output_of(loaded)}")
-    note(*client_lines(loaded.params, loaded.settings, data, prediction))
+    note(*client_lines(loaded.params, loaded.settings, data, prediction, loaded.clients))
 
 
 def _require_use(key_file: Path | None, place: Path | None) -> None:

@@ -43,7 +43,7 @@ from xclp_lp.lsh import checked_vectors
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role
-from xclp_lp.summary import client_lines
+from xclp_lp.summary import client_lines, privacy_cautions
 
 CONTEXT: Final = "xclp"
 """Name of the record in the context."""
@@ -144,8 +144,9 @@ def _write(
     data: ClientData,
 ) -> None:
     prediction: Prediction = durable.result()
-    cautions = feature_cautions({node.name: data.vectors}, run.params.scale, loaded.columns)
-    for line in (*cautions, *client_lines(run.params, run, data, prediction)):
+    odd = feature_cautions({node.name: data.vectors}, run.params.scale, loaded.columns)
+    cautions = privacy_cautions(run.params, run.clients, run.random_state)
+    for line in (*cautions, *odd, *client_lines(run.params, run, data, prediction, run.clients)):
         _logger.warning("%s: %s", node.name, line)
     if node.output is None:
         _logger.info("%s has %d labels", node.name, len(prediction.class_ids))

@@ -28,7 +28,7 @@ from xclp_lp.flower.records import bytes_of, pack, unpack_answer
 from xclp_lp.flower.settings import RunSettings
 from xclp_lp.labelling import Participation
 from xclp_lp.session import server_role
-from xclp_lp.summary import dropout_lines
+from xclp_lp.summary import dropout_lines, privacy_cautions, two_left_line
 
 POLL_SECONDS: Final = 0.2
 """Between two looks for answers."""
@@ -73,6 +73,8 @@ def run(
     async def role(io: RoleIO, rng: Rng) -> Participation:
         return await server_role(io, settings.params, settings.clients, rng)
 
+    for caution in privacy_cautions(settings.params, settings.clients, settings.random_state):
+        _logger.warning("caution: %s", caution)
     durable = DurableRole(
         SERVER,
         role,
@@ -107,7 +109,7 @@ def run(
     if failure is not None:
         raise failure
     found: Participation = durable.result()
-    for line in dropout_lines(found.dropouts):
+    for line in (*dropout_lines(found.dropouts), *two_left_line(found.contributors)):
         _logger.warning("%s", line)
     _logger.info(
         "%d bytes to the nodes, %d from them; the server's own messages have %d",
