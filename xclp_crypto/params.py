@@ -45,7 +45,7 @@ FRACTION_BITS: Final = 40
 STATISTICAL_BITS: Final = 40
 """Bits of statistical security, and of certainty that a computation is right: bounds ≤ 2^-40. Our
 choice, which is common in multi-party computation: `SSP` of ocelot (GaloisInc/swanky) and `STATSEC`
-of zama-ai/kms are 40 as well. Bounds count all distances of one client, or all clients of a sum."""
+of zama-ai/kms are 40 as well. Bounds count all distances of a session, or all clients of a sum."""
 
 KAPPA: Final = 128
 """Columns of the matrix of OT extension, bits of a row and base transfers: the computational
@@ -100,6 +100,7 @@ class RlweParameters:
         limb_bits: bits of each; q = 2^(limbs·limb_bits).
         plain_bits: t = 2^plain_bits, above the largest distance.
         switched_bytes: bytes of a number modulo q' on the wire.
+        flood_bits: bits of each of the four uniform words whose sum floods the noise, at least 64.
     """
 
     name: str
@@ -108,13 +109,12 @@ class RlweParameters:
     limb_bits: int
     plain_bits: int
     switched_bytes: int
+    flood_bits: int
 
     degree: ClassVar[int] = 4096
     """N, coefficients of a polynomial."""
     error_bits: ClassVar[int] = 21
     """η of the centred binomial errors: variance η/2, standard deviation 3.24."""
-    flood_bits: ClassVar[int] = 64
-    """Bits of each of the four uniform words whose sum floods the noise."""
     flood_information: ClassVar[float] = 3.11573
     """Fisher information of the sum of four uniform variables on [0, 1) with respect to a shift
     (numerical integral over the cubic B-spline, rounded up)."""
@@ -143,9 +143,9 @@ class RlweParameters:
         return -(-n_bits // self.degree)
 
     def hiding_bits(self, n_bits: int, coefficients: int) -> float:
-        """Return −log2 of the bound on the distance between an owner's view and a simulated one.
+        """Return −log2 of the bound on the distance between owners' views and simulated ones.
 
-        √(Q·E[δ²]·I)/2 with E[δ²] = (L + ⅔·2N')·η/2 for Q coefficients.
+        √(Q·E[δ²]·I)/2 with E[δ²] = (L + ⅔·2N')·η/2 for Q coefficients that they see together.
         """
         ring = self.chunks(n_bits) * self.degree
         shift = (n_bits + 4 / 3 * ring) * self.error_bits / 2
@@ -174,7 +174,7 @@ class RlweParameters:
 
         Args:
             n_bits: L.
-            coefficients: Q, how many answers a coalition of owners decrypts in the session.
+            coefficients: Q, all answers of the session: no coalition decrypts more.
             support: how many coefficients of u are not 0, by default L; see `rlwe_packed`.
 
         Raises:
@@ -201,13 +201,14 @@ class RlweParameters:
             if bits < STATISTICAL_BITS:
                 raise ParameterError(
                     f"{self.name}: for {coefficients:,} distances of {n_bits} bits the {what} "
-                    f"bound is 2^-{bits:.1f} and 2^-{STATISTICAL_BITS} is required; use fewer rows"
+                    f"bound is 2^-{bits:.1f} and 2^-{STATISTICAL_BITS} is required; use fewer "
+                    f"rows, or more than {RLWE_SETS[0].max_bits} bits"
                 )
 
 
 RLWE_SETS: Final = (
-    RlweParameters("RLWE-4096-80", 4096, 2, 40, 13, 3),
-    RlweParameters("RLWE-4096-96", MAX_HASH_BITS, 3, 32, 16, 4),
+    RlweParameters("RLWE-4096-80", 4096, 2, 40, 13, 3, 64),
+    RlweParameters("RLWE-4096-96", MAX_HASH_BITS, 3, 32, 16, 4, 72),
 )
 """Ring-LWE parameter sets, smallest first."""
 

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rlwe_noise import flood_quantiles, noise_of
 from scipy import stats
@@ -23,6 +23,7 @@ from xclp_crypto.protocols.hamming.rlwe import (
     Rlwe,
     blocks,
     owner_first,
+    require_between,
     require_sizes,
     roles_of,
 )
@@ -213,8 +214,8 @@ def test_flood_is_a_centred_sum_of_four_words(parameters):
     values = [
         v - modulus if v > modulus // 2 else v for v in whole(draws, parameters.limb_bits, modulus)
     ]
-    assert max(abs(v) for v in values) <= 1 << 65
-    scaled = np.array([v / 2**64 for v in values])
+    assert max(abs(v) for v in values) <= 1 << (parameters.flood_bits + 1)
+    scaled = np.array([v / 2**parameters.flood_bits for v in values])
     # Irwin-Hall of four terms: mean 0, variance 4/12, kurtosis excess -0.3
     assert abs(scaled.mean()) < 5 * math.sqrt(1 / 3 / len(values))
     assert abs(scaled.var() - 1 / 3) < 0.02
@@ -491,3 +492,34 @@ def test_too_many_distances_for_the_bound_are_refused_before_anything_is_sent():
     sizes = {"a": 1 << 20, "b": 1 << 20}
     with pytest.raises(ParameterError, match="hiding bound"):
         require_sizes(sizes, 4096)
+
+
+def test_sizes_that_the_documentation_names_are_within_the_bound():
+    for clients, rows, n_bits in ((5, 2000, 4096), (100, 800, 4096), (700, 2000, MAX_HASH_BITS)):
+        require_sizes({str(i): rows for i in range(clients)}, n_bits)
+
+
+SIZES = st.lists(st.integers(0, 1 << 17), min_size=2, max_size=12)
+MANY = [700] * 200
+
+
+@given(SIZES, SIZES, st.integers(0, 4095))
+@example(MANY, MANY, (1 << 100) - 1)  # the first half own ciphertexts
+@settings(max_examples=40, deadline=None)
+def test_whatever_is_accepted_hides_from_every_coalition_all_that_it_sees_together(m, n, members):
+    """The floods in what clients that collude decrypt, from all others, in the whole session."""
+    rows, columns = ({str(i): size for i, size in enumerate(sizes)} for sizes in (m, n))
+    rows, columns = ({c: sizes.get(c, 0) for c in rows | columns} for sizes in (rows, columns))
+    inside = [c for c in rows if members >> int(c) & 1]
+    outside = rows.keys() - inside
+    seen = sum(rows[e] * rows[o] for o in inside for e in roles_of(o, rows)[0] if e in outside)
+    seen_between = sum(rows[o] * columns[e] for o in inside for e in outside)
+    for count, require, sizes in (
+        (seen, require_sizes, (rows,)),
+        (seen_between, require_between, (rows, columns)),
+    ):
+        try:
+            require(*sizes, 4096)
+        except ParameterError:
+            continue
+        assert SMALL.hiding_bits(4096, count) >= 40

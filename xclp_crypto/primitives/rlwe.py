@@ -25,14 +25,20 @@ coefficient of b_i, above the flood and below Δ/2, finds it in what is left aft
 the sign 1 − 2x_l, and the distances stay right. No larger flood prevents that: as long as T can be
 decrypted there is room for such a number. It would take a proof that the noise is small.
 
-*Flood.* The sum of four uniform 64-bit words, centred: smooth at scale 1, exact in integers, and
-never beyond 2^65. For a shift by δ its Hellinger distance obeys H² ≤ δ²·I/8 with the Fisher
-information I = 3.1158/2^128 of four uniform terms, and H² adds up over coefficients, so over Q of
-them the total variation is at most √2·H ≤ √(Q·E[δ²]·I)/2, with E[δ²] = L·σ² + ⅔·2N'·σ² (N' = N
-times the number of chunks). `RlweParameters.require` refuses sizes for which this exceeds 2^-40.
+*Flood.* The sum of four uniform words of f bits (64, or 72 for long vectors), centred: smooth at
+scale 1, exact in integers, and never beyond 2^(f+1). For a shift by δ its Hellinger distance obeys
+H² ≤ δ²·I/8 with the Fisher information I = 3.1158/2^2f of four uniform terms.
+
+*Coalitions.* What owners that collude, in any number, against any number of honest evaluators see
+of noise is Q coefficients, each with a flood of its own. Given all secrets, errors and rows, the
+floods are independent, so H² adds up, and the total variation is at most √2·H ≤ √(Σδ²·I)/2. Its
+mean over secrets and errors is at most √(Q·E[δ²]·I)/2 (Jensen), although coefficients share
+them: E[δ²] = L·σ² + ⅔·2N'·σ² for each (N' = N times the number of chunks), and means add up. Q is
+at most the number of all distances between clients in the session, whoever colludes with whom.
+`RlweParameters.require` refuses sizes for which the bound for all of them exceeds 2^-40.
 
 *Correctness.* c1 and c2 are sent modulo q' = 2^(8·bytes), without their low d bits. Decryption is
-right while flood (≤ 2^65) + noise + rounding stays below Δ/2. The rounding of c1 enters as
+right while flood (≤ 2^(f+1)) + noise + rounding stays below Δ/2. The rounding of c1 enters as
 Σ_m z_m·s_m with |z_m| ≤ 2^(d−1) and independent ternary s: by Hoeffding it exceeds τ with
 probability at most 2·exp(−τ²/(2·N'·2^(2d−2))), and `require` refuses sizes for which Q such events
 exceed 2^-40.
@@ -185,16 +191,19 @@ def binomial_error(rng: Rng, shape: tuple[int, ...], eta: int) -> NDArray[np.int
 
 
 def flood(rng: Rng, shape: tuple[int, ...], parameters: RlweParameters) -> Digits:
-    """Draw the flood as signed limbs: four uniform 64-bit words minus 2^65."""
+    """Draw the flood as signed limbs: four uniform words of f bits minus 2^(f+1)."""
     bits = parameters.limb_bits
-    low = np.zeros(shape, dtype=np.int64)
-    high = np.zeros(shape, dtype=np.int64)
+    total = [np.zeros(shape, dtype=np.int64) for _ in range(parameters.limbs)]
     for _ in range(4):
         word = rng.residues(1 << 64, shape).astype(np.uint64)
-        low += (word & np.uint64((1 << bits) - 1)).astype(np.int64)
-        high += (word >> np.uint64(bits)).astype(np.int64)
-    high -= 1 << (65 - bits)
-    return [low, high, *(np.zeros(shape, dtype=np.int64) for _ in range(parameters.limbs - 2))]
+        total[0] += (word & np.uint64((1 << bits) - 1)).astype(np.int64)
+        total[1] += (word >> np.uint64(bits)).astype(np.int64)
+        if parameters.flood_bits > 64:
+            above = rng.residues(1 << (parameters.flood_bits - 64), shape).astype(np.int64)
+            total[64 // bits] += above << (64 % bits)
+    place = parameters.flood_bits + 1
+    total[place // bits] -= 1 << (place % bits)
+    return total
 
 
 def chunked(rows: NDArray[np.int8], parameters: RlweParameters) -> NDArray[np.int8]:

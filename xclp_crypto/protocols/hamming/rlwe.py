@@ -18,7 +18,8 @@ blocks of `BLOCK_ROWS`, so memory stays bounded.
 columns. Up to N bits several columns share a c1 (`primitives.rlwe_packed`).
 
 *Server learns* H only: (T, R) is uniform subject to T − R = h. *Owner learns* nothing: c1 is
-pseudo-random, T is uniform through r, and the noise is drowned (statistical distance below 2^-40).
+pseudo-random, T is uniform through r, and the noise is drowned (statistical distance below 2^-40
+for all owners of the session together).
 *Evaluator learns* nothing: it sees ring-LWE samples. The server may collude with any clients that
 follow the protocol; an owner that does not can read the evaluator's bits (`primitives.rlwe`).
 Assumption: ring-LWE with N = 4096 and ternary secrets, believed to hold against quantum computers
@@ -137,13 +138,11 @@ def blocks(rows: int) -> list[slice]:
 def require_sizes(sizes: Mapping[str, int], n_bits: int) -> RlweParameters:
     """Return the parameters; refuse sizes for which a bound is missed.
 
-    Counted are all answers that one owner gets, and all that one evaluator gives: owners that
-    collude against an evaluator see these together. See `RlweParameters.require`.
+    Counted are the distances of all pairs of clients: no coalition sees more answers. See
+    `RlweParameters.require`.
     """
     parameters = rlwe.parameters_for(n_bits)
-    for client, rows in sizes.items():
-        for peers in roles_of(client, sizes):
-            parameters.require(n_bits, rows * sum(sizes[p] for p in peers))
+    parameters.require(n_bits, (sum(sizes.values()) ** 2 - sum(n**2 for n in sizes.values())) // 2)
     return parameters
 
 
@@ -154,10 +153,8 @@ def require_between(
     parameters = rlwe.parameters_for(n_bits)
     packing = Packing.of(n_bits, parameters)
     support = None if packing is None else packing.chunks * packing.degree
-    m, n = sum(rows.values()), sum(columns.values())
-    for client in rows:
-        parameters.require(n_bits, rows[client] * (n - columns[client]), support)
-        parameters.require(n_bits, columns[client] * (m - rows[client]), support)
+    own = sum(rows[c] * columns[c] for c in rows)
+    parameters.require(n_bits, sum(rows.values()) * sum(columns.values()) - own, support)
     return parameters
 
 
