@@ -23,6 +23,7 @@ from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
 from xclp_lp.wording import count, duration, listing, size
 
+NO_IDENTITIES = "identities = false: a server that swaps keys reads everything, and nobody notices"
 EACH_LEARNS = "each learns the other's part of every sum it receives (the sum minus its own part)"
 
 SHORT, LONG = 1.0, 600.0
@@ -228,7 +229,7 @@ def result_lines(result: Result) -> Iterator[str]:
 
 
 def privacy_cautions(
-    params: Parameters, invited: Sequence[str], random_state: int | None
+    params: Parameters, invited: Sequence[str], random_state: int | None, *, identities: bool
 ) -> Iterator[str]:
     """Say what all parties of a federation should know before it begins.
 
@@ -236,7 +237,10 @@ def privacy_cautions(
         params: the agreement.
         invited: names of all clients.
         random_state: the number that fixes the projection, if one does.
+        identities: whether the parties check each other's identities.
     """
+    if not identities:
+        yield NO_IDENTITIES
     if params.among(len(invited)).at_least == MIN_CLIENTS:
         left = "" if len(invited) == MIN_CLIENTS else "threshold = 2: where two clients are left, "
         yield f"{left or 'with two clients, '}{EACH_LEARNS}"

@@ -21,6 +21,7 @@ from pieces import over_flower
 from xclp_crypto.errors import FaultyPeer, TooFewParties, XclpError
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.supersteps import Answer, Ask, Item
+from xclp_crypto.transport.tls import make_authority
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.flower import server
 from xclp_lp.flower.client import CONTEXT, client_app
@@ -32,7 +33,7 @@ CLASSES = ["barn owl", "grey heron"]
 SETTINGS = {"n_bits": 64, "k": 2, "hamming": "masked", "random_state": 1}
 JOIN, DEADLINE, RETRY = 100, 600, 60
 RUN = {"clients": ",".join(CLIENTS), "classes": ",".join(CLASSES), "join": JOIN}
-RUN |= {"deadline": DEADLINE, "retry": RETRY} | SETTINGS
+RUN |= {"deadline": DEADLINE, "retry": RETRY, "identities": False} | SETTINGS
 KEY = "ab" * 32
 
 
@@ -176,6 +177,7 @@ def real_node(folder, name, keep_logs=True):
         "labels": str(folder / f"{name}-labels.csv"),
         "label_column": "bird",
         "output": str(folder / "results"),
+        "identities": False,
     }
     if keep_logs:
         (folder / "log.key").write_text(KEY)
@@ -207,13 +209,27 @@ def labels_in(folder):
     return found
 
 
-@pytest.mark.parametrize("keep_logs", [True, False])
-def test_labels_are_those_of_the_simulation(tmp_path, keep_logs):
+def identities(folder, party):
+    """Configuration of a party: whom it pins, and its own key."""
+    files = {"identities": "identities.toml", "identity": f"{party}.identity"}
+    return {key: str(folder / "certs" / file) for key, file in files.items()}
+
+
+@pytest.mark.parametrize(
+    ("keep_logs", "pinned", "questions"), [(True, False, 21), (False, False, 40), (True, True, 22)]
+)
+def test_labels_are_those_of_the_simulation(tmp_path, keep_logs, pinned, questions):
     grid, run = federation(tmp_path, keep_logs=keep_logs)
+    if pinned:
+        make_authority(tmp_path / "certs", CLIENTS, ["localhost"])
+        run |= identities(tmp_path, "server")
+        for node in grid.nodes.values():
+            config = node.context.node_config
+            config |= identities(tmp_path, config["name"])
     graph = serve(grid, run)
     assert graph.contributors == CLIENTS
     assert labels_in(tmp_path) == expected(*CLIENTS)
-    assert max(len(node.times) for node in grid.nodes.values()) <= (21 if keep_logs else 40)
+    assert max(len(node.times) for node in grid.nodes.values()) <= questions
     assert not list(tmp_path.glob("state/*"))
     assert not any(CONTEXT in node.context.state for node in grid.nodes.values())
 
@@ -287,6 +303,13 @@ def test_a_node_that_answers_no_more_is_a_dropout(tmp_path, last, step):
 def test_no_node_ever_answers(tmp_path):
     grid, run = federation(tmp_path, dict.fromkeys(CLIENTS, never))
     with pytest.raises(TooFewParties):
+        serve(grid, run)
+
+
+def test_a_node_without_identities_is_not_in_a_run_that_has_them(tmp_path):
+    make_authority(tmp_path / "certs", CLIENTS, ["localhost"])
+    grid, run = federation(tmp_path, **identities(tmp_path, "server"))
+    with pytest.raises(XclpError, match="this party runs with identities"):
         serve(grid, run)
 
 
@@ -414,7 +437,7 @@ def test_what_is_wrong_on_a_node_is_said_there_and_that_it_is_in_its_answer(
 
 
 def test_what_is_wrong_with_data_is_said_on_their_node_only(tmp_path, caplog):
-    node = {"name": "d", "output": str(tmp_path / CANARY)}
+    node = {"name": "d", "output": str(tmp_path / CANARY), "identities": False}
     for what, section in spoilt_inputs(tmp_path):
         caplog.clear()
         got = asked(node | section, RUN)

@@ -226,6 +226,11 @@ class Federation:
         public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH))
         self.flwr("supernode", "register", str(public), "here")
 
+    def identities(self, party):
+        """Configuration of a party: whom it pins, and its own key."""
+        files = {"identities": "identities.toml", "identity": f"{party}.identity"}
+        return {key: str(self.folder / "certs" / file) for key, file in files.items()}
+
     def start_node(self, name):
         config = {
             "name": name,
@@ -237,6 +242,7 @@ class Federation:
         if self.keep_logs:
             config["state"] = str(self.folder / f"{name}-state")
             config["key_file"] = str(self.folder / "log.key")
+        config |= self.identities(name)
         self.start(
             name,
             "flower-supernode",
@@ -267,7 +273,8 @@ class Federation:
             self.start_node(name)
 
     def run(self, **config):
-        settings = {"clients": ",".join(self.clients), "classes": ",".join(CLASSES)} | config
+        settings = {"clients": ",".join(self.clients), "classes": ",".join(CLASSES)}
+        settings |= self.identities("server") | config
         # Flower overrides only what an app has, so this is an app with other settings.
         app = self.folder / "app"
         shutil.copytree(self.app, app, ignore=shutil.ignore_patterns("__pycache__"))

@@ -97,6 +97,7 @@ label_column = "label"
         b"a" + b".a" * 1500 + b" = 1",
     )
     common = b"""clients = ["north", "south"]
+identities = false
 columns = ["x0", "x1"]
 [parameters]
 scale = "client"

@@ -165,7 +165,9 @@ class Federation:
     def write(self, party: str, *section: str) -> None:
         parameters = {"classes": CLASSES, "random_state": 0} | self.parameters
         lines = [f"clients = {json.dumps(self.clients)}"]
-        if self.identities:
+        if not self.identities:
+            lines += ["identities = false"]
+        else:
             lines += [f'identities = "{self.certificates}/identities.toml"']
             lines += [f'identity = "{self.certificates}/{party}.identity"']
         lines += ["[parameters]"]

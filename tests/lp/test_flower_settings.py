@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.transport.tls import make_authority
 from xclp_lp.flower.settings import NodeSettings, RunSettings
 
 RUN = {"clients": "north, south,east", "classes": "cat,dog"}
@@ -81,7 +82,7 @@ def test_a_node_says_where_its_data_are():
 def test_a_simulated_node_has_no_data():
     node = NodeSettings.of(
         {"partition-id": 2, "num-partitions": 3},
-        RunSettings.of(RUN | {"simulation_output": "found"}),
+        RunSettings.of(RUN | {"simulation_output": "found", "identities": False}),
     )
     assert (node.name, node.section, node.output) == ("east", None, Path("found"))
 
@@ -104,8 +105,37 @@ def test_nodes_that_are_refused(given, message):
 
 
 def test_more_simulated_nodes_than_clients_are_refused():
+    run = RunSettings.of(RUN | {"identities": False})
     with pytest.raises(ParameterError, match="there are 3 clients"):
-        NodeSettings.of({"partition-id": 3, "num-partitions": 4}, RunSettings.of(RUN))
+        NodeSettings.of({"partition-id": 3, "num-partitions": 4}, run)
+
+
+def test_identities_are_required_unless_the_configuration_says_false(tmp_path):
+    make_authority(tmp_path / "certs", ["north", "south", "east"], ["localhost"])
+
+    def files(party):
+        names = {"identities": "identities.toml", "identity": f"{party}.identity"}
+        return {key: str(tmp_path / "certs" / name) for key, name in names.items()}
+
+    def of_node(given):
+        run = RunSettings.of(RUN)
+        return NodeSettings.of(NODE | given, run).read_identities(run.clients)
+
+    def of_run(given):
+        return RunSettings.of(RUN | given).read_identities()
+
+    for party, read in (("north", of_node), ("server", of_run)):
+        with pytest.raises(ParameterError, match=r"identities is missing\. .* = false"):
+            read({})
+        assert read({"identities": False}) is None
+        assert read(files(party)).pinned.keys() == {"north", "south", "east", "server"}
+        (tmp_path / "certs" / f"{party}.identity").chmod(0o644)
+        with pytest.raises(ParameterError, match="others"):
+            read(files(party))
+        assert read(files(party) | {"mounted_secrets": files(party)["identity"]})
+    simulated = {"partition-id": 0, "num-partitions": 3}
+    with pytest.raises(ParameterError, match="write identities = false to simulate nodes"):
+        NodeSettings.of(simulated, RunSettings.of(RUN))
 
 
 def test_the_app_asks_no_index_for_what_none_has() -> None:

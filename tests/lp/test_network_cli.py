@@ -261,8 +261,9 @@ def test_other_identities_are_noticed_before_a_session(tmp_path, certificates, s
         says(0, "accepts this certificate and these parameters", *dry_run)
         federation.edit("hospital-0", f"{certificates}/identities.toml", f"{tmp_path}/other.toml")
         says(2, "all parties must agree on identities (here", *dry_run)
-        federation.edit("hospital-0", "identities =", "# identities =")
+        federation.edit("hospital-0", f'"{tmp_path}/other.toml"', "false")
         federation.edit("hospital-0", "identity =", "# identity =")
+        says(0, "caution: identities = false: a server that swaps", "check", dry_run[1])
         says(2, "all parties must agree on identities (here None)", *dry_run)
 
 
@@ -271,6 +272,9 @@ def test_other_identities_are_noticed_before_a_session(tmp_path, certificates, s
     [
         ("identities =", "# identities =", "identity needs identities too"),
         ("identity =", "# identity =", "identities needs identity too"),
+        ("identities =", "identities = true #", "the name of a file, or false .* got True"),
+        ("identities =", 'identities = "" #', "the name of a file, or false .* got ''"),
+        ("identities =", "identities = false #", "got False with identity"),
         ("server.identity", "none.identity", "none.identity cannot be read: No such file"),
         ("server.identity", "server.key", "server.key holds no identity key, which has 64 hex"),
         ("server.identity", "hospital-0.identity", "the own key of server is .*, but .* is pinned"),
@@ -288,6 +292,21 @@ def test_mistakes_in_identities(tmp_path, old, new, words):
     federation.edit(SERVER, old, new)
     with pytest.raises(ParameterError, match=words):
         load_server_file(federation.file(SERVER))
+
+
+def test_identities_are_required_unless_the_file_says_false(federation, says):
+    for party in (SERVER, "hospital-0"):
+        federation.edit(party, "identities = false", "")
+        file = federation.file(party)
+        words = [
+            f"{file}: identities is missing. Without identities a server that swaps keys reads",
+            "xclp certs FOLDER --clients hospital-0,hospital-1",
+            f'identity = "FOLDER/{party}.identity"',
+            "identities = false",
+        ]
+        commands = [["serve"]] if party == SERVER else [["join"], ["join", "--dry-run"], ["check"]]
+        for command in commands:
+            says(2, words, *command, file)
 
 
 def test_nobody_answers(federation, says):

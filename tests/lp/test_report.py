@@ -126,13 +126,14 @@ def test_what_came_out_is_said_of_all_clients_or_by_one_client() -> None:
     [
         ("ab", None, None, ["with two clients, each learns the other's part"]),
         ("abc", None, None, []),
+        ("ABC", None, None, ["identities = false: a server that swaps keys reads everything"]),
         ("abcde", 2, None, ["threshold = 2: where two clients are left, each learns"]),
         ("abcde", 3, 7, ["random_state = 7 fixes the projection: everybody who knows"]),
     ],
 )
 def test_what_parties_of_a_federation_are_warned_of(invited, threshold, random_state, said) -> None:
     params = Parameters(classes=(0, 1), threshold=threshold)
-    found = list(privacy_cautions(params, invited, random_state))
+    found = list(privacy_cautions(params, invited, random_state, identities=invited.islower()))
     assert len(found) == len(said)
     assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
 

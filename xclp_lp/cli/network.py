@@ -301,7 +301,12 @@ def serve(
 
 
 def _privacy_cautions(loaded: NetworkFile) -> Iterator[str]:
-    return privacy_cautions(loaded.params, loaded.clients, loaded.settings.random_state)
+    return privacy_cautions(
+        loaded.params,
+        loaded.clients,
+        loaded.settings.random_state,
+        identities=loaded.identities is not None,
+    )
 
 
 def check(

@@ -39,6 +39,7 @@ from xclp_lp.files.schema import NUMBER, Schema, feature_names
 from xclp_lp.files.tables import Source, agreed_on, read_file
 from xclp_lp.files.toml import Mistakes, beside
 from xclp_lp.labels import odd_texts
+from xclp_lp.summary import NO_IDENTITIES
 from xclp_lp.wording import count, listing, rows_called
 
 MOST_ROWS = 5
@@ -98,6 +99,8 @@ def check_client(path: Path) -> Findings:
         found.attempt(lambda: require_output(own.name, own, path, output))
     if not found.problems:
         found.facts.append(f"certificates can be used; results go to {output}")
+    if read.get("identities") is False:
+        found.cautions.append(NO_IDENTITIES)
     if own.new_features is not None:
         _check_new(found, own, path, read)
     if own.features is None:

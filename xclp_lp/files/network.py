@@ -5,8 +5,8 @@
     clients = ["north", "south"]       # the same in all files, in this order
     columns = ["x0", "x1"]             # optional, the same in all: names of the features; or
                                        # [schema], as in a federation file
-    identities = "identities.toml"     # optional, the same in all: NAME = "xclp-ed25519:…" of each
-    identity = "server.identity"       # with identities: this party's own key, 64 hex digits
+    identities = "identities.toml"     # the same in all: NAME = "xclp-ed25519:…" of each; or false
+    identity = "server.identity"       # unless that is false: this party's own key, 64 hex digits
     mounted_secrets = ["server.key"]   # optional: files with secrets that others may read, because
                                        # the system mounts them so; any other such is refused
 
@@ -74,6 +74,7 @@ from xclp_lp.session import ClientData
 from xclp_lp.validation import Text, Validated
 
 LAST_PORT = 65535
+FileOrFalse = Annotated[str | bool | None, Meta(title="the name of a file, or false")]
 SESSIONS = "of all rows: without --predict", "of new rows: --predict"
 """What two kinds of session call themselves, where a program asks for another than the server."""
 
@@ -144,7 +145,7 @@ class _Content(Validated):
         Annotated[tuple[str, ...], Meta(min_length=1)] | None, Meta(title="a list of names")
     ] = None
     schema: Mapping[str, Column] = field(default_factory=dict)
-    identities: Text | None = None
+    identities: FileOrFalse = None
     identity: Text | None = None
     mounted_secrets: Annotated[tuple[str, ...], Meta(title="a list of files")] = ()
     limits: Limits = field(default_factory=Limits)
@@ -183,7 +184,8 @@ class NetworkFile:
         tls: certificates.
         limits: how long is waited.
         address: where the server listens, or is reached: host and port.
-        identities: this party's own identity key and those that it pins, if the files name any.
+        identities: this party's own identity key and those that it pins; None where the file says
+            that there are none.
         mounted: files with secrets that others may read.
     """
 
@@ -214,14 +216,11 @@ class NetworkFile:
         Args:
             predict: whether only rows that come later get labels.
         """
-        pinned = None
-        if self.identities is not None:
-            pinned = tuple(self.identities.of(p).to_text() for p in (*self.clients, SERVER))
         return self.settings.agreement_with(
             clients=self.clients,
             columns=self.columns,
             schema=agreed_schema(self.schema),
-            identities=pinned,
+            identities=pinned_texts(self.identities, self.clients),
             session=SESSIONS[predict],
         )
 
@@ -487,18 +486,25 @@ def tls_of(section: TlsSection, path: Path, me: str, mounted: Collection[Path] =
     return context
 
 
+def pinned_texts(identities: Identities | None, clients: Sequence[str]) -> tuple[str, ...] | None:
+    """Return what all programs compare of the identities of the clients and of the server."""
+    if identities is None:
+        return None
+    return tuple(identities.of(party).to_text() for party in (*clients, SERVER))
+
+
 def read_identities(
-    identities: str | None,
+    identities: str | bool | None,
     identity: str | None,
     path: Path,
     me: str,
     clients: Sequence[str],
     mounted: Collection[Path] = (),
 ) -> Identities | None:
-    """Read the own identity key and those that are pinned, if the file names both.
+    """Read the own identity key and those that are pinned; None where the file says ``false``.
 
     Args:
-        identities: file of the public identities.
+        identities: file of the public identities, or false.
         identity: file of the own key.
         path: to which they are relative.
         me: the party.
@@ -506,11 +512,25 @@ def read_identities(
         mounted: see `require_private`.
 
     Raises:
-        ParameterError: it names one of the two, they cannot be used or do not belong together, or
-            others may read the own key.
+        ParameterError: the file does not say ``false`` and does not name both, they cannot be used
+            or do not belong together, or others may read the own key.
     """
-    if identities is None and identity is None:
+    if identities is False and identity is None:
         return None
+    if identities is None and identity is None:
+        raise ParameterError(
+            f"{path}: identities is missing. Without identities a server that swaps keys reads "
+            f"everything. xclp certs FOLDER --clients {','.join(clients)} makes them; then write, "
+            f'before any [section], identities = "FOLDER/identities.toml" and identity = '
+            f'"FOLDER/{me}.identity". To go without, and trust the server not to swap keys, all '
+            "parties write identities = false"
+        )
+    if identities == "" or isinstance(identities, bool):
+        given = " with identity" * (identities is False)
+        raise ParameterError(
+            f"{path}: identities must be the name of a file, or false without identity, got "
+            f"{identities!r}{given}"
+        )
     if identities is None or identity is None:
         given, other = ("identities", "identity")[:: 1 if identity is None else -1]
         raise ParameterError(

@@ -115,10 +115,13 @@ def _taken_further(
     run: RunSettings, node: NodeSettings, place: _Place, simulated: Simulated | None, ask: Ask
 ) -> Answer:
     """Rebuild the client's role, give it what came, and keep its log, or write its result."""
+    pinned = node.read_identities(run.clients)
     loaded, data = _load(run.params, node, simulated)
 
     async def role(io: RoleIO, rng: Rng) -> Prediction:
-        return await client_role(io, data, run.params, run.clients, rng, run.seed)
+        return await client_role(io, data, run.params, run.clients, rng, run.seed, pinned)
+
+    agreement = run.agreement(pinned)
 
     with closing(place.open()) as log:
         durable = DurableRole(
@@ -126,7 +129,7 @@ def _taken_further(
             role,
             log,
             peers=[p for p in (*run.clients, SERVER) if p != node.name],
-            binding=domain_tag("flower run", place.run, client_binding(run.agreement(), data)),
+            binding=domain_tag("flower run", place.run, client_binding(agreement, data)),
         )
         with closing(durable):
             got = answer(durable, ask, deferred=place.deferred)
@@ -145,7 +148,8 @@ def _write(
 ) -> None:
     prediction: Prediction = durable.result()
     odd = feature_cautions({node.name: data.vectors}, run.params.scale, loaded.columns)
-    cautions = privacy_cautions(run.params, run.clients, run.random_state)
+    trusting = node.section is not None and node.section.identities is False
+    cautions = privacy_cautions(run.params, run.clients, run.random_state, identities=not trusting)
     for line in (*cautions, *odd, *client_lines(run.params, run, data, prediction, run.clients)):
         _logger.warning("%s: %s", node.name, line)
     if node.output is None:
@@ -251,5 +255,4 @@ def _place(context: Context, node: NodeSettings) -> _Place:
     if section is None or section.state is None or section.key_file is None:
         return _InContext(context)
     state, key_file = beside(NODE, section.state), beside(NODE, section.key_file)
-    mounted = [beside(NODE, file) for file in section.mounted_secrets]
-    return _InFile(context.run_id, state, key_file, mounted, node.name)
+    return _InFile(context.run_id, state, key_file, node.mounted, node.name)

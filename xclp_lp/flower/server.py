@@ -67,13 +67,20 @@ def run(
         sleep: waits so many seconds of that clock.
 
     Raises:
+        ParameterError: identities are missing or cannot be used.
         XclpError: the server's role failed.
     """
+    pinned = settings.read_identities()
 
     async def role(io: RoleIO, rng: Rng) -> Participation:
-        return await server_role(io, settings.params, settings.clients, rng)
+        return await server_role(io, settings.params, settings.clients, rng, pinned)
 
-    for caution in privacy_cautions(settings.params, settings.clients, settings.random_state):
+    for caution in privacy_cautions(
+        settings.params,
+        settings.clients,
+        settings.random_state,
+        identities=pinned is not None,
+    ):
         _logger.warning("caution: %s", caution)
     durable = DurableRole(
         SERVER,

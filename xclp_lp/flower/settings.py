@@ -8,6 +8,9 @@ The run's, in the app's ``pyproject.toml`` and by ``flwr run --run-config``; the
     privacy.epsilon = 2.0               # as its section [parameters.privacy]
     deadline = 600                      # and join, retry (seconds), max_message (bytes)
     simulation_output = "/data/labels"  # where simulated nodes write results; nowhere without it
+    identities = "/x/identities.toml"   # where the ServerApp runs: everybody's public identities;
+    identity = "/x/server.identity"     # and the server's own key. Or identities = false
+    mounted_secrets = "/x/server.identity"  # optional: files that others may read, with commas
 
 A node's, by ``flower-supernode --node-config``, which only this node has::
 
@@ -16,12 +19,14 @@ A node's, by ``flower-supernode --node-config``, which only this node has::
     output="/data/results"              # folder for its results
     state="/var/lib/xclp"               # folder for its log; without it, Flower keeps the log
     key_file="/etc/xclp/log.key"        # the key of the log; needed with state
+    identities="/etc/xclp/identities.toml"  # everybody's public identities
+    identity="/etc/xclp/north.identity"     # and this client's own key. Or identities=false
     mounted_secrets="/etc/xclp/log.key" # optional: files that others may read, with commas
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -31,13 +36,21 @@ from msgspec import Meta
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
+from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.clients import DataSection, require_file_names
-from xclp_lp.files.network import NetworkSettings, names_of
+from xclp_lp.files.network import (
+    FileOrFalse,
+    NetworkSettings,
+    names_of,
+    pinned_texts,
+    read_identities,
+)
 from xclp_lp.files.tables import values_of_texts
 from xclp_lp.files.toml import beside, read_section, require_known
 from xclp_lp.validation import Text
 
+Files = Annotated[tuple[str, ...], Meta(title="a list of files")]
 Positive = Annotated[float, Meta(gt=0, title="a positive number")]
 RUN: Final = Path("the run's configuration")
 NODE: Final = Path("the node's configuration")
@@ -62,6 +75,12 @@ class RunSettings(NetworkSettings):
     """Bytes of a message at most."""
     simulation_output: str = ""
     """Folder for the results of simulated nodes; empty for none."""
+    identities: FileOrFalse = None
+    """File of the public identities where the ServerApp runs, or false."""
+    identity: Text | None = None
+    """File of the server's own key there."""
+    mounted_secrets: Files = ()
+    """Files there that others may read."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,17 +99,25 @@ class RunSettings(NetworkSettings):
             given["privacy"] = {
                 k.removeprefix("privacy."): v for k, v in config.items() if k not in given
             }
-        if isinstance(given.get("clients"), str):
-            given["clients"] = names_of([given["clients"]])
+        for key in ("clients", "mounted_secrets"):
+            if isinstance(given.get(key), str):
+                given[key] = names_of([given[key]])
         if isinstance(given.get("classes"), str):
             (given["classes"],) = values_of_texts([names_of([given["classes"]])])
         run = read_section(cls, given, RUN)
         require_file_names(run.clients, RUN)
         return run
 
-    def agreement(self) -> Agreement:
-        """Return what a log is bound to beside the data."""
-        return self.agreement_with(clients=self.clients)
+    def agreement(self, pinned: Identities | None) -> Agreement:
+        """Return what a log is bound to beside the data; a node has pinned these identities."""
+        return self.agreement_with(
+            clients=self.clients, identities=pinned_texts(pinned, self.clients)
+        )
+
+    def read_identities(self) -> Identities | None:
+        """Read the server's key and those that it pins; raises as the function of this name."""
+        mounted = [beside(RUN, file) for file in self.mounted_secrets]
+        return read_identities(self.identities, self.identity, RUN, SERVER, self.clients, mounted)
 
 
 @dataclass(frozen=True)
@@ -101,7 +128,9 @@ class NodeSection(DataSection):
     output: Text = field(kw_only=True)
     state: Text | None = None
     key_file: Text | None = None
-    mounted_secrets: Annotated[tuple[str, ...], Meta(title="a list of files")] = ()
+    identities: FileOrFalse = None
+    identity: Text | None = None
+    mounted_secrets: Files = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,8 +162,8 @@ class NodeSettings:
         """Read the configuration of a node.
 
         Raises:
-            ParameterError: a field is unknown, missing or of a wrong type; or the node has a name
-                that is none of the clients'.
+            ParameterError: a field is unknown, missing or of a wrong type; the node has a name that
+                is none of the clients'; or it is simulated, and the run has identities.
         """
         given: dict[str, Any] = {k: v for k, v in config.items() if k not in SIMULATED_FIELDS}
         require_known(given, NodeSection, f"{NODE}")
@@ -144,6 +173,10 @@ class NodeSettings:
                 raise ParameterError(
                     f"there are {len(run.clients)} clients, and a simulated node has partition-id "
                     f"{partition}; simulate as many nodes as there are clients"
+                )
+            if run.identities is not False:
+                raise ParameterError(
+                    f"{RUN}: write identities = false to simulate nodes; they have no identities"
                 )
             folder = run.simulation_output
             return cls(run.clients[partition], Path(folder) if folder else None)
@@ -157,3 +190,18 @@ class NodeSettings:
                 f"{did_you_mean(section.name, run.clients)}"
             )
         return cls(section.name, beside(NODE, section.output), section)
+
+    @property
+    def mounted(self) -> list[Path]:
+        """Return the files of the node that others may read."""
+        section = self.section
+        return [beside(NODE, f) for f in section.mounted_secrets] if section is not None else []
+
+    def read_identities(self, clients: Sequence[str]) -> Identities | None:
+        """Read the client's key and those that it pins; raises as the function of this name."""
+        section = self.section
+        if section is None:
+            return None
+        return read_identities(
+            section.identities, section.identity, NODE, self.name, clients, self.mounted
+        )

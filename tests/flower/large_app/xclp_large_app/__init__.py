@@ -27,7 +27,7 @@ class Blob(Message):
     data: bytes = sent(Raw("n"))
 
 
-async def client_role(io, data, params, invited, rng, projection_seed=None):
+async def client_role(io, data, params, invited, rng, projection_seed=None, identities=None):
     """Send the large message, or take it and say what came."""
     if io.name == "a":
         await io.send("b", Blob(np.random.default_rng(0).bytes(SIZE)))
@@ -39,7 +39,7 @@ async def client_role(io, data, params, invited, rng, projection_seed=None):
     return Prediction.none(len(data.class_ids), len(params.classes))
 
 
-async def server_role(io, params, invited, rng):
+async def server_role(io, params, invited, rng, identities=None):
     """Wait for both."""
     digests = [(await io.recv(Blob, name, n=DIGEST)).data for name in invited]
     if len(set(digests)) != 1:
