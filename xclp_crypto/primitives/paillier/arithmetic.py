@@ -31,6 +31,7 @@ SMALL_PRIMES: Mpz = gmpy2.primorial(1 << 12)
 
 MAX_WINDOW = 12
 _NEVER = 1 << 30
+_FILLER = 1 << 14  # 3 to this is far longer than a modulus, and so looks like any number modulo it
 
 
 def spread(
@@ -112,10 +113,13 @@ def subset_products(rows: NDArray[np.bool_], values: list[Mpz], modulus: Mpz) ->
     result of its lowest row and into the bucket without that row. That is ⌈n/b⌉·(L + 2^b)
     multiplications instead of n·L/2: the method of four Russians, inputs and outputs exchanged.
 
+    Which numbers are multiplied depends on the rows, but not how many, in which order, or how long
+    they are: buckets begin with a power of 3, and results with what takes it away.
+
     Args:
         rows: (n, L).
         values: L of them, reduced.
-        modulus: above 1.
+        modulus: no multiple of 3, above 1.
     """
     n, length = rows.shape
     width = best_window(lambda b: _subset_cost(n, length, b))
@@ -136,17 +140,16 @@ def subset_multiplications(n: int, length: int) -> int:
 
 
 def _window_products(rows: NDArray[np.bool_], values: list[Mpz], modulus: Mpz) -> list[Mpz]:
-    one = mpz(1)
     patterns: list[int] = ((1 << np.arange(len(rows))) @ rows).tolist()
-    buckets = [one] * (1 << len(rows))
+    filler = gmpy2.powmod(3, _FILLER, modulus)
+    # objects of their own, since GMP is faster where both factors are one
+    buckets = [filler % modulus for _ in range(1 << len(rows))]
     for pattern, value in zip(patterns, values, strict=True):
-        bucket = buckets[pattern]
-        buckets[pattern] = value if bucket is one else bucket * value % modulus
-    results = [one] * len(rows)
+        buckets[pattern] = buckets[pattern] * value % modulus
+    # half of the buckets go into a result
+    results = [gmpy2.powmod(filler, -(1 << len(rows) - 1), modulus)] * len(rows)
     for pattern in range(len(buckets) - 1, 0, -1):
         bucket = buckets[pattern]
-        if bucket is one:
-            continue
         low = (pattern & -pattern).bit_length() - 1
         results[low] = results[low] * bucket % modulus
         rest = pattern & (pattern - 1)
