@@ -4,6 +4,7 @@ import ast
 import doctest
 import json
 import re
+import runpy
 import tomllib
 from functools import cache
 from importlib import import_module
@@ -180,6 +181,16 @@ def received():
 
 
 RECEIVES = "docs/understand/security.md, 'What each party receives',"
+
+
+def test_the_costs_of_attacks_on_ring_lwe_are_those_that_the_script_computes():
+    protocols, security = (
+        (DOCS / "understand" / f).read_text() for f in ("protocols.md", "security.md")
+    )
+    for row in runpy.run_path(str(ROOT / "bench" / "lattice.py"))["table"]():
+        assert row in protocols
+        classical, quantum = (int(cell) for cell in row.split("|")[5:7])
+        assert re.search(rf"\b{classical}\b[a-z ]*\({quantum}\b", security)
 
 
 def test_the_table_of_views_has_every_message_that_a_party_receives():

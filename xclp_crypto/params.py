@@ -91,7 +91,8 @@ class RlweParameters:
     Security: N = 4096 with uniform ternary secrets and errors of standard deviation ≥ 3.2 gives 128
     bits against known classical attacks up to log2 q = 106 (Bossuat et al., Security Guidelines for
     Implementing Homomorphic Encryption, 2024, ternary secrets; the HE standard of 2018 allows 109).
-    For 128 bits against quantum attacks published tables allow less: docs/understand/protocols.md.
+    By core-SVP, which counts less for an attack, log2 q = 80 has 148 bits (134 against quantum
+    attacks) and 96 has 115 (104): bench/lattice.py, docs/understand/protocols.md.
 
     Attributes:
         name: how people call it.
