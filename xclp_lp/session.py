@@ -42,6 +42,7 @@ out, so nobody learns that they exist, and they get no label.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -148,6 +149,20 @@ def hash_rows(
     return hash_bits(vectors, pi, progress), projection_digest(pi)
 
 
+def of_columns(projection: bytes, columns: Sequence[str]) -> bytes:
+    """Return what shows that clients have the same projection, and columns of the same names.
+
+    Who does not know the projection learns nothing of the names.
+
+    Args:
+        projection: its digest.
+        columns: see `ClientData`.
+    """
+    if not columns:
+        return projection
+    return hashlib.sha256(domain_tag("projection and columns", projection, *columns)).digest()
+
+
 async def client_role(
     io: RoleIO,
     data: ClientData,
@@ -213,12 +228,10 @@ async def client_role(
         seed = projection_seed or derive_key(
             session.common_secret, domain_tag("projection seed", session.id)
         )
-        if data.columns:  # other names, other projections, which the server notices
-            seed = derive_key(seed, domain_tag("projection seed of columns", *data.columns))
         bits, digest = await io.compute(
             hash_rows, seed, vectors, params.n_bits, params.projection, io.report
         )
-        await io.send(SERVER, Prepared(digest, labelled))
+        await io.send(SERVER, Prepared(of_columns(digest, data.columns), labelled))
     own = Hashed(
         seed, scale, numbers[2], np.packbits(bits, axis=1), class_ids=class_ids, in_graph=kept
     )

@@ -67,7 +67,7 @@ from xclp_lp.later import check_kept, introduced, require_same_session, with_dir
 from xclp_lp.messages import Prepared
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
-from xclp_lp.session import ClientData, hash_rows
+from xclp_lp.session import ClientData, hash_rows, of_columns
 
 
 def _agreement(params: Parameters) -> Agreement:
@@ -172,6 +172,7 @@ async def update_client_role(
         bits, projection = await io.compute(
             hash_rows, known.own.seed, vectors, params.n_bits, params.projection, io.report
         )
+        projection = of_columns(projection, data.columns)
         await io.send(SERVER, Prepared(_digest(known.session, projection), labelled))
         packed = np.concatenate([known.own.packed, np.packbits(bits, axis=1)])
         own = Hashed(known.own.seed, moments, d, packed, class_ids, in_graph)

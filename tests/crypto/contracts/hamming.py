@@ -106,7 +106,7 @@ def costs_what_was_foretold(backend, bits):
     foretold = estimate(backend, {c: len(b) for c, b in bits.items()}, n_bits)
     assert foretold.bytes_per_link == metered
     assert foretold.total_bytes == sum(metered.values()) > 0
-    setup_rounds = 5 if backend.needs_common_secret else 2
+    setup_rounds = 7 if backend.needs_common_secret else 4
     assert foretold.rounds == outcome.cost.rounds - setup_rounds
     return foretold
 
