@@ -41,6 +41,7 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import between_backend
 from xclp_crypto.protocols.hamming.between import Between, Sizes
+from xclp_crypto.protocols.hamming.checks import require_bit_vectors
 from xclp_crypto.protocols.hamming.interface import Distances, column_ranges
 from xclp_crypto.protocols.setup import (
     SERVER,
@@ -204,7 +205,8 @@ async def update_server_role(
     Raises:
         ParameterError: see `require_updates`.
         TooFewParties: fewer clients than the threshold are left.
-        FaultyPeer: a client knows another session, has other parameters or impossible numbers.
+        FaultyPeer: a client knows another session, has other parameters or impossible numbers, or
+            no bit vectors have the distances of all rows.
         DataError: features differ in number.
         ProtocolError: no client that is left has a labelled row.
     """
@@ -242,6 +244,8 @@ async def update_server_role(
         found = await backend.server_between(session, _sizes(session), params.n_bits, at_least)
         distances = await io.compute(joined, kept.distances, found)
         del found
+        places = column_ranges(distances.sizes)
+        await io.compute(require_bit_vectors, distances.matrix, places, params.n_bits)
     return await label_server(
         session, params, distances, marks, leavers, projection=kept.projection
     )

@@ -18,9 +18,11 @@ from test_later import fitted, later
 
 from xclp_crypto.errors import DataError, ParameterError, ProtocolError
 from xclp_crypto.privacy import LabelPrivacy
+from xclp_crypto.protocols.hamming import masked
 from xclp_crypto.protocols.hamming.between import Between
 from xclp_crypto.protocols.hamming.interface import Distances
-from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.protocols.hamming.masked import Masked
+from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import every_dropout, run
 from xclp_crypto.transport.driver import Role
@@ -198,6 +200,31 @@ def test_distances_of_new_rows_that_contradict_each_other_are_refused() -> None:
     assert_blames(refused.value, ("a", "b"), "contradictory")
     matrix[1, 1] = 5
     assert joined(old, found).matrix.tolist() == [[0, 3, 4], [3, 0, 5], [4, 5, 0]]
+
+
+def test_a_client_whose_new_rows_have_other_weights_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Parities are right, so only the Gram matrix of old and new rows together shows it."""
+    rng = np.random.default_rng(2)
+    data = {c: ClientData(rng.normal(size=(12, 40)), np.arange(12) % 4 - 1) for c in "acd"}
+    kept, distances = began(SMALL, data)
+    between, send = Masked.client_between, masked.send_block_shares
+
+    async def weighing(self: Masked, session: Session, sizes: Any, rows: Any, *rest: Any) -> None:
+        if session.io.name == "a":
+            rows = rows.copy()
+            rows[0, np.argmin(rows[0])] = 20
+        await between(self, session, sizes, rows, *rest)
+
+    async def sending(session: Session, sizes: Any, rows: Any, *rest: Any) -> None:
+        await send(session, sizes, rows % 20, *rest)
+
+    monkeypatch.setattr(Masked, "client_between", weighing)
+    monkeypatch.setattr(masked, "send_block_shares", sending)
+    new = cut(data, {"a": 1, "c": 0, "d": 0}, first=True)
+    errors = run(update(SMALL, kept, distances, new)).errors
+    assert_blames(errors[SERVER], ("a",), "not positive semidefinite, most of all for row 12")
 
 
 def test_the_estimator_updates_groups_in_its_users_own_types() -> None:
