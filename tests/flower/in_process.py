@@ -216,7 +216,7 @@ def identities(folder, party):
 
 
 @pytest.mark.parametrize(
-    ("keep_logs", "pinned", "questions"), [(True, False, 21), (False, False, 40), (True, True, 22)]
+    ("keep_logs", "pinned", "questions"), [(True, False, 22), (False, False, 42), (True, True, 22)]
 )
 def test_labels_are_those_of_the_simulation(tmp_path, keep_logs, pinned, questions):
     grid, run = federation(tmp_path, keep_logs=keep_logs)
