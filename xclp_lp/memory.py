@@ -126,7 +126,7 @@ def require_room(params: Parameters, shape: Shape, *, keep: bool = False) -> Non
         raise ParameterError(
             f"threshold needs {count(params.threshold or 0, 'client')} or more, got {clients}"
         )
-    require_company(params.scaling, clients)
+    require_company(params.scaling, clients, asked=params.threshold is not None)
     params.require_resolution(clients)
     params.require_rows(shape.n)
     require_features(shape.features, params.projection)

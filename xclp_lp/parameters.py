@@ -155,8 +155,8 @@ class Agreed(Validated):
         int | None,
         Meta(
             description="fewest clients with which a run goes on; by default a majority of those "
-            "invited and at least 3, or all where they are fewer. With 2, and two clients left, "
-            "each learns the other's part of the sums. With up to 100 clients it is also how many, "
+            "invited and at least 3, so that two clients must ask for 2. Where two are left, each "
+            "learns the other's part of the sums. With up to 100 clients it is also how many, "
             "with the server, can take one client's part from the sums: do not set it below a "
             "majority of them without need"
         ),

@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.protocols.secure_sum import Rows
 from xclp_crypto.role import recorded
 from xclp_lp.lsh import zero_rows
@@ -277,15 +278,28 @@ def in_graph(vectors: NDArray[Any], scaling: Scaling) -> NDArray[np.bool_]:
     return ~zero_rows(scaling.before_sums(vectors))
 
 
-def require_company(scaling: Scaling, clients: int) -> None:
-    """Refuse shared moments where they are those of the one other client.
+def require_company(scaling: Scaling, clients: int, *, asked: bool = True) -> None:
+    """Refuse two clients that nobody asked for, and shared moments of the one other client.
+
+    Args:
+        scaling: the choice.
+        clients: how many are invited.
+        asked: whether a threshold says that there may be two.
 
     Raises:
         ParameterError: says what to do.
     """
+    faults = []
+    if clients == MIN_CLIENTS and not asked:
+        faults.append(
+            "with two clients each learns the other's part of every sum that it receives; choose "
+            "threshold = 2 if each may"
+        )
     if scaling.scale == "shared" and clients < FEWEST:
         none = " 'none'," * (scaling.missing == "refuse")
-        raise ParameterError(
+        faults.append(
             f"with two clients shared moments are the other's own; choose scale = 'client',{none} "
             "or 'shared-by-two' if each may know the other's means and variances"
         )
+    if faults:
+        raise ParameterError("; ".join(faults))

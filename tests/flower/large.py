@@ -30,7 +30,7 @@ def test_a_message_of_200_megabytes_takes_twice_as_much_memory(tmp_path):
         programs = {"superlink": "SuperLink", "a": "SuperNode of a", "b": "SuperNode of b"}
         pids = {name: federation.processes[name].pid for name in programs}
         before = {name: resident(pid, "VmRSS") for name, pid in pids.items()}
-        federation.run()
+        federation.run(threshold=2, scale="client")
         federation.wait_for("run", "labels of a, b were counted", 900)
         taken = {
             f"{what} (Flower's program)": resident(pids[name], "VmHWM") - before[name]

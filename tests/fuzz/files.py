@@ -101,6 +101,7 @@ identities = false
 columns = ["x0", "x1"]
 [parameters]
 scale = "client"
+threshold = 2
 classes = ["cat", "dog"]
 k = 3
 [tls]

@@ -129,6 +129,7 @@ class Federation:
             "n_bits": 64,
             "k": 2,
             "hamming": "masked",
+            **({"threshold": 2} if clients == 2 else {}),
         } | parameters
         self.certificates = certificates or folder / "certs"
         self.identities = identities

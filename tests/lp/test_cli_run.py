@@ -53,7 +53,11 @@ def test_running_a_federation(federation: Path) -> None:
 @pytest.mark.filterwarnings("always")
 def test_two_clients_are_warned_in_one_line(xclp: Xclp, federation: Path) -> None:
     text = federation.read_text()
-    federation.write_text(text[: text.index("[clients.east]")])
+    two = text[: text.index("[clients.east]")]
+    federation.write_text(two)
+    code, _, err = xclp("run", federation)
+    assert (code, "choose threshold = 2 if each may" in one_line(err)) == (2, True)
+    federation.write_text(two.replace("[parameters]", "[parameters]\nthreshold = 2"))
     code, _, err = xclp("run", federation)
     assert code == 0
     assert one_line(err).startswith("warning: with two clients, each learns")
@@ -426,7 +430,8 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     assert code == 0
     assert "masked (chosen)" in out
     assert "in 34 rounds" in " ".join(out.split())
-    code, _, err = xclp("plan", "--clients", "2", "--rows", "2", "-k", "9", "--scale", "none")
+    two = ("--clients", "2", "--threshold", "2")
+    code, _, err = xclp("plan", *two, "--rows", "2", "-k", "9", "--scale", "none")
     assert (code, one_line(err)[:19]) == (2, "k must be smaller t")
     code, _, err = xclp("plan", "--rows", "10000000", "--clients", "3", "--hamming", "masked")
     assert code == 2
@@ -434,7 +439,8 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     code, _, err = xclp("plan", "--rows", "1000000000", "--clients", "3")  # at once
     assert (code, "fewer rows" in one_line(err)) == (2, True)
     code, _, err = xclp("plan", "--clients", "2", "--rows", "20")
-    assert (code, "choose scale = 'client'" in one_line(err)) == (2, True)
+    assert (code, "choose threshold = 2 if" in one_line(err)) == (2, True)
+    assert "choose scale = 'client'" in one_line(err)
     code, _, err = xclp("plan", "--rows", "50", "--labelled", "0")
     assert (code, one_line(err)) == (
         2,

@@ -503,6 +503,9 @@ def test_integers_and_booleans_are_numbers() -> None:
 def test_two_clients_are_warned() -> None:
     Xs, ys = example()
     xclp = CrossClientLabelPropagation(n_bits=64, k=2, scale="client", hamming="plain")
+    with pytest.raises(ParameterError, match=r"part of every sum .* choose threshold = 2 if each"):
+        xclp.fit(Xs[:2], ys[:2])
+    xclp.set_params(threshold=2)
     with pytest.warns(PrivacyWarning, match="with two clients, each learns the other's") as told:
         xclp.fit(Xs[:2], ys[:2])
     assert told[0].filename == __file__  # the line that called fit

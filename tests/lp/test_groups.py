@@ -150,7 +150,7 @@ def test_what_a_group_lacks_is_said_with_its_name() -> None:
 def write(folder: Path, fields: str = "", groups: str = "") -> Path:
     Xs, ys = example(4)
     text = "[parameters]\npreset = 'paper'\nn_bits = 64\nk = 2\nhamming = 'plain'\n"
-    text += f"random_state = 1\n{groups}\n"
+    text += f"random_state = 1\nthreshold = 2\n{groups}\n"
     for i, name in enumerate("abcd"):
         np.save(folder / f"{name}.npy", Xs[i])
         np.save(folder / f"{name}_y.npy", ys[i])
@@ -186,7 +186,7 @@ def test_groups_of_a_file_that_do_not_fit(
 def test_an_error_says_in_which_group_it_was() -> None:
     pairs = ["x", "x", "y", "y", "y", "y", "y"]
     with pytest.warns(PrivacyWarning), pytest.raises(TooFewParties) as caught:
-        fit(pairs, drop={"b": "hamming"})
+        fit(pairs, drop={"b": "hamming"}, threshold=2)
     assert caught.value.__notes__ == ["in the group 'x' of a, b; no group's results are kept"]
 
 

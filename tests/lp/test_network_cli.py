@@ -309,6 +309,14 @@ def test_identities_are_required_unless_the_file_says_false(federation, says):
             says(2, words, *command, file)
 
 
+def test_two_clients_are_refused_unless_the_files_say_so(federation, says):
+    for party, command in ((SERVER, "serve"), ("hospital-0", "join"), ("hospital-0", "check")):
+        if command != "check":
+            federation.edit(party, "threshold = 2", "")
+        words = "each learns the other's part of every sum that it receives; choose threshold = 2"
+        says(2, words, command, federation.file(party))
+
+
 def test_nobody_answers(federation, says):
     federation.edit("hospital-0", "localhost:0", "localhost:1")
     words = "localhost:1 cannot be reached"

@@ -82,7 +82,7 @@ def test_later_rows_get_labels_from_what_clients_kept(tmp_path: Path, xclp: Xclp
     assert set(second.finish().values()) == {0}, second.output("hospital-1")
 
     fit = CrossClientLabelPropagation(
-        classes=CLASSES, random_state=0, client_names=first.clients, **PARAMETERS
+        classes=CLASSES, random_state=0, client_names=first.clients, **first.parameters
     ).fit(first.Xs, first.ys)
     wanted = fit.predict([new.get(c, np.zeros((0, 5))) for c in first.clients])
 

@@ -98,6 +98,11 @@ class NetworkSettings(Settings):
         """Return the parameters of the session."""
         return self.parameters(self.classes)
 
+    def require_clients(self, clients: int) -> None:
+        """Refuse so many clients; raises as `Parameters.require_resolution`, `require_company`."""
+        self.params.require_resolution(clients)
+        require_company(self.scaling, clients, asked=self.threshold is not None)
+
     @property
     def seed(self) -> bytes | None:
         """Return the seed of the projection, if it is fixed."""
@@ -155,8 +160,7 @@ class _Content(Validated):
         if self.columns is not None and self.schema:
             raise ParameterError("a schema names the columns, so leave out columns = …")
         object.__setattr__(self, "clients", tuple(client_names(len(self.clients), self.clients)))
-        self.parameters.params.require_resolution(len(self.clients))
-        require_company(self.parameters.scaling, len(self.clients))
+        self.parameters.require_clients(len(self.clients))
 
 
 @dataclass(frozen=True)

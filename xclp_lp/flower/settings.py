@@ -85,7 +85,7 @@ class RunSettings(NetworkSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         client_names(len(self.clients), self.clients)
-        self.params.require_resolution(len(self.clients))
+        self.require_clients(len(self.clients))
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> RunSettings:
