@@ -15,7 +15,7 @@ from scipy import sparse
 
 from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_lp.messages import Geometry
-from xclp_lp.scaling import Scale, own_moments
+from xclp_lp.scaling import Moments, Scale, own_moments
 from xclp_lp.wording import listing
 
 DOMINANT, OFFSET = 0.9, 0.9
@@ -154,18 +154,67 @@ def _site_cautions(data: Mapping[str, NDArray[Any]], names: Sequence[str]) -> It
         mean, deviation = (
             np.median(np.delete(own, j, axis=0), axis=0) for own in (means, deviations)
         )
-        told = [
-            f"{names[i]!r} (mean {means[j, i]:.3g}, others {mean[i]:.3g}"
-            + f"; spread {deviations[j, i] / deviation[i]:.2g} times theirs)"
-            for i in np.flatnonzero(odd & (deviation > 0)).tolist()
-        ]
-        if told:
-            more = f", … ({len(told):,} in all)" * (len(told) > MOST_COLUMNS)
-            yield (
-                f"client {[*known][j]!r} measures differently: the mean or spread of "
-                f"{', '.join(told[:MOST_COLUMNS])}{more} is far from the other clients'; check its "
-                "units, and whether it scaled them already"
-            )
+        own = Moments(means[j], deviations[j])
+        yield from _differing([*known][j], names, odd, own, Moments(mean, deviation))
+
+
+def moment_cautions(
+    client: str,
+    vectors: NDArray[Any],
+    moments: Moments,
+    columns: Sequence[str] | None = None,
+    *,
+    rows: int | None = None,
+) -> Iterator[str]:
+    """Compare a client's rows with the moments of all, which is what a client of a federation has.
+
+    Args:
+        client: its name.
+        vectors: (m, d) its rows; what is missing counts as the mean of the others.
+        moments: of all rows, the first d of them those of the columns.
+        columns: their names; by default their numbers, counted from 0.
+        rows: how many rows the moments are of, if these are among them; by default they are not,
+            and few rows are compared as well.
+    """
+    m, d = vectors.shape
+    others, fewest = m if rows is None else rows - m, 1 if rows is None else FEWEST_ROWS
+    if min(m, others) < fewest:
+        return
+    mean, deviation = moments.mean[:d], moments.deviation[:d]
+    deviation = np.where(np.isinf(deviation), 0.0, deviation)
+    own = own_moments(np.where(np.isnan(vectors), mean, vectors))
+    spread = np.where(np.isinf(own.deviation), 0.0, own.deviation)
+    usual = deviation
+    if rows is not None:  # take these rows out again
+        squares = (rows * (deviation**2 + mean**2) - m * (spread**2 + own.mean**2)) / others
+        mean = (rows * mean - m * own.mean) / others
+        deviation = np.sqrt(np.maximum(squares - mean**2, 0.0))
+        usual = np.maximum(deviation, spread)
+    odd = np.abs(own.mean - mean) > FAR * usual
+    if m >= FEWEST_ROWS:
+        odd |= spread > TIMES * deviation
+        odd |= (spread < deviation / TIMES) & (spread > 0)
+    found = Moments(own.mean, spread), Moments(mean, deviation)
+    names = [f"column {i}" for i in range(d)] if columns is None else columns
+    yield from _differing(client, names, odd, *found)
+
+
+def _differing(
+    client: str, names: Sequence[str], odd: NDArray[np.bool_], own: Moments, others: Moments
+) -> Iterator[str]:
+    """Say in which columns a client is far from others, if in any where these vary."""
+    told = [
+        f"{names[i]!r} (mean {own.mean[i]:.3g}, others {others.mean[i]:.3g}"
+        + f"; spread {own.deviation[i] / others.deviation[i]:.2g} times theirs)"
+        for i in np.flatnonzero(odd & (others.deviation > 0)).tolist()
+    ]
+    if told:
+        more = f", … ({len(told):,} in all)" * (len(told) > MOST_COLUMNS)
+        yield (
+            f"client {client!r} measures differently: the mean or spread of "
+            f"{', '.join(told[:MOST_COLUMNS])}{more} is far from the other clients'; check its "
+            "units, and whether it scaled them already"
+        )
 
 
 def geometry_cautions(geometry: Geometry, k: int) -> Iterator[str]:

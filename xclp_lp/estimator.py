@@ -333,6 +333,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
             )
         self._warn_of_arrays(Xs)
         own, classes = dict(zip(names, vectors, strict=True)), self._predictor.params.classes
+        for caution in self._predictor.cautions(own, getattr(self, "feature_names_in_", None)):
+            warnings.warn(caution, CautionWarning, stacklevel=2)
         found, self.predict_cost_ = self._predictor.run(own, progress=progress, rng=rng)
         self.predicted_confidence_ = [found[name].confidence for name in names]
         return [

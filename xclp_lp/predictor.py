@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -18,6 +18,7 @@ from xclp_crypto.secret import Secret
 from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Simulation
+from xclp_lp.diagnostics import moment_cautions
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.later import predict_client_role, predict_server_role
 from xclp_lp.parameters import Parameters, Settings
@@ -48,6 +49,19 @@ class Predictor(Secret):
         """Return what is left of a run."""
         plan = result.plan
         return cls(plan.params, plan.groups, plan.grouped, plan.settings, result.predictions)
+
+    def cautions(
+        self, vectors: Mapping[str, NDArray[Any]], columns: Sequence[str] | None = None
+    ) -> Iterator[str]:
+        """Say which clients' new rows are unlike the rows of the run, see `moment_cautions`."""
+        for members in self.groups.values():
+            kept = {c: own for c in members if (own := self.results[c].kept) is not None}
+            for client in members:
+                own = kept.get(client)
+                if own is None and self.params.shared_scale:
+                    own = next(iter(kept.values()), None)
+                if own is not None and own.own.moments is not None:
+                    yield from moment_cautions(client, vectors[client], own.own.moments, columns)
 
     def run(
         self,

@@ -12,7 +12,7 @@ from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, costs, get_backend
 from xclp_lp.accuracy import FEWEST, Validation
-from xclp_lp.diagnostics import geometry_cautions
+from xclp_lp.diagnostics import geometry_cautions, moment_cautions
 from xclp_lp.dropouts import Dropout
 from xclp_lp.forecast import FAST, computing_seconds
 from xclp_lp.labels import UNLABELLED, alike
@@ -263,6 +263,8 @@ def client_lines(
     data: ClientData,
     found: Prediction,
     invited: Sequence[str],
+    client: str,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[str]:
     """Say so of what a client sees of a federation, and who is missing; see `outcome_lines`.
 
@@ -272,8 +274,16 @@ def client_lines(
         data: of the client.
         found: what its role returned.
         invited: names of all clients.
+        client: its own.
+        columns: names of its features, if they have some.
     """
     yield from dropout_lines(found.dropouts)
+    kept, geometry = found.kept, found.geometry
+    if params.shared_scale and kept is not None and geometry is not None:
+        moments = kept.own.moments
+        if moments is not None:
+            rows = geometry.rows
+            yield from moment_cautions(client, data.vectors, moments, columns, rows=rows)
     missing = {dropout.client for dropout in found.dropouts}
     yield from two_left_line([client for client in invited if client not in missing])
     shown = settings.shown(found, data.class_ids)

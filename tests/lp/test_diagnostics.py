@@ -20,9 +20,15 @@ from xclp_crypto.errors import DataError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_lp import CrossClientLabelPropagation
-from xclp_lp.diagnostics import CautionWarning, feature_cautions, geometry_of
+from xclp_lp.diagnostics import (
+    CautionWarning,
+    feature_cautions,
+    geometry_of,
+    moment_cautions,
+)
 from xclp_lp.files.federation import load_federation
 from xclp_lp.graph import neighbour_graph_from_bits
+from xclp_lp.scaling import own_moments
 
 HOSPITALS = Path(__file__).parents[2] / "examples" / "hospitals"
 NAMES = ("city", "coast", "hill", "lake")
@@ -194,3 +200,24 @@ def test_each_trap_is_said_in_words_that_name_the_column_or_site(
     except DataError as error:
         said = [str(error)]
     assert [words in line for line in said] == [True] * bool(words)
+
+
+def test_a_client_compares_its_rows_with_the_moments_of_all() -> None:
+    """What `join` and later rows have; as of whoever has all rows, where those are the same."""
+    rng = np.random.default_rng(0)
+    data = {c: rng.normal([100, 5], [10, 1], (40, 2)) for c in "abc"}
+    data["c"][:, 0] = 0.555 * data["c"][:, 0] - 17
+    every = own_moments(np.concatenate(list(data.values())))
+    names = ["temp", "rate"]
+    (line,) = moment_cautions("c", data["c"], every, names, rows=120)
+    assert line.startswith("client 'c' measures differently: the mean or spread of 'temp' (mean 3")
+    assert not [*moment_cautions("a", data["a"], every, names, rows=120)]
+    good = own_moments(np.concatenate([data["a"], data["b"]]))
+    for rows in (data["c"][:3], data["c"]):
+        (line,) = moment_cautions("c", rows, good, names)
+        assert "'temp'" in line
+        assert "'rate'" not in line
+    assert not [*moment_cautions("a", data["a"][:3], good, names)]
+    assert not [*moment_cautions("a", data["a"][:0], good, names)]
+    constant = np.full((40, 1), 3.0)
+    assert not [*moment_cautions("a", constant, own_moments(constant))]

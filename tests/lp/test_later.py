@@ -22,6 +22,7 @@ from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import every_dropout, run
 from xclp_crypto.transport.driver import Role
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.diagnostics import CautionWarning
 from xclp_lp.kept import Kept
 from xclp_lp.labels import class_weights
 from xclp_lp.later import predict_client_role, predict_server_role
@@ -242,6 +243,8 @@ def test_the_estimator_labels_new_rows_in_groups_and_in_its_users_own_types() ->
     assert fit.predict_cost_.total_bytes < fit.cost_.total_bytes
     with pytest.raises(DataError, match="client-1' has other columns than fit had"):
         fit.predict([new[0][0], new[0][0].rename(columns={"u": "w"}), [], [], [], []])
+    with pytest.warns(CautionWarning, match="client-0' measures differently: .* 'u'"):
+        fit.predict([new[0][0] * [100, 1], *[[]] * 5])
     with pytest.raises(DataError, match="3 features, those of fit 2"):
         fit.predict([np.ones((1, 3)), *[[]] * 5])
     with pytest.raises(DataError, match="6 clients"):

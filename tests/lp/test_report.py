@@ -112,7 +112,7 @@ def test_what_came_out_is_said_of_all_clients_or_by_one_client() -> None:
     assert said[3] == "no label reaches 2 of 5 rows"
     assert said[4].startswith("'oat' has 1 of 2 labels")
     data = ClientData(np.ones((3, 2)), given["a"])
-    alone = list(client_lines(params, Settings(reset_labelled=True), data, one, "axb"))
+    alone = list(client_lines(params, Settings(reset_labelled=True), data, one, "axb", "a"))
     assert alone[0].startswith("x dropped out before the end of the step 'setup'")
     assert alone[1].startswith("only a and b are in the sums, so each learns the other's part")
     assert alone[2].startswith("a row has 31.4 neighbours")

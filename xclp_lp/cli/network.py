@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,7 +31,7 @@ from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli.keeping import KEY_VARIABLE, KeyFile, keep_files, kept_key, read_key
 from xclp_lp.cli.terminal import StepReporter, complain, note, remind, say
 from xclp_lp.cli.tune import show_own
-from xclp_lp.diagnostics import feature_cautions
+from xclp_lp.diagnostics import feature_cautions, moment_cautions
 from xclp_lp.files.check import check_client
 from xclp_lp.files.clients import LoadedClient, data_lines, rows_line
 from xclp_lp.files.kept import sealed
@@ -396,7 +396,7 @@ def join(
             content = sealed(loaded.name, loaded.params, table.columns, prediction, key)
             keep_files(keep, {loaded.name: content})
     say(f"{count(len(written), 'file')} written to {loaded.output}")
-    note(*client_lines(loaded.params, loaded.settings, data, prediction, loaded.clients))
+    note(*_lines_of(loaded, data, prediction, table.columns))
     remind(cautions)
     if loaded.params.validation == "tune" and prediction.validation is not None:
         show_own(loaded.name, prediction.validation, data, loaded.params)
@@ -445,7 +445,23 @@ def _join_later(
             prediction = replace(prediction, validation=kept.validation(loaded.params))
         written = new.write(prediction, durable.cost)
     say(f"{count(len(written), 'file')} written to {output_of(loaded)}")
-    note(*client_lines(loaded.params, loaded.settings, data, prediction, loaded.clients))
+    if kept is None:
+        note(
+            "was not in the session, so confidences are not calibrated as others' are: they are "
+            "1 minus the entropy"
+        )
+    elif kept.kept.own.moments is not None:
+        moments = kept.kept.own.moments
+        note(*moment_cautions(loaded.name, data.vectors, moments, new.table.columns))
+    note(*_lines_of(loaded, data, prediction, new.table.columns))
+
+
+def _lines_of(
+    loaded: ClientFile, data: ClientData, found: Prediction, columns: Sequence[str] | None
+) -> Iterator[str]:
+    """Say what a client should know of its labels, see `client_lines`."""
+    params, settings = loaded.params, loaded.settings
+    return client_lines(params, settings, data, found, loaded.clients, loaded.name, columns)
 
 
 def _require_use(key_file: Path | None, place: Path | None) -> None:

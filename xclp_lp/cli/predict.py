@@ -44,7 +44,7 @@ def predict(
     features. All else stays as it was, but hamming and threshold may change. The new rows must have
     the columns of the run; a column with labels or true labels is not used.
 
-    Writes NAME.csv for each client, of its new rows, and cost.json, as xclp run does.
+    Writes NAME.csv for each client that has new rows, and cost.json, as xclp run does.
     """
     if output == "":
         raise ParameterError("--output must be the name of a folder, got ''")
@@ -64,9 +64,10 @@ def predict(
         terminal.complain("interrupted; nothing was written")
         raise
     unlabelled = {c: np.full(len(own.class_ids), UNLABELLED) for c, own in found.items()}
-    tables = {c: (unlabelled[c], own) for c, own in found.items()}
+    tables = {c: (unlabelled[c], own) for c, own in found.items() if len(own.class_ids)}
     written = results.write_tables(given, predictor.params.classes, tables, cost.to_dict())
     terminal.console.print(terminal.cost_table(cost))
+    terminal.note(*predictor.cautions(loaded.vectors, loaded.columns))
     terminal.note(*outcome_lines(predictor.params, unlabelled, found))
     for members in predictor.groups.values():
         measured = [v for c in members if (v := predictor.results[c].validation) is not None]
@@ -88,7 +89,7 @@ def _lines(loaded: NewRows) -> list[str]:
     ]
     if loaded.newcomers:
         lines.append(
-            f"not in the session, and told the projection and what scales: "
-            f"{listing(loaded.newcomers)}"
+            "not in the session, and told the projection and what scales; their confidences are "
+            f"not calibrated as others' are: {listing(loaded.newcomers)}"
         )
     return lines

@@ -43,12 +43,14 @@ class NewRows(Secret):
         predictor: what the clients kept, and how they show what they get.
         vectors: by client, (m_j, d) its new rows.
         newcomers: clients that were not in the session.
+        columns: names of the features, if they have some.
     """
 
     federation: FederationFile
     predictor: Predictor
     vectors: Mapping[str, NDArray[Any]]
     newcomers: tuple[str, ...]
+    columns: tuple[str, ...] | None
 
     @property
     def old_rows(self) -> int:
@@ -113,6 +115,7 @@ def load_new_rows(path: Path, folder: Path, key: LogKey) -> NewRows:
         Predictor(params, groups, federation.groups is not None, arguments, results),
         {name: vectors for name, (_, vectors) in read.items()},
         tuple(c for c in sections if c not in kept),
+        first.columns,
     )
 
 

@@ -150,7 +150,8 @@ def _write(
     odd = feature_cautions({node.name: data.vectors}, run.params.scale, loaded.columns)
     trusting = node.section is not None and node.section.identities is False
     cautions = privacy_cautions(run.params, run.clients, run.random_state, identities=not trusting)
-    for line in (*cautions, *odd, *client_lines(run.params, run, data, prediction, run.clients)):
+    found = client_lines(run.params, run, data, prediction, run.clients, node.name, loaded.columns)
+    for line in (*cautions, *odd, *found):
         _logger.warning("%s: %s", node.name, line)
     if node.output is None:
         _logger.info("%s has %d labels", node.name, len(prediction.class_ids))
