@@ -6,8 +6,7 @@ import math
 import re
 import unicodedata
 import warnings
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import combinations
 from typing import Any, Literal, TypeAlias
 
@@ -32,6 +31,8 @@ MISSING_MARKERS = (
     *("#n/a", "#ref!", "#value!", "#div/0!", "#name?", "#null!", "#num!"),
 )
 """Texts that are classes like any other here, and mean a missing label elsewhere."""
+MOST_LABELS = 8
+"""Labels of which a warning says who has them."""
 LONG_WORD = 5
 """Letters from which on words that differ by one are more likely a slip than two words."""
 
@@ -217,7 +218,7 @@ def warn_of_odd_labels(
     labels: Sequence[tuple[list[Any], NDArray[np.bool_]]],
     clients: Sequence[str],
 ) -> None:
-    """Warn of labels that may not mean what they say; names a client.
+    """Warn of labels that may not mean what they say; names all clients that have them.
 
     See `odd_texts`; and −1 beside other markers of rows without a label; a single class; floats
     that may have been integers.
@@ -227,10 +228,15 @@ def warn_of_odd_labels(
         warnings.warn(message, UserWarning, stacklevel=7)  # whoever called fit
 
     def whose(odd: Sequence[Any]) -> str:
-        used = [c for c, (values, _) in zip(clients, labels, strict=True) if odd[0] in values]
-        return f"client {used[0]!r}"
+        users = [[c for c, values in used.items() if label in values] for label in odd]
+        if len(everybody := set().union(*users)) == 1:
+            return f"client {everybody.pop()!r}"
+        written = map(_written(odd), odd)
+        told = [f"{label} of {listing(own)}" for label, own in zip(written, users, strict=True)]
+        return "; ".join(told[:MOST_LABELS]) + "; …" * (len(told) > MOST_LABELS)
 
-    minus = {c: values for c, (values, _) in zip(clients, labels, strict=True) if -1 in values}
+    used = {c: set(values) for c, (values, _) in zip(clients, labels, strict=True)}
+    minus = {c: values for c, values in used.items() if -1 in values}
     renamed = "; -1 marks rows without a label: if it is a class, rename it"
     if both := [client for client, values in minus.items() if None in values]:
         warn(f"both -1 and None, NaN or NA are among the labels of {listing(both)}{renamed}")
@@ -242,10 +248,8 @@ def warn_of_odd_labels(
             f"{whose(vague)}: the labels {listing(vague)} are floats, and each stands for several "
             "integers; if they were integers, read them as such (in pandas: Int64) or as text"
         )
-    used = Counter(value for values, _ in labels for value in values)
     for odd, why in odd_texts(classes):
-        rarest = sorted(odd, key=lambda text: used[text])
-        warn(f"{whose(rarest)}: the labels {why}")
+        warn(f"{whose(odd)}: the labels {why}")
 
 
 def odd_texts(classes: Sequence[Any]) -> Iterator[tuple[list[str], str]]:
@@ -261,8 +265,7 @@ def odd_texts(classes: Sequence[Any]) -> Iterator[tuple[list[str], str]]:
             "cell empty (in Python: None) where a label is missing",
         )
     for group in alike(classes):
-        same = len({_seen(text) for text in group}) < len(group)
-        told = ", ".join(map(ascii, group)) if same else listing(group)
+        told = ", ".join(map(_written(group), group))
         yield (
             group,
             f"{told} differ only by case, surrounding space, '.0' or how Unicode writes them, but "
@@ -275,6 +278,11 @@ def odd_texts(classes: Sequence[Any]) -> Iterator[tuple[list[str], str]]:
                 f"{listing([one, other])} differ by one letter, and are different classes; correct "
                 "one of them if that is a slip",
             )
+
+
+def _written(labels: Sequence[Any]) -> Callable[[Any], str]:
+    """Return how labels are written so that no two of them look the same."""
+    return ascii if len({_seen(str(label)) for label in labels}) < len(labels) else repr
 
 
 def _misspelt(one: str, other: str) -> bool:

@@ -138,6 +138,10 @@ def test_what_does_not_fit_the_run_is_said(
         says("north.kept does not open: another key was given")
         other.delenv("XCLP_LOG_KEY")
         says("needs a key that it is encrypted under: --key-file FILE")
+    key = folder / "own.key"
+    key.write_text(KEYS[0])
+    key.chmod(0o644)
+    says(f"others may read or write it: chmod 600 {key}\n", *command, "--key-file", key)
     for old, new, words in [
         ("k = 4", "k = 5\nclient_prior = 'own'", "all parties must agree on class_weight"),
         ("k = 4", "k = 5", "agree on k (here 5); the session of the kept file"),

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -863,6 +864,29 @@ def test_odd_classes_are_warned_of(labels: list[str], message: str) -> None:
     assert "\n" not in str(caught[0].message)
     assert Path(caught[0].filename) == Path(__file__)
     fit(Xs, ys, classes=["dog", *(c for c in labels if c != "dog")])  # these are meant
+
+
+@pytest.mark.parametrize(
+    ("ys", "message"),
+    [
+        (
+            [["-", "?"], ["?", "tbd"], ["cat"]],
+            "'-' of 'client-0'; '?' of 'client-0', 'client-1'; 'tbd' of 'client-1': the labels "
+            "'-', '?', 'tbd' look like missing ones",
+        ),
+        (
+            [["cafe\u0301"], ["caf\xe9"], ["x"]],
+            r"'cafe\u0301' of 'client-0'; 'caf\xe9' of 'client-1': the labels 'cafe\u0301', ",
+        ),
+    ],
+)
+def test_odd_labels_are_said_to_be_of_all_clients_that_have_them(
+    ys: list[list[str]], message: str
+) -> None:
+    Xs, _ = example()
+    rows = [[*own, *[None] * (len(x) - len(own))] for x, own in zip(Xs, ys, strict=True)]
+    with pytest.warns(UserWarning, match=re.escape(message)):
+        fit(Xs, rows)
 
 
 def test_ordinary_classes_are_not_warned_of() -> None:

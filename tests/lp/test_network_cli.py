@@ -419,7 +419,7 @@ def test_secrets_that_others_may_read_are_refused_unless_they_are_named(
         file.chmod(mode)
         says(2, f"{file} holds a secret, and others may read or write it: chmod 600", *join)
     if of != "log.key":
-        says(2, "others may read", "check", client)
+        says(2, f'mounted_secrets = ["{file}"]', "check", client)
     federation.edit("hospital-0", "[parameters]", f'mounted_secrets = ["{file}"]\n[parameters]')
     says(0, "nothing wrong", "check", client)
     says(3, "no connection to the server", *join)

@@ -36,7 +36,7 @@ Keep = Annotated[
 ]
 
 
-def read_key(option: str, key_file: Path | None, mounted: Collection[Path] = ()) -> LogKey:
+def read_key(option: str, key_file: Path | None, mounted: Collection[Path] | None = None) -> LogKey:
     """Return the key that a log or kept files are encrypted under.
 
     Args:
@@ -65,7 +65,7 @@ def kept_key(
     folder: Path | None,
     clients: Sequence[str],
     key_file: Path | None,
-    mounted: Collection[Path] = (),
+    mounted: Collection[Path] | None = None,
 ) -> LogKey | None:
     """Return the key of what these clients will keep, before anything is computed; None for none.
 

@@ -358,8 +358,8 @@ def join(
 ) -> None:
     """Take part in a federation as a client, and write this client's labels.
 
-    Writes NAME.csv (id, label, given label, confidence, probability of every class) and
-    NAME-cost.json. See docs/do/deployment.md.
+    Writes NAME.csv (id, label, given label, confidence, share of every class in the scores, not
+    calibrated) and NAME-cost.json. See docs/do/deployment.md.
     """
     _require_use(key_file, state or keep)
     if predict:

@@ -72,11 +72,11 @@ def run(
     arguments of CrossClientLabelPropagation, and [parameters.privacy] takes epsilon (each client
     randomises its labels), or epsilon, delta and noise_contributors (noise in the sums).
 
-    Writes NAME.csv for each client that stays (id, label, given label, confidence, probability of
-    every class) and cost.json, which also says whose labels were counted. A labelled row may get
-    another label; with reset_labelled = true it keeps its own. All parties run in this one process,
-    with real encrypted messages: it shows what a federation computes and costs, and is for data
-    that this machine may hold.
+    Writes NAME.csv for each client that stays (id, label, given label, confidence, share of every
+    class in the scores, not calibrated) and cost.json, which also says whose labels were counted. A
+    labelled row may get another label; with reset_labelled = true it keeps its own. All parties run
+    in this one process, with real encrypted messages: it shows what a federation computes and
+    costs, and is for data that this machine may hold.
     """
     if output == "":
         raise ParameterError("--output must be the name of a folder, got ''")
