@@ -49,6 +49,7 @@ def feature_cautions(
         scale: how features will be scaled.
         columns: their names; by default their numbers, counted from 0.
     """
+    blank = {c: np.isnan(x).all(axis=0) & (len(x) > 0) for c, x in data.items()}
     data = {c: _filled(x) for c, x in data.items()}
     rows = np.concatenate([x.astype(np.float64) for x in data.values()])
     if len(rows) < FEWEST_ROWS:
@@ -59,9 +60,13 @@ def feature_cautions(
         found = listing([names[i] for i in np.flatnonzero(constant).tolist()])
         whose = f" of client {next(iter(data))!r}" * (len(data) == 1)
         yield f"constant over all rows{whose}, so they tell nothing: {found}"
-    yield from _constant_at_one(data, names, constant)
+    for client, nowhere in blank.items():
+        if 1 <= nowhere.sum() <= MOST_CONSTANT and len(data) > 1:
+            without = listing([names[i] for i in np.flatnonzero(nowhere).tolist()])
+            yield f"client {client!r} has no value in {without}: all its rows count as the mean"
+    yield from _constant_at_one(data, names, constant, blank)
     odd = [*_unscaled_cautions(rows, names)] if scale == "none" else []
-    odd += _site_cautions(data, names) if scale != "client" else []
+    odd += _site_cautions(data, names, blank) if scale != "client" else []
     step = -(-len(rows) // SAMPLE)
     if scale == "none":
         yield from odd or _direction_cautions(rows[::step], names, "")
@@ -122,13 +127,16 @@ def _direction_cautions(
 
 
 def _constant_at_one(
-    data: Mapping[str, NDArray[Any]], names: Sequence[str], constant: NDArray[np.bool_]
+    data: Mapping[str, NDArray[Any]],
+    names: Sequence[str],
+    constant: NDArray[np.bool_],
+    blank: Mapping[str, NDArray[np.bool_]],
 ) -> Iterator[str]:
     """Say which columns are constant at one client, where chance hardly explains that."""
     for client, own in data.items():
         if len(data) == 1 or len(own) < FEWEST_ROWS:
             continue
-        here = np.isinf(own_moments(own).deviation) & ~constant
+        here = np.isinf(own_moments(own).deviation) & ~constant & ~blank[client]
         others = np.concatenate([x[:, here] for c, x in data.items() if c != client])
         by_chance = np.mean(others == own[0, here], axis=0) ** len(own)
         odd = [names[i] for i in np.flatnonzero(here)[by_chance < UNLIKELY].tolist()]
@@ -139,7 +147,11 @@ def _constant_at_one(
             )
 
 
-def _site_cautions(data: Mapping[str, NDArray[Any]], names: Sequence[str]) -> Iterator[str]:
+def _site_cautions(
+    data: Mapping[str, NDArray[Any]],
+    names: Sequence[str],
+    blank: Mapping[str, NDArray[np.bool_]],
+) -> Iterator[str]:
     """Compare each client's means and deviations with the medians of all clients'."""
     known = {c: own_moments(x) for c, x in data.items() if len(x) >= FEWEST_ROWS}
     if len(known) < 2:
@@ -150,7 +162,8 @@ def _site_cautions(data: Mapping[str, NDArray[Any]], names: Sequence[str]) -> It
     usual = np.median(deviations, axis=0)
     far = np.abs(means - np.median(means, axis=0)) > FAR * np.maximum(usual, deviations)
     spread = (deviations > TIMES * usual) | ((deviations < usual / TIMES) & (deviations > 0))
-    for j, odd in enumerate((far | spread) & (usual > 0)):
+    filled = ~np.array([blank[c] for c in known])
+    for j, odd in enumerate((far | spread) & (usual > 0) & filled):
         mean, deviation = (
             np.median(np.delete(own, j, axis=0), axis=0) for own in (means, deviations)
         )

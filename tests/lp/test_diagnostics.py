@@ -202,6 +202,14 @@ def test_each_trap_is_said_in_words_that_name_the_column_or_site(
     assert [words in line for line in said] == [True] * bool(words)
 
 
+def test_a_column_without_any_value_at_one_client_is_said_as_that() -> None:
+    rng = np.random.default_rng(0)
+    data = {c: rng.normal([100, 5], [10, 1], (40, 2)) for c in "abc"}
+    data["c"][:, 0] = np.nan
+    (line,) = feature_cautions(data, "shared", ["temp", "rate"])
+    assert line == "client 'c' has no value in 'temp': all its rows count as the mean"
+
+
 def test_a_client_compares_its_rows_with_the_moments_of_all() -> None:
     """What `join` and later rows have; as of whoever has all rows, where those are the same."""
     rng = np.random.default_rng(0)
