@@ -406,7 +406,7 @@ def test_logs_need_a_key(federation, monkeypatch, says, tmp_path):
 
 @pytest.mark.parametrize("of", ["key", "identity", "log.key"])
 def test_secrets_that_others_may_read_are_refused_unless_they_are_named(
-    tmp_path, certificates, says, of
+    tmp_path, certificates, says, monkeypatch, of
 ):
     own = tmp_path / "certs"
     shutil.copytree(certificates, own)
@@ -419,7 +419,9 @@ def test_secrets_that_others_may_read_are_refused_unless_they_are_named(
         file.chmod(mode)
         says(2, f"{file} holds a secret, and others may read or write it: chmod 600", *join)
     if of != "log.key":
-        says(2, f'mounted_secrets = ["{file}"]', "check", client)
+        monkeypatch.chdir(tmp_path)
+        federation.edit("hospital-0", f"{own}/", "certs/")
+        says(2, f'mounted_secrets = ["{file}"]', "check", client.relative_to(tmp_path))
     federation.edit("hospital-0", "[parameters]", f'mounted_secrets = ["{file}"]\n[parameters]')
     says(0, "nothing wrong", "check", client)
     says(3, "no connection to the server", *join)
