@@ -250,7 +250,7 @@ def test_nobody_waits_for_a_client_that_declines(tls, caplog):
 def test_who_has_declined_is_welcome_before_the_others_have_begun(tls):
     federation = Federation(gathering(2), tls, limits=Patient()).serve()
     network.decline(runs.AGREEMENT, ("localhost", federation.port), tls("b"), limits=Patient())
-    federation.join("b")
+    assert federation.join("b").result() == "sent"
     federation.join("a")
     assert federation.results() == {SERVER: ["a", "b"], "a": "sent", "b": "sent"}
 

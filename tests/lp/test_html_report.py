@@ -599,7 +599,7 @@ def test_a_report_says_with_whom_the_server_may_collude(hamming: str, words: str
 
 @pytest.mark.filterwarnings("ignore:with two clients")
 def test_two_contributors_and_balanced_classes_let_clients_learn_more() -> None:
-    record = report_runs.comparison(("a", "b"), class_weight="balanced").record
+    record = report_runs.comparison(("a", "b"), class_weight="balanced", threshold=2).record
     learns = views(record)[1].learns
     assert learns[2].endswith(views_module.CLIENT_OF_TWO_LEARNS)
     assert learns[3] == views_module.CLIENT_LEARNS_TOTALS
