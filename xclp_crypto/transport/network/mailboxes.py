@@ -216,8 +216,9 @@ class Mailboxes:
             inbox = self.inboxes[frame.sender]
             inbox.add(frame)
             # Who has no more than its share is taken from as long as the others have theirs.
-            half, held = self._memory // 2, sum(box.bytes for box in self.inboxes.values())
-            if held > half and inbox.bytes > half // len(self.inboxes):
+            half = self._memory // 2
+            above = inbox.bytes > half // len(self.inboxes)
+            if above and sum(box.bytes for box in self.inboxes.values()) > half:
                 raise FaultyPeer(
                     frame.sender,
                     f"has {inbox.bytes} bytes wait here, more than its share",
