@@ -229,7 +229,7 @@ class Plan(Secret):
         With groups, an error has a note that names the group, and ends the run of all.
         """
         dropouts = checked_drop(drop, self.data)
-        for shape in self.shapes() if keep else ():
+        for shape in self.shapes() if keep or since is not None else ():
             require_room(self.params, shape, keep=True)
         warn_if_two(min(map(len, self.groups.values())), stacklevel=4)  # whoever called fit
         source = rng_or_system(rng)
