@@ -54,9 +54,7 @@ from xclp_crypto.protocols.setup import (
     SERVER,
     Identities,
     Session,
-    key_exchange_client,
     key_exchange_server,
-    seed_agreement_client,
     seed_agreement_server,
 )
 from xclp_crypto.rng import Rng
@@ -78,7 +76,7 @@ from xclp_lp.messages import (
 from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.predictions import Prediction, predict
 from xclp_lp.scaling import Moments, clipped
-from xclp_lp.session import hash_rows
+from xclp_lp.session import hash_rows, open_client, require_same_features
 
 
 @dataclass(frozen=True)
@@ -157,26 +155,20 @@ async def predict_client_role(
     old_rows = 0 if kept is None else len(kept.own.packed)
     with io.step("setup"):
         numbers = [len(own), old_rows, vectors.shape[1], int(kept is not None)]
-        session = await key_exchange_client(
+        session = await open_client(
             io,
             invited,
+            params,
             _agreement(params),
             numbers,
             rng,
             identities,
-            post_quantum=params.post_quantum,
+            common_secret=backend.needs_common_secret,
         )
-        if backend.needs_common_secret:
-            await seed_agreement_client(session, rng)
     io = session.io
     with io.step("hashing"):
         was_there = [c for c, numbers in session.numbers.items() if numbers[3]]
-        known = await introduced(session, params, kept, was_there, vectors.shape[1])
-        if params.shared_scale and known.own.moments is not None:
-            own = await io.compute(known.own.moments.scaled, own)
-        bits, digest = await io.compute(
-            hash_rows, known.own.seed, own, params.n_bits, params.projection, io.report
-        )
+        known, bits, digest = await hashed_new(session, params, kept, was_there, own)
         await io.send(SERVER, Recalled(_digest(known, digest, params)))
     with io.step("hamming"):
         old_bits = np.unpackbits(known.own.packed, axis=1, count=params.n_bits)
@@ -226,7 +218,39 @@ def with_direction(
     return taken, vectors[taken], moments
 
 
-async def introduced(
+async def hashed_new(
+    session: Session,
+    params: Parameters,
+    kept: Kept | None,
+    was_there: Sequence[str],
+    vectors: NDArray[Any],
+) -> tuple[Kept, NDArray[np.uint8], bytes]:
+    """Return what a client knows of the earlier session, and its new rows hashed as there.
+
+    Args:
+        session: the client's session.
+        params: the agreement.
+        kept: what it kept of the earlier session, or None if it was not in that.
+        was_there: the clients that were in it.
+        vectors: (m_j, d) from `with_direction`.
+
+    Returns:
+        What it knows, the bits (m_j, L), and the digest of the projection.
+
+    Raises:
+        FaultyPeer: nobody was in it.
+    """
+    io = session.io
+    known = await _introduced(session, params, kept, was_there, vectors.shape[1])
+    if params.shared_scale and known.own.moments is not None:
+        vectors = await io.compute(known.own.moments.scaled, vectors)
+    bits, digest = await io.compute(
+        hash_rows, known.own.seed, vectors, params.n_bits, params.projection, io.report
+    )
+    return known, bits, digest
+
+
+async def _introduced(
     session: Session, params: Parameters, kept: Kept | None, was_there: Sequence[str], d: int
 ) -> Kept:
     """Return what this client knows of the earlier session, and tell those who were not in it.
@@ -399,14 +423,8 @@ def _check_numbers(session: Session) -> None:
         DataError: features differ in number, or there is no new or no old row.
         FaultyPeer: a client announces old rows of a session in which it was not.
     """
-    first, *_ = session.clients
-    for client, (_, old, features, was_there) in session.numbers.items():
-        if features != session.numbers[first][2]:
-            raise DataError(
-                f"client {client!r} has {features} features, {first!r} has "
-                f"{session.numbers[first][2]}; all must have the same",
-                public=True,
-            )
+    require_same_features(session)
+    for client, (_, old, _, was_there) in session.numbers.items():
         if was_there > 1 or (old and not was_there):
             raise FaultyPeer(client, "announces old rows of a session in which it was not")
     for number, what in ((0, "new rows: there is nothing to label"), (1, "rows of a session")):

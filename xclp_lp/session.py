@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -54,6 +54,7 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import DataError, FaultyPeer
+from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import get_backend
@@ -206,16 +207,9 @@ async def client_role(
         class_ids[labelled] = params.privacy.randomize(class_ids[labelled], n_classes, rng)
     with io.step("setup"):
         numbers = [len(class_ids), int(labelled.sum()), vectors.shape[1]]
-        session = await key_exchange_client(
-            io,
-            invited,
-            params.agreement(),
-            numbers,
-            rng,
-            identities,
-            post_quantum=params.post_quantum,
+        session = await open_client(
+            io, invited, params, params.agreement(), numbers, rng, identities
         )
-        await seed_agreement_client(session, rng)
     io = session.io
     with io.step("hashing"):
         scale = params.scaling.moments_alone(features) if params.scale == "client" else None
@@ -239,6 +233,30 @@ async def client_role(
         await get_backend(params.hamming).client(session, bits, rng)
         del bits  # L bytes of each row
     return await label_client(session, params, invited, _announced(session), own, rng)
+
+
+async def open_client(
+    io: RoleIO,
+    invited: Sequence[str],
+    params: Parameters,
+    agreement: Agreement,
+    numbers: Sequence[int],
+    rng: Rng,
+    identities: Identities | None,
+    *,
+    common_secret: bool = True,
+) -> Session:
+    """Exchange keys and agree on a secret, as the parameters say, as a client.
+
+    Arguments and errors are those of `key_exchange_client` and `seed_agreement_client`; there is no
+    secret without `common_secret`.
+    """
+    session = await key_exchange_client(
+        io, invited, agreement, numbers, rng, identities, post_quantum=params.post_quantum
+    )
+    if common_secret:
+        await seed_agreement_client(session, rng)
+    return session
 
 
 def _announced(session: Session) -> Announced:
@@ -336,10 +354,7 @@ async def server_role(
         prepared = await io.gather(Prepared, session.clients, at_least, rows=sizes)
         leavers.note("hashing", session.clients, prepared)
         _require_same_projection(prepared)
-        for client, message in prepared.items():
-            if int(message.labelled.sum()) != session.numbers[client][1]:
-                raise FaultyPeer(client, "marks another number of labelled rows than it announced")
-    marks = {client: message.labelled for client, message in prepared.items()}
+        marks = checked_marks(prepared, _announced(session))
     distances = _distances(session, params, at_least)
     projection = next(iter(prepared.values())).digest if keep else None
     found = await label_server(
@@ -355,17 +370,42 @@ async def _distances(session: Session, params: Parameters, at_least: int) -> Dis
 
 def _checked_sizes(session: Session) -> dict[str, int]:
     """Return rows by client; refuse clients whose public numbers do not fit together."""
-    first, *_ = session.clients
-    for client, (rows, labelled, features) in session.numbers.items():
+    for client, (rows, labelled, _) in session.numbers.items():
         if labelled > rows:
             raise FaultyPeer(client, f"announces {labelled} labelled rows among {rows}")
-        if features != session.numbers[first][2]:
+    require_same_features(session)
+    return session.sizes
+
+
+def require_same_features(session: Session) -> None:
+    """Refuse clients whose rows have other numbers of features, the third that they announce.
+
+    Raises:
+        DataError: names two of them.
+    """
+    first, *_ = session.clients
+    expected = session.numbers[first][2]
+    for client, (_, _, features, *_) in session.numbers.items():
+        if features != expected:
             raise DataError(
-                f"client {client!r} has {features} features, {first!r} has "
-                f"{session.numbers[first][2]}; all must have the same",
+                f"client {client!r} has {features} features, {first!r} has {expected}; all must "
+                "have the same",
                 public=True,
             )
-    return session.sizes
+
+
+def checked_marks(
+    prepared: Mapping[str, Prepared], announced: Announced
+) -> dict[str, NDArray[np.bool_]]:
+    """Return by client which of its rows are labelled.
+
+    Raises:
+        FaultyPeer: they are not as many as the client announced.
+    """
+    for client, message in prepared.items():
+        if int(message.labelled.sum()) != announced.labelled[client]:
+            raise FaultyPeer(client, "marks another number of labelled rows than it announced")
+    return {client: message.labelled for client, message in prepared.items()}
 
 
 def _require_same_projection(prepared: dict[str, Prepared]) -> None:

@@ -36,7 +36,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.errors import DataError, FaultyPeer, ParameterError
+from xclp_crypto.errors import FaultyPeer, ParameterError
 from xclp_crypto.params import Agreement
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import between_backend
@@ -47,9 +47,7 @@ from xclp_crypto.protocols.setup import (
     SERVER,
     Identities,
     Session,
-    key_exchange_client,
     key_exchange_server,
-    seed_agreement_client,
     seed_agreement_server,
 )
 from xclp_crypto.rng import Rng
@@ -64,11 +62,17 @@ from xclp_lp.labelling import (
     require_labels,
 )
 from xclp_lp.labels import UNLABELLED
-from xclp_lp.later import check_kept, introduced, require_same_session, with_direction
+from xclp_lp.later import check_kept, hashed_new, require_same_session, with_direction
 from xclp_lp.messages import Prepared
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
-from xclp_lp.session import ClientData, hash_rows, of_columns
+from xclp_lp.session import (
+    ClientData,
+    checked_marks,
+    of_columns,
+    open_client,
+    require_same_features,
+)
 
 
 def _agreement(params: Parameters) -> Agreement:
@@ -94,10 +98,6 @@ def require_updates(params: Parameters) -> None:
 def _digest(session: bytes, projection: bytes) -> bytes:
     """Return what shows that a party knows a session, and its projection."""
     return hashlib.sha256(domain_tag("update of a session", session, projection)).digest()
-
-
-def _was_there(session: Session) -> list[str]:
-    return [c for c, numbers in session.numbers.items() if numbers[4]]
 
 
 def _announced(session: Session) -> Announced:
@@ -159,20 +159,21 @@ async def update_client_role(
     labelled = class_ids != UNLABELLED
     with io.step("setup"):
         numbers = [len(class_ids), int(labelled.sum()), d, new, int(kept is not None)]
-        session = await key_exchange_client(
-            io, invited, _agreement(params), numbers, rng, identities
+        session = await open_client(
+            io,
+            invited,
+            params,
+            _agreement(params),
+            numbers,
+            rng,
+            identities,
+            common_secret=backend.needs_common_secret,
         )
-        if backend.needs_common_secret:
-            await seed_agreement_client(session, rng)
     io = session.io
     with io.step("hashing"):
-        known = await introduced(session, params, kept, _was_there(session), d)
+        was_there = [c for c, numbers in session.numbers.items() if numbers[4]]
+        known, bits, projection = await hashed_new(session, params, kept, was_there, vectors)
         moments = moments or known.own.moments
-        if params.shared_scale and known.own.moments is not None:
-            vectors = await io.compute(known.own.moments.scaled, vectors)
-        bits, projection = await io.compute(
-            hash_rows, known.own.seed, vectors, params.n_bits, params.projection, io.report
-        )
         projection = of_columns(projection, data.columns)
         await io.send(SERVER, Prepared(_digest(known.session, projection), labelled))
         packed = np.concatenate([known.own.packed, np.packbits(bits, axis=1)])
@@ -218,7 +219,14 @@ async def update_server_role(
     leavers = Leavers()
     with io.step("setup"):
         session = await key_exchange_server(
-            io, invited, _agreement(params), 5, rng, at_least, identities
+            io,
+            invited,
+            _agreement(params),
+            5,
+            rng,
+            at_least,
+            identities,
+            post_quantum=params.post_quantum,
         )
         leavers.note("setup", invited, session.clients)
         _check_numbers(session, kept.distances.sizes)
@@ -237,9 +245,7 @@ async def update_server_role(
                 raise FaultyPeer(
                     (client, SERVER), "the server kept the distances of another session"
                 )
-            if int(message.labelled.sum()) != session.numbers[client][1]:
-                raise FaultyPeer(client, "marks another number of labelled rows than it announced")
-    marks = {client: message.labelled for client, message in prepared.items()}
+        marks = checked_marks(prepared, _announced(session))
     with io.step("hamming"):
         found = await backend.server_between(session, _sizes(session), params.n_bits, at_least)
         distances = await io.compute(joined, kept.distances, found)
@@ -262,13 +268,8 @@ def _check_numbers(session: Session, kept: Mapping[str, int]) -> None:
         DataError: features differ in number.
         FaultyPeer: names the client whose numbers cannot be.
     """
-    first, *_ = session.clients
-    for client, (rows, labelled, features, new, was_there) in session.numbers.items():
-        if features != session.numbers[first][2]:
-            raise DataError(
-                f"client {client!r} has {features} features, {first!r} has "
-                f"{session.numbers[first][2]}; all must have the same"
-            )
+    require_same_features(session)
+    for client, (rows, labelled, _, new, was_there) in session.numbers.items():
         if labelled > rows or new > rows or was_there > 1:
             raise FaultyPeer(client, "announces more labelled or new rows than rows")
         if rows - new != (kept.get(client) if was_there else 0):

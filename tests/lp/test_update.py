@@ -157,6 +157,16 @@ def test_without_new_rows_old_ones_get_labels_without_those_of_clients_that_left
     assert_same(outcome.raise_errors().results, expected(OLD, params, "acd", "acd"))
 
 
+def test_keys_are_agreed_on_as_the_parameters_say() -> None:
+    sent = {}
+    for post_quantum in (True, False):
+        params = replace(SMALL, post_quantum=post_quantum)
+        outcome = run(update(params, *began(params))).raise_errors()
+        steps = outcome.cost.bytes_sent.items()
+        sent[post_quantum] = sum(count for traffic, count in steps if traffic.step == "setup")
+    assert sent[True] > 10_000 > sent[False]  # a key of ML-KEM has 1,184 bytes
+
+
 def test_a_dropout_takes_its_rows_or_its_labels_as_in_a_session() -> None:
     params = replace(SMALL, hamming="plain")
     kept, distances = began(params)
