@@ -254,6 +254,39 @@ def test_randomness_comes_from_one_module(path):
     assert not names & {"os.urandom", "np.random", "numpy.random", "os.getrandom"}
 
 
+def drawn_unasked(source):
+    """Uses of an argument `rng: Rng` other than as an argument, of `require_rng` in the end."""
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        every = (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        names = {a.arg for a in every if a.annotation and ast.unparse(a.annotation) == "Rng"}
+        inside = [node for part in function.body for node in ast.walk(part)]
+        passed = {id(value) for call in inside if isinstance(call, ast.Call) for value in call.args}
+        passed |= {
+            id(value) for node in inside if isinstance(node, ast.keyword) for value in [node.value]
+        }
+        found += [
+            f"line {node.lineno}: {node.id}"
+            for node in inside
+            if isinstance(node, ast.Name) and node.id in names and id(node) not in passed
+        ]
+    return found
+
+
+@pytest.mark.parametrize("path", sources("xclp_crypto"), ids=ids(sources("xclp_crypto")))
+def test_who_draws_from_an_argument_asks_first_whether_it_is_an_rng(path):
+    assert drawn_unasked(path.read_text(encoding="utf-8")) == []
+
+
+def test_the_same_test_finds_who_does_not_ask():
+    draws = "def key(rng: Rng):\n    return rng.bytes(32)"
+    keeps = "def __init__(self, rng: Rng):\n    self._rng = rng"
+    assert drawn_unasked(draws) == drawn_unasked(keeps) == ["line 2: rng"]
+    assert drawn_unasked("async def key(rng: Rng):\n    f(require_rng(rng).bytes(1), r=rng)") == []
+
+
 BOTH = sources("xclp_crypto") + sources("xclp_lp")
 
 

@@ -41,7 +41,7 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_server,
 )
 from xclp_crypto.protocols.setup.costs import key_exchange_bytes
-from xclp_crypto.rng import Rng, rng_or_system
+from xclp_crypto.rng import Rng, require_rng, rng_or_system
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
@@ -471,7 +471,7 @@ def _run_sum(
     faults = replace(faults, dropouts={**faults.dropouts, **drops})
 
     async def client_role(io: RoleIO) -> Any:
-        own = source.child(io.name)
+        own = require_rng(source).child(io.name)
         with io.step("setup"):
             session = await key_exchange_client(io, clients, agreement, [], own)
         return await client_part(session, own)
@@ -479,7 +479,7 @@ def _run_sum(
     async def server_role(io: RoleIO) -> Any:
         with io.step("setup"):
             session = await key_exchange_server(
-                io, clients, agreement, 0, source.child(SERVER), graph.threshold
+                io, clients, agreement, 0, require_rng(source).child(SERVER), graph.threshold
             )
         return await server_part(session)
 

@@ -45,7 +45,7 @@ from xclp_crypto.errors import EncodingOverflow, ParameterError
 from xclp_crypto.params import MAX_ANNOUNCED, STATISTICAL_BITS
 from xclp_crypto.primitives.discrete_gaussian import MAX_VARIANCE, MIN_VARIANCE, sample
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 
 MAX_EPSILON = 700.0
 """Largest ε: e^ε is a float64. At ε = 10 the odds of a guess may already grow 22,000-fold."""
@@ -182,8 +182,9 @@ class RandomizedResponse:
             return codes.astype(np.int64)
         keep = 1 / (1 + (n_classes - 1) * math.exp(-self.epsilon))
         threshold = np.uint64(int(math.ldexp(keep * (1 - 2.0**-50), 64)))
-        kept = rng.residues(1 << 64, codes.shape) < threshold
-        others = rng.residues(n_classes - 1, codes.shape).astype(np.int64)
+        source = require_rng(rng)
+        kept = source.residues(1 << 64, codes.shape) < threshold
+        others = source.residues(n_classes - 1, codes.shape).astype(np.int64)
         others += others >= codes
         return np.where(kept, codes, others)
 

@@ -123,10 +123,18 @@ def rng_or_system(rng: object) -> Rng:
     """Return this source of randomness, or the operating system's for None.
 
     Raises:
-        ParameterError: it is no `Rng`; a seed or a NumPy generator is none.
+        ParameterError: as from `require_rng`.
     """
-    if rng is None:
-        return SystemRng()
+    return SystemRng() if rng is None else require_rng(rng)
+
+
+def require_rng(rng: object) -> Rng:
+    """Return this source of randomness; every function that draws from its argument asks first.
+
+    Raises:
+        ParameterError: it is not an `Rng`: NumPy's generators have a method `bytes` as well, and
+            would make keys that anybody can guess.
+    """
     if not isinstance(rng, Rng):
         raise ParameterError(
             f"rng must be a SystemRng, or a SeededRng in tests, got {rng!r}; secrets do not come "

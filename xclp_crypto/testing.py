@@ -28,7 +28,7 @@ from scipy import stats
 
 from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError, XclpError
 from xclp_crypto.protocols.setup.channel import SERVER, Sealed
-from xclp_crypto.rng import Rng, SeededRng
+from xclp_crypto.rng import Rng, SeededRng, require_rng
 from xclp_crypto.transport.driver import Role
 from xclp_crypto.transport.simulate import Delivery, Faults, Outcome, Simulation
 from xclp_crypto.wire import TAG_BYTES, Message, encode
@@ -339,7 +339,7 @@ def random_schedule(
     """
 
     def below(n: int) -> int:
-        return int(rng.residues(n, 1)[0])
+        return int(require_rng(rng).residues(n, 1)[0])
 
     if not set(kinds) <= set(FAULT_KINDS):
         raise ParameterError(f"the kinds of faults are {', '.join(FAULT_KINDS)}, got {kinds}")

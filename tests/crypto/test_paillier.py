@@ -34,7 +34,6 @@ from xclp_crypto.primitives.paillier import (
     decrypt,
     encrypt,
     generate,
-    keys,
     phe,
 )
 from xclp_crypto.rng import SeededRng
@@ -284,9 +283,24 @@ def test_factors_that_are_no_primes_are_refused():
 
 def test_a_generator_is_never_made_from_a_number_that_is_no_unit(monkeypatch):
     draws = iter([[mpz(0)], [mpz(3)]])
-    monkeypatch.setattr(keys, "draw_below", lambda n, count, rng: next(draws))
+    monkeypatch.setattr(arithmetic, "draw_below", lambda n, count, rng: next(draws))
     key = generate(rng(4), INSECURE_TEST_128)
     assert key.public.h == -9 % key.public.n
+
+
+@pytest.mark.parametrize("end", ["owner", "public key", "rerandomise"])
+def test_user_case_without_h_no_randomiser_is_0_or_a_multiple_of_p(monkeypatch, end):
+    p, q = map(mpz, KEY.export_primes())
+    key = PrivateKey(p, q, PublicKey(p * q, None, INSECURE_TEST_512))
+    sound = encrypt(key.public, [5, 6, 7], rng())
+    draws = iter([[mpz(0), p, 5 * q], [mpz(3), mpz(0)], [mpz(4), mpz(5)]])
+    monkeypatch.setattr(arithmetic, "draw_below", lambda n, count, rng: next(draws)[:count])
+    if end == "rerandomise":
+        made = sound.rerandomise(rng())
+    else:
+        made = encrypt(key if end == "owner" else key.public, [5, 6, 7], rng())
+    assert decrypt(key, made).tolist() == [5, 6, 7]
+    assert Ciphertexts.decode(made.encode(rng()), key.public).shape == (3,)
 
 
 def test_user_case_secret_and_public_keys_cannot_be_confused():

@@ -3,6 +3,7 @@
 import copy
 import multiprocessing
 import pickle
+import random
 import subprocess
 import sys
 
@@ -10,8 +11,27 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from xclp_crypto.algebra.group import Scalar
 from xclp_crypto.errors import ParameterError, ReuseError
+from xclp_crypto.params import INSECURE_TEST_128, RLWE_SETS, Agreement
+from xclp_crypto.primitives import paillier, rlwe
+from xclp_crypto.primitives.discrete_gaussian import sample
+from xclp_crypto.primitives.identity import IdentityKey
+from xclp_crypto.primitives.key_agreement import KemPair, KeyPair
+from xclp_crypto.primitives.paillier.phe import ciphertexts_to_phe
+from xclp_crypto.primitives.shamir import share_element, share_secret
+from xclp_crypto.privacy import RandomizedResponse, add_noise
+from xclp_crypto.protocols.ot import (
+    BaseTransfers,
+    Choices,
+    Extension,
+    base_transfers,
+    extended_ot,
+    naor_pinkas,
+)
+from xclp_crypto.protocols.setup import key_exchange_client
 from xclp_crypto.rng import Rng, SeededRng, SystemRng
+from xclp_crypto.role import Compute, DriverIO
 
 RNGS = [SystemRng, lambda: SeededRng(1)]
 
@@ -162,3 +182,59 @@ def test_the_seeded_generator_does_not_depend_on_the_hash_seed_of_the_process():
         for s in ("1", "2")
     }
     assert runs == {f"{SeededRng(3).child('a').bytes(8).hex()}\n".encode()}
+
+
+BITS = np.zeros((2, 128), np.uint8)
+RING = rlwe.Ring.from_tag(bytes(32), b"", RLWE_SETS[0])
+PAILLIER = paillier.generate(SeededRng(1), INSECURE_TEST_128)
+IMPORTED = paillier.PublicKey(PAILLIER.public.n, None, INSECURE_TEST_128)
+SUMS = paillier.encrypt(PAILLIER, [1], SeededRng(2)) + 1
+PAIR = np.zeros((1, 2, 1), np.uint8)
+WANTED = Choices(np.array([True]), 1)
+OF_BASE = BaseTransfers("alice", {}, {})
+IO = DriverIO("alice", None, None)
+
+
+def role(coroutine):
+    """Run a role that may compute, and must end before it sends anything or waits."""
+    answer = None
+    while isinstance(operation := coroutine.send(answer), Compute):
+        answer = operation.function(*operation.args)
+    raise AssertionError(operation)
+
+
+DRAWS = {
+    "IdentityKey": IdentityKey.generate,
+    "KeyPair": KeyPair.generate,
+    "KemPair": KemPair.generate,
+    "Scalar": Scalar.random,
+    "share_secret": lambda r: share_secret(bytes(32), 2, [1, 2], r),
+    "share_element": lambda r: share_element(1, 2, [1, 2], 7, r),
+    "paillier.generate": lambda r: paillier.generate(r, INSECURE_TEST_128),
+    "paillier.encrypt": lambda r: paillier.encrypt(PAILLIER.public, 1, r),
+    "paillier.encrypt, the owner": lambda r: paillier.encrypt(PAILLIER, 1, r),
+    "paillier.encrypt without h": lambda r: paillier.encrypt(IMPORTED, 1, r),
+    "Ciphertexts.rerandomise": SUMS.rerandomise,
+    "Ciphertexts.encode": SUMS.encode,
+    "ciphertexts_to_phe": lambda r: ciphertexts_to_phe(SUMS, r),
+    "rlwe.encrypt": lambda r: rlwe.encrypt(r, RING, BITS),
+    "rlwe.prepare": lambda r: rlwe.prepare(r, RING, BITS),
+    "discrete_gaussian.sample": lambda r: sample(r, 1.0, 3),
+    "add_noise": lambda r: add_noise(np.zeros(3, np.uint64), 1.0, r),
+    "RandomizedResponse": lambda r: RandomizedResponse(1.0).randomize(np.zeros(1, int), 2, r),
+    "naor_pinkas": lambda r: role(naor_pinkas(IO, {}, {"bob": WANTED}, b"", r)),
+    "base_transfers": lambda r: role(base_transfers(IO, ["bob"], [], b"", r)),
+    "Extension": lambda r: Extension(OF_BASE, b"", r),
+    "extended_ot": lambda r: role(extended_ot(IO, {"bob": PAIR}, {}, b"", r)),
+    "key_exchange_client": lambda r: role(
+        key_exchange_client(IO, ["alice", "bob"], Agreement(), [], r)
+    ),
+}
+
+
+@pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
+@pytest.mark.parametrize("rng", [np.random.default_rng(0), random.Random(0), None, 0], ids=type)
+def test_user_case_no_primitive_takes_a_generator_that_repeats_itself(draw, rng):
+    """That none is left out here is for tests/test_layers.py."""
+    with pytest.raises(ParameterError, match="rng must be a SystemRng"):
+        draw(rng)

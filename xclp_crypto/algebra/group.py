@@ -18,7 +18,7 @@ import rbcl
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, ParameterError
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.secret import Secret
 
 ORDER: Final = 2**252 + 27742317777372353535851937790883648493
@@ -124,7 +124,7 @@ class Scalar(Secret):
     @classmethod
     def random(cls, rng: Rng) -> Scalar:
         """Draw a scalar from 64 bytes of `rng`; uniform up to a bias of 2^-259."""
-        return cls.from_uniform_bytes(rng.bytes(UNIFORM_BYTES))
+        return cls.from_uniform_bytes(require_rng(rng).bytes(UNIFORM_BYTES))
 
     @classmethod
     def from_uniform_bytes(cls, data: bytes) -> Scalar:

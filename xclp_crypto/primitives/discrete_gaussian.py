@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 
 MIN_VARIANCE = 2.0**-2
 """Smallest σ²: below, samples are almost always 0; sums have their theorem for σ ≥ 1/2 too."""
@@ -87,8 +87,9 @@ def require_variance(variance: float) -> None:
 def _propose(rng: Rng, variance: float, n: int) -> NDArray[np.int64]:
     """Return the accepted ones of n proposals, in order."""
     t = math.ceil(math.sqrt(variance) * _STEP)
-    offset = rng.residues(t, n).astype(np.int64)
-    bits, word = rng.residues(_WORD, (2, n)).astype(np.uint64)
+    source = require_rng(rng)
+    offset = source.residues(t, n).astype(np.int64)
+    bits, word = source.residues(_WORD, (2, n)).astype(np.uint64)
     negative = bits > _LEVELS
     bits &= _LEVELS
     power = bits & (~bits + np.uint64(1))  # the lowest one, 2^V
@@ -118,5 +119,5 @@ def _is_accepted(rng: Rng, word: int, x: int, level: int, variance: float) -> bo
             above = word >= probability + 2**-30
         if below or above:
             return bool(below)
-        word = word << 64 | int.from_bytes(rng.bytes(8), "little")
+        word = word << 64 | int.from_bytes(require_rng(rng).bytes(8), "little")
         bits += 64

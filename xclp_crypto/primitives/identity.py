@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.secret import Secret
 
 IDENTITY_BYTES: Final = 32
@@ -134,7 +134,7 @@ class IdentityKey(Secret):
     @classmethod
     def generate(cls, rng: Rng) -> IdentityKey:
         """Make a key of 32 bytes drawn from `rng`."""
-        return cls(rng.bytes(IDENTITY_BYTES))
+        return cls(require_rng(rng).bytes(IDENTITY_BYTES))
 
     def sign(self, message: bytes) -> bytes:
         """Sign a message, which must be a domain tag so that it cannot stand for another use.

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.secret import Secret
 
 KEY_BYTES: Final = 32
@@ -61,7 +61,7 @@ class KeyPair(Secret):
     @classmethod
     def generate(cls, rng: Rng) -> KeyPair:
         """Make a key pair of 32 bytes drawn from `rng`."""
-        return cls(rng.bytes(KEY_BYTES))
+        return cls(require_rng(rng).bytes(KEY_BYTES))
 
     def export_private(self) -> bytes:
         """Give the 32 secret bytes, as drawn; `KeyPair(these bytes)` is the same pair again."""
@@ -109,7 +109,7 @@ class KemPair(Secret):
     @classmethod
     def generate(cls, rng: Rng) -> KemPair:
         """Make a key pair of 64 bytes drawn from `rng`."""
-        return cls(rng.bytes(KEM_SEED_BYTES))
+        return cls(require_rng(rng).bytes(KEM_SEED_BYTES))
 
     def decapsulate(self, ciphertext: bytes) -> bytes:
         """Return the 32-byte secret of `ciphertext`; of one that was altered, an unrelated one."""

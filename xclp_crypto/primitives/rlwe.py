@@ -63,7 +63,7 @@ from xclp_crypto.algebra.prg import expand
 from xclp_crypto.algebra.products import exact_product
 from xclp_crypto.errors import ParameterError, XclpError
 from xclp_crypto.params import RLWE_SETS, SEED_BYTES, RlweParameters
-from xclp_crypto.rng import Rng, SeededRng
+from xclp_crypto.rng import Rng, SeededRng, require_rng
 
 ROWS_PER_BLOCK = 32  # polynomials transformed at a time, so that their digits stay in the caches
 WORKERS = os.cpu_count() or 1  # threads over blocks of rows; NumPy and the FFT release the lock
@@ -180,26 +180,26 @@ def _unfold(folded: NDArray[np.complex128], n: int) -> NDArray[np.float64]:
 
 def ternary(rng: Rng, shape: tuple[int, ...]) -> NDArray[np.int8]:
     """Draw uniform entries of {−1, 0, 1}."""
-    return rng.residues(3, shape).astype(np.int8) - np.int8(1)
+    return require_rng(rng).residues(3, shape).astype(np.int8) - np.int8(1)
 
 
 def binomial_error(rng: Rng, shape: tuple[int, ...], eta: int) -> NDArray[np.int64]:
     """Draw centred binomial errors: a sum of `eta` ≤ 32 bits minus another, variance eta/2."""
-    words = rng.residues(1 << (2 * eta), shape).astype(np.uint64)
+    words = require_rng(rng).residues(1 << (2 * eta), shape).astype(np.uint64)
     ones = np.bitwise_count(words & np.uint64((1 << eta) - 1)).astype(np.int64)
     return np.asarray(ones - np.bitwise_count(words >> np.uint64(eta)), dtype=np.int64)
 
 
 def flood(rng: Rng, shape: tuple[int, ...], parameters: RlweParameters) -> Digits:
     """Draw the flood as signed limbs: four uniform words of f bits minus 2^(f+1)."""
-    bits = parameters.limb_bits
+    source, bits = require_rng(rng), parameters.limb_bits
     total = [np.zeros(shape, dtype=np.int64) for _ in range(parameters.limbs)]
     for _ in range(4):
-        word = rng.residues(1 << 64, shape).astype(np.uint64)
+        word = source.residues(1 << 64, shape).astype(np.uint64)
         total[0] += (word & np.uint64((1 << bits) - 1)).astype(np.int64)
         total[1] += (word >> np.uint64(bits)).astype(np.int64)
         if parameters.flood_bits > 64:
-            above = rng.residues(1 << (parameters.flood_bits - 64), shape).astype(np.int64)
+            above = source.residues(1 << (parameters.flood_bits - 64), shape).astype(np.int64)
             total[64 // bits] += above << (64 % bits)
     place = parameters.flood_bits + 1
     total[place // bits] -= 1 << (place % bits)
@@ -292,7 +292,7 @@ def for_blocks(work: Callable[[slice, Rng], None], rows: int, step: int, rng: Rn
     Every block has a generator of its own, expanded from 32 bytes of `rng`, so that the result does
     not depend on how threads take turns.
     """
-    key = rng.bytes(SEED_BYTES)
+    key = require_rng(rng).bytes(SEED_BYTES)
     starts = range(0, rows, step)
     with ThreadPoolExecutor(WORKERS) as pool:
         tasks = [
@@ -378,7 +378,7 @@ def opened(
 
 def drawn_masks(rng: Rng, shape: tuple[int, int], parameters: RlweParameters) -> NDArray[np.uint16]:
     """Draw r uniform modulo t."""
-    return rng.residues(1 << parameters.plain_bits, shape).astype(np.uint16)
+    return require_rng(rng).residues(1 << parameters.plain_bits, shape).astype(np.uint16)
 
 
 def parameters_for(n_bits: int) -> RlweParameters:

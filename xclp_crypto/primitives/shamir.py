@@ -27,7 +27,7 @@ from gmpy2 import invert, mpz
 
 from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.params import SEED_BYTES, SHAMIR_PRIME
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.secret import Secret
 
 MAX_INDEX: Final = (1 << 16) - 1
@@ -235,7 +235,7 @@ def random_elements(count: int, prime: int, rng: Rng) -> list[int]:
     limit = (1 << 8 * n_bytes) // prime * prime
     elements: list[int] = []
     while len(elements) < count:
-        data = rng.bytes((count - len(elements)) * n_bytes)
+        data = require_rng(rng).bytes((count - len(elements)) * n_bytes)
         draws = (int.from_bytes(data[i : i + n_bytes], "big") for i in range(0, len(data), n_bytes))
         elements += [draw % prime for draw in draws if draw < limit]
     return elements

@@ -19,7 +19,7 @@ from gmpy2 import mpz
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DecodeError, ParameterError
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 
 Mpz: TypeAlias = Any
 """A `gmpy2.mpz`; gmpy2 has no type information."""
@@ -189,7 +189,8 @@ def powers_of(bases: list[Mpz], exponent: Mpz, modulus: Mpz) -> list[Mpz]:
 def draw_exponents(count: int, bits: int, rng: Rng) -> NDArray[np.uint8]:
     """Return uniform exponents of `bits` bits, a multiple of 8, as (count, bits/8) bytes."""
     length = bits // 8
-    return np.frombuffer(rng.bytes(count * length), dtype=np.uint8).reshape(count, length)
+    data = require_rng(rng).bytes(count * length)
+    return np.frombuffer(data, dtype=np.uint8).reshape(count, length)
 
 
 def draw_below(modulus: Mpz, count: int, rng: Rng) -> list[Mpz]:
@@ -199,13 +200,25 @@ def draw_below(modulus: Mpz, count: int, rng: Rng) -> list[Mpz]:
     values: list[Mpz] = []
     while len(values) < count:
         wanted = count - len(values)
-        data = rng.bytes(wanted * length)
+        data = require_rng(rng).bytes(wanted * length)
         for start in range(0, len(data), length):
             value = mpz.from_bytes(data[start : start + length], "little")
             value = gmpy2.f_mod_2exp(value, bits)
             if value < modulus:
                 values.append(value)
     return values
+
+
+def draw_units(modulus: Mpz, count: int, rng: Rng) -> list[Mpz]:
+    """Return `count` independent uniform units modulo `modulus`: neither 0 nor with a factor of it.
+
+    As a randomiser, a multiple of p or q would make a number that does not decrypt.
+    """
+    units: list[Mpz] = []
+    while len(units) < count:
+        drawn = draw_below(modulus, count - len(units), rng)
+        units += [value for value in drawn if gmpy2.gcd(value, modulus) == 1]
+    return units
 
 
 def draw_prime(bits: int, rounds: int, rng: Rng) -> Mpz:
@@ -222,7 +235,7 @@ def draw_prime(bits: int, rounds: int, rng: Rng) -> Mpz:
     """
     fixed = (mpz(3) << (bits - 2)) | 3
     while True:
-        candidate = mpz.from_bytes(rng.bytes(bits // 8), "big") | fixed
+        candidate = mpz.from_bytes(require_rng(rng).bytes(bits // 8), "big") | fixed
         if gmpy2.gcd(candidate, SMALL_PRIMES) == 1 and gmpy2.is_prime(candidate, rounds):
             return candidate
 

@@ -16,9 +16,9 @@ from xclp_crypto.params import PAILLIER_3072, PAILLIER_PARAMETERS, PaillierParam
 from xclp_crypto.primitives.paillier.arithmetic import (
     SMALL_PRIMES,
     Mpz,
-    draw_below,
     draw_exponents,
     draw_prime,
+    draw_units,
     from_bytes,
     powers,
     powers_of,
@@ -171,14 +171,10 @@ class PublicKey:
     def _powers(self, count: int, exponent_bits: int, rng: Rng, workers: int) -> list[Mpz]:
         """Return random n-th residues; of a key without h, uniform ones."""
         if self.h is None:
-            uniform = self._units(count, rng)
+            uniform = draw_units(self.n, count, rng)
             return spread(powers_of, uniform, workers, self.n, self.n_squared)
         exponents = draw_exponents(count, exponent_bits, rng)
         return spread(powers, exponents, workers, self.base, self.n_squared)
-
-    def _units(self, count: int, rng: Rng) -> list[Mpz]:
-        # A number that is not a unit would factor n; with real keys nobody finds one.
-        return [r or mpz(1) for r in draw_below(self.n, count, rng)]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, PublicKey):
@@ -268,7 +264,7 @@ class PrivateKey(Secret):
         """Return fresh encryptions of zero, computed modulo p² and q²."""
         public, secret = self.public, (self._halves, self._inverse_square)
         if public.h is None:
-            uniform = public._units(count, rng)
+            uniform = draw_units(public.n, count, rng)
             return spread(_roots_by_halves, uniform, workers, public.n, *secret)
         exponents = draw_exponents(count, public._half, rng)
         return spread(_powers_by_halves, exponents, workers, public.base, *secret)
@@ -353,7 +349,5 @@ def generate(rng: Rng, parameters: PaillierParameters = PAILLIER_3072) -> Privat
         # Primes of one length never divide each other's p − 1, so gcd(n, (p−1)(q−1)) = 1.
         if abs(p - q) > distance and gmpy2.gcd(p - 1, q - 1) == 2:
             break
-    while True:
-        (x,) = draw_below(n, 1, rng)
-        if gmpy2.gcd(x, n) == 1:
-            return PrivateKey(p, q, PublicKey(n, -x * x % n, parameters))
+    (x,) = draw_units(n, 1, rng)
+    return PrivateKey(p, q, PublicKey(n, -x * x % n, parameters))

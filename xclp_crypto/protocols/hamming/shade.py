@@ -41,7 +41,7 @@ from xclp_crypto.protocols.hamming.interface import (
 from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
 from xclp_crypto.protocols.setup import Session
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 
 RESIDUE_BYTES = 2
 """Bytes of one transferred residue; w ≤ 16 bits."""
@@ -112,7 +112,7 @@ class Shade(HammingBackend):
             )
             messages = {}
             for peer, (pair, bit) in out.items():
-                masks = rng.residues(modulus, pair.shape).astype(np.uint16)
+                masks = require_rng(rng).residues(modulus, pair.shape).astype(np.uint16)
                 np.add.at(sums[peer], pair, masks)
                 own = bits[pair // sizes[peer], bit]
                 messages[peer] = await io.compute(offers, own, masks, n_bits)

@@ -69,7 +69,7 @@ from xclp_crypto.protocols.ot.interface import (
 )
 from xclp_crypto.protocols.ot.link import SenderPads
 from xclp_crypto.protocols.ot.naor_pinkas import OtOffers, naor_pinkas
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import Dim, RoleIO
 from xclp_crypto.secret import Secret
 from xclp_crypto.wire import Message, sent
@@ -154,12 +154,15 @@ async def base_transfers(
     Raises:
         FaultyPeer: see `transfer`.
     """
+    source = require_rng(rng)
     pairs = {
-        peer: np.frombuffer(rng.bytes(KAPPA * 2 * KEY_BYTES), np.uint8).reshape(KAPPA, 2, KEY_BYTES)
+        peer: np.frombuffer(source.bytes(KAPPA * 2 * KEY_BYTES), np.uint8).reshape(
+            KAPPA, 2, KEY_BYTES
+        )
         for peer in receiving
     }
     secrets = {
-        peer: np.unpackbits(np.frombuffer(rng.bytes(KAPPA // 8), np.uint8)).astype(bool)
+        peer: np.unpackbits(np.frombuffer(source.bytes(KAPPA // 8), np.uint8)).astype(bool)
         for peer in sending
     }
     requests = {peer: Choices(bits, KEY_BYTES) for peer, bits in secrets.items()}
@@ -189,6 +192,7 @@ class Extension(Secret):
     def __init__(
         self, base: BaseTransfers, sid: bytes, rng: Rng, *, check_receiver: bool = False
     ) -> None:
+        self._rng = require_rng(rng)
         if sid in base._used:
             raise ReuseError("these base transfers already served this sid; pads must not repeat")
         if base._burnt:
@@ -199,7 +203,6 @@ class Extension(Secret):
         base._used.add(sid)
         me = base._name
         self._base = base
-        self._rng = rng
         self._check = check_receiver
         self._senders = {
             peer: link.SenderEnd(choices, keys, sid, me, peer)

@@ -38,7 +38,7 @@ from xclp_crypto.algebra.group import (
 from xclp_crypto.errors import DecodeError, FaultyPeer
 from xclp_crypto.fields import Encoded, Many, Uints
 from xclp_crypto.protocols.ot.interface import Chosen, Pairs, Requests, check_transfers, pick, sizes
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, sent
 
@@ -148,6 +148,7 @@ async def naor_pinkas(
         [1, 4]
     """
     check_transfers(sending, receiving)
+    require_rng(rng)
     secrets = {peer: Scalar.random(rng) for peer in sending}
     for peer, secret in secrets.items():
         await io.send(peer, OtSetup(multiply_base(secret)))

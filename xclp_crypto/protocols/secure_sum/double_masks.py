@@ -56,7 +56,7 @@ from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, sh
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.secret import Secret
 from xclp_crypto.wire import Message, sent
 
@@ -247,7 +247,7 @@ async def agree_on_masks(
     io, me = session.io, session.io.name
     near = graph.neighbours(tag)[me]
     peers = tuple(c for c in near if c in session.numbers)
-    own, seed = await io.compute(KeyPair.generate, rng), rng.bytes(SEED_BYTES)
+    own, seed = await io.compute(KeyPair.generate, rng), require_rng(rng).bytes(SEED_BYTES)
     dealt = await io.compute(_deal, graph, (*near, me), own, seed, rng)
     for peer in peers:
         await io.send(peer, SumShares(own.public.encode(), *dealt[peer]))

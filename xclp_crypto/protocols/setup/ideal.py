@@ -24,7 +24,7 @@ from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES, Agreement
 from xclp_crypto.protocols.setup.channel import SERVER, Session
 from xclp_crypto.protocols.setup.identities import Identities
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, sent
 
@@ -106,7 +106,8 @@ async def ideal_key_exchange_server(
     )
     for client, hello in hellos.items():
         agreement.require_same(hello.agreement, client)
-    session_id, master = rng.bytes(SEED_BYTES), rng.bytes(SEED_BYTES)
+    source = require_rng(rng)
+    session_id, master = source.bytes(SEED_BYTES), source.bytes(SEED_BYTES)
     values = np.zeros((len(invited), numbers), dtype=np.uint32)
     for i, client in enumerate(invited):
         if client in hellos:

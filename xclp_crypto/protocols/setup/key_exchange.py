@@ -86,7 +86,7 @@ from xclp_crypto.primitives.key_agreement import (
 )
 from xclp_crypto.protocols.setup.channel import SERVER, Session
 from xclp_crypto.protocols.setup.identities import Identities
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO, recorded
 from xclp_crypto.secret import Secret
 from xclp_crypto.wire import Message, sent
@@ -155,7 +155,7 @@ class _Ephemeral(Secret):
     def __init__(self, rng: Rng, post_quantum: bool) -> None:
         self.exchange = KeyPair.generate(rng)
         self.kem = KemPair.generate(rng) if post_quantum else None
-        chain = [rng.bytes(SEED_BYTES)]
+        chain = [require_rng(rng).bytes(SEED_BYTES)]
         for _ in range(OPENINGS):
             chain.append(_committed(chain[-1]))
         self.commitment, *self.openings = reversed(chain)

@@ -27,7 +27,7 @@ from xclp_crypto.errors import Excluded, FaultyPeer, TooFewParties
 from xclp_crypto.fields import Bits, Raw
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES
 from xclp_crypto.protocols.setup.channel import SERVER, Session
-from xclp_crypto.rng import Rng
+from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.wire import Message, sent
 
 
@@ -69,7 +69,7 @@ async def seed_agreement_client(session: Session, rng: Rng) -> None:
     """
     io = session.io
     tag = session.once("seed agreement")
-    own = rng.bytes(SEED_BYTES)
+    own = require_rng(rng).bytes(SEED_BYTES)
     await io.send(session.peers, SeedShare(own))
     shares = {c: m.value for c, m in (await io.gather(SeedShare, session.peers, 0)).items()}
     shares[io.name] = own
