@@ -27,15 +27,8 @@ from xclp_crypto.primitives.sealed_box import channel_pair
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.protocols.setup.channel import Sealed
 from xclp_crypto.protocols.setup.costs import key_exchange_bytes
-from xclp_crypto.protocols.setup.key_exchange import (
-    Directory,
-    Hello,
-    Opening,
-    Openings,
-    _session_id,
-    _signed_directory,
-    _signed_hello,
-)
+from xclp_crypto.protocols.setup.key_exchange import _session_id, _signed_directory, _signed_hello
+from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Openings
 from xclp_crypto.protocols.setup.seed_agreement import SeedShare
 from xclp_crypto.rng import SeededRng, SystemRng
 from xclp_crypto.testing import blamed, deliveries, every_corruption, run
@@ -323,10 +316,10 @@ def test_bytes_are_those_of_the_formulas(p):
         make = setup(clients, numbers=numbers, identities=held, post_quantum=bool(kem))
         sent = deliveries(make)
         sizes = {d.message: len(d.payload) - wire.TAG_BYTES for d in sent}
-        # 64 + kem + agreement + 4·numbers + signature
-        assert sizes["Hello"] == 64 + kem + 8 * fields + 8 + signature
-        # 32 + ⌈p/8⌉ + p·(64 + kem + 4·numbers + signature) + signature
-        assert sizes["Directory"] == 32 - (-p // 8) + p * (64 + kem + 8 + signature) + signature
+        # 96 + kem + agreement + 4·numbers + signature
+        assert sizes["Hello"] == 96 + kem + 8 * fields + 8 + signature
+        # 32 + ⌈p/8⌉ + p·(96 + kem + 4·numbers + signature) + signature
+        assert sizes["Directory"] == 32 - (-p // 8) + p * (96 + kem + 8 + signature) + signature
         dims = {"numbers": 2, "signature": signature, "kem": kem}
         assert sizes["Hello"] == Hello.size(agreement=8 * fields, **dims)
         assert sizes["Directory"] == Directory.size(invited=p, **dims)
@@ -463,6 +456,7 @@ SWAPS = {
     "key of b": {"keys": at(1, FRESH)},
     "numbers of b": {"values": row(1)},
     "commitment of b": {"commitments": at(1, bytes(32))},
+    "signing key of b": {"verify_keys": at(1, FRESH)},
     "signature of b": {"signatures": at(1, bytes(64))},
     "signature of b is that of c": {"signatures": lambda s: (s[0], s[2], s[2])},
     "b has key and signature of c": {
@@ -540,7 +534,8 @@ def test_a_signature_from_a_session_with_other_numbers_does_not_serve():
 
 
 def test_a_signature_serves_for_one_name_one_list_and_one_agreement():
-    hello = Hello(FRESH, b"", bytes(32), bytes(16), np.array([1, 2], dtype=np.uint32), b"")
+    values = np.array([1, 2], dtype=np.uint32)
+    hello = Hello(FRESH, b"", bytes(32), PINS["a"].own.public.encode(), bytes(16), values, b"")
     statements = {
         _signed_hello("a", hello, ("a", "b")),
         _signed_hello("b", hello, ("a", "b")),
@@ -550,9 +545,10 @@ def test_a_signature_serves_for_one_name_one_list_and_one_agreement():
         _signed_hello("a", replace(hello, key=bytes(32)), ("a", "b")),
         _signed_hello("a", replace(hello, kem_key=bytes(1184)), ("a", "b")),
         _signed_hello("a", replace(hello, commitment=bytes(31) + b"1"), ("a", "b")),
+        _signed_hello("a", replace(hello, verify_key=bytes(32)), ("a", "b")),
         _signed_hello("a", replace(hello, values=hello.values[:1]), ("a", "b")),
     }
-    assert len(statements) == 9
+    assert len(statements) == 10
 
 
 def test_a_replayed_directory_is_noticed_because_it_lacks_the_fresh_key():
@@ -628,6 +624,7 @@ def cheating(entries_for, pins=None, forge=None):
                 keys,
                 (b"",) * 3,
                 tuple(hellos[c].commitment for c in CLIENTS),
+                tuple(hellos[c].verify_key for c in CLIENTS),
                 np.zeros((3, numbers), np.uint32),
                 signatures,
                 bytes(signature),
@@ -724,7 +721,9 @@ def announcing(key, pins):
 
     async def b(io):
         agreement = Agreement(version=1)
-        hello = Hello(key, b"", bytes(32), agreement.encode(), np.zeros(0, np.uint32), b"")
+        no_values = np.zeros(0, np.uint32)
+        signing = IdentityKey(bytes([9]) * 32).public.encode()
+        hello = Hello(key, b"", bytes(32), signing, agreement.encode(), no_values, b"")
         if pins is not None:
             agreed = pins["b"].bind(agreement, "b", CLIENTS).encode()
             hello = replace(hello, agreement=agreed)

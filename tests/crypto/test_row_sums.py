@@ -658,7 +658,13 @@ def test_attack_6_masks_of_restart_with_equal_secrets_do_not_cancel():
     """What a key that c echoes of a gives b: one secret with both, masks of opposite signs."""
     echo = {"a": bytes(32), "c": bytes(32), SERVER: bytes(range(32))}
     session = Session(
-        DriverIO("b", None, print), b"id", echo, dict.fromkeys("abc", ()), authenticated=True
+        DriverIO("b", None, print),
+        b"id",
+        echo,
+        dict.fromkeys("abc", ()),
+        authenticated=True,
+        verify_keys={},
+        signing=None,
     )
     masks = pair_masks(session, tuple("abc"), b"attempt", (4, 2), 1 << 64)
     values = np.arange(8, dtype=np.uint64).reshape(4, 2)

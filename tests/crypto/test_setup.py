@@ -34,13 +34,8 @@ from xclp_crypto.protocols.setup import (
     seed_agreement_server,
 )
 from xclp_crypto.protocols.setup.channel import Sealed, sealed_size
-from xclp_crypto.protocols.setup.key_exchange import (
-    OPENINGS,
-    Directory,
-    Hello,
-    Opening,
-    Openings,
-)
+from xclp_crypto.protocols.setup.key_exchange import OPENINGS
+from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Openings
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import (
@@ -749,6 +744,49 @@ def test_a_key_of_ml_kem_that_is_out_of_range_or_echoed_is_refused_naming_the_cl
     error = run(make, with_key(b"\xff" * 1184)).errors[SERVER]
     assert_blames(error, ("b",), "out of range")
     assert_blames(run(make, with_key(kem_keys["a"])).errors[SERVER], ("a", "b"), "echoes")
+
+
+def test_a_signing_key_that_is_malformed_or_echoed_is_refused_naming_the_client():
+    announced = {d.sender: d.payload[66:98] for d in deliveries(setup()) if d.message == "Hello"}
+
+    def with_key(key):
+        return on(
+            lambda d: d.message == "Hello" and d.sender == "b",
+            lambda d: d.payload[:66] + key + d.payload[98:],
+        )
+
+    for key, why in ((bytes(32), "small order"), (b"\xff" * 32, "canonical encoding")):
+        assert_blames(run(setup(), with_key(key)).errors[SERVER], ("b",), why)
+    assert_blames(run(setup(), with_key(announced["a"])).errors[SERVER], ("a", "b"), "echoes")
+    # What a server that hands it on does; the directory's entry of b has the key of a.
+    listed = on(to("c"), lambda d: edit(d.payload, verify_keys=lambda k: (k[0], k[0], k[2])))
+    assert_blames(run(setup(), listed).errors["c"], ("a", "b", SERVER), "echoes")
+    listed = on(to("b"), lambda d: edit(d.payload, verify_keys=lambda k: (k[0], k[0], k[2])))
+    assert_blames(run(setup(), listed).errors["b"], (SERVER,), "does not list b")
+
+
+def test_what_a_client_signs_is_its_own_in_one_session_for_one_purpose():
+    def sessions(seed):
+        of = {}
+
+        async def keep(session, rng):
+            of[session.io.name] = session
+
+        run(with_session(CLIENTS, keep, keep, seed=seed)).raise_errors()
+        return of
+
+    of, later = sessions(0), sessions(1)
+    signature = of["a"].sign("seen", "b", 3)
+    for session in of.values():
+        assert session.signed_by("a", signature, "seen", "b", 3)
+        assert not session.signed_by("b", signature, "seen", "b", 3)
+        assert not session.signed_by("z", signature, "seen", "b", 3)
+        assert not session.signed_by("a", signature, "said", "b", 3)
+        assert not session.signed_by("a", signature, "seen", "b", 4)
+        assert not session.signed_by("a", signature[:-1], "seen", "b", 3)
+        assert not session.signed_by("a", later["a"].sign("seen", "b", 3), "seen", "b", 3)
+    with pytest.raises(ParameterError, match="server has no signing key"):
+        of[SERVER].sign("seen")
 
 
 # Every fault

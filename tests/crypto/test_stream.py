@@ -30,7 +30,8 @@ from xclp_crypto.primitives.key_agreement import KeyPair
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.protocols.hamming.interface import DistanceShares
 from xclp_crypto.protocols.hamming.plain import PlainBits
-from xclp_crypto.protocols.setup.key_exchange import Directory, Hello, _signed_hello
+from xclp_crypto.protocols.setup.key_exchange import _signed_hello
+from xclp_crypto.protocols.setup.messages import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.stream import FRAME, SocketDriver
@@ -414,6 +415,7 @@ def test_with_identities_a_program_that_answers_in_the_receivers_place_is_notice
                 (MALLORY, hello.key),
                 (hello.kem_key,) * 2,
                 (hello.commitment,) * 2,
+                (hello.verify_key,) * 2,
                 np.array([hello.values, hello.values]),
                 (signature, hello.signature),
                 key.sign(b"the directory"),

@@ -52,7 +52,7 @@ from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload
 from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
 from xclp_crypto.protocols.setup.channel import Sealed
 from xclp_crypto.protocols.setup.ideal import IdealHello, IdealKeys, IdealSecret
-from xclp_crypto.protocols.setup.key_exchange import Directory, Hello, Opening, Openings
+from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Openings
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
 
@@ -211,34 +211,34 @@ def _hello(rng):
     dims = {"agreement": 8 * int(rng.integers(0, 5)), "numbers": int(rng.integers(0, 4))}
     values = rng.integers(0, 1 << 32, dims["numbers"], dtype=np.uint32)
     dims |= {"signature": int(rng.choice([0, 64])), "kem": int(rng.choice([0, 1184]))}
-    sizes = (32, dims["kem"], 32, dims["agreement"])
+    sizes = (32, dims["kem"], 32, 32, dims["agreement"])
     return dims, Hello(*map(rng.bytes, sizes), values, rng.bytes(dims["signature"]))
 
 
 def _ideal_hello(rng):
     dims = {"agreement": 8 * int(rng.integers(0, 5)), "numbers": int(rng.integers(1, 4))}
     values = rng.integers(0, 1 << 32, dims["numbers"], dtype=np.uint32)
-    return dims, IdealHello(rng.bytes(dims["agreement"]), values)
+    return dims, IdealHello(rng.bytes(dims["agreement"]), rng.bytes(32), values)
 
 
 def _ideal_keys(rng):
     p, n = int(rng.integers(2, 20)), int(rng.integers(0, 4))
     values = rng.integers(0, 1 << 32, (p, n), dtype=np.uint32)
-    secrets = tuple(rng.bytes(32) for _ in range(p + 1))
-    return {"invited": p, "numbers": n}, IdealKeys(rng.bytes(32), _bits(rng, p), values, secrets)
+    keys, secrets = (tuple(rng.bytes(32) for _ in range(count)) for count in (p, p + 1))
+    dims = {"invited": p, "numbers": n}
+    return dims, IdealKeys(rng.bytes(32), _bits(rng, p), keys, values, secrets)
 
 
 def _directory(rng):
     p, n = int(rng.integers(2, 20)), int(rng.integers(0, 4))
-    keys = tuple(rng.bytes(32) for _ in range(p))
     values = rng.integers(0, 1 << 32, (p, n), dtype=np.uint32)
     signature = int(rng.choice([0, 64]))
     kem = int(rng.choice([0, 1184]))
-    kem_keys, commitments, signatures = (
-        tuple(rng.bytes(size) for _ in range(p)) for size in (kem, 32, signature)
+    keys, kem_keys, commitments, verify_keys, signatures = (
+        tuple(rng.bytes(size) for _ in range(p)) for size in (32, kem, 32, 32, signature)
     )
     dims = {"invited": p, "numbers": n, "signature": signature, "kem": kem}
-    entries = keys, kem_keys, commitments, values, signatures
+    entries = keys, kem_keys, commitments, verify_keys, values, signatures
     return dims, Directory(rng.bytes(32), _bits(rng, p), *entries, rng.bytes(signature))
 
 
@@ -581,12 +581,12 @@ def _half(message, name):
     ("kind", "name"),
     [
         *((kind, "value") for kind in (IdealSecret, SeedShare, Confirm, SumSeen)),
-        *((Hello, name) for name in ("key", "commitment")),
+        *((Hello, name) for name in ("key", "commitment", "verify_key")),
         *((Directory, n) for n in ("server_key", "keys", "kem_keys", "values", "signatures")),
-        (Directory, "commitments"),
+        *((Directory, n) for n in ("commitments", "verify_keys")),
         (Opening, "value"),
         (Openings, "values"),
-        *((IdealKeys, name) for name in ("session_id", "values", "secrets")),
+        *((IdealKeys, name) for name in ("session_id", "verify_keys", "values", "secrets")),
         *((SumShares, name) for name in ("mask_key", "key_share", "seed_share")),
         *((SumReady, name) for name in ("mask_key", "terms")),
         *((Roster, "clients"), (OtColumns, "columns"), (OtChallenge, "seed"), (OtProof, "hashes")),

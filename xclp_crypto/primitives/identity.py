@@ -1,4 +1,4 @@
-"""Long-term identities: Ed25519 signatures (RFC 8032) under keys that others have pinned.
+"""Ed25519 signatures (RFC 8032): under identities that others pin, and keys for one session.
 
 OpenSSL refuses signatures of another length or with S ≥ ℓ, but takes any 32 bytes as a public key:
 also keys of small order, under which anybody can make signatures of any message, and second
@@ -9,6 +9,7 @@ to make one takes the private key, and it does not help anybody else to sign.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
@@ -106,10 +107,10 @@ class Identity:
 
 
 class IdentityKey(Secret):
-    """A long-term signing key of one party, for all its sessions.
+    """A signing key of one party: its identity in all its sessions, or drawn for one session.
 
-    Who has a copy can take the party's place in later sessions; it does not open earlier ones,
-    whose keys come from ephemeral keys.
+    Who has a copy of an identity can take the party's place in later sessions; it does not open
+    earlier ones, whose keys come from ephemeral keys.
 
     Attributes:
         public: the half that the others pin.
@@ -147,3 +148,19 @@ class IdentityKey(Secret):
     def export_private(self) -> bytes:
         """Give the 32 secret bytes; `IdentityKey(these bytes)` is the same key again."""
         return self._private.private_bytes_raw()
+
+
+@lru_cache(maxsize=4096)  # among hundreds of clients in one process all verify the same signatures
+def verifies(key: bytes, signature: bytes, message: bytes) -> bool:
+    """Return whether `message` was signed under `key`: a function of public data alone.
+
+    Args:
+        key: what should be an `Identity`; nothing verifies under a key that is refused there.
+        signature: 64 bytes.
+        message: what was signed, a short domain tag, of which 4,096 may be kept.
+    """
+    try:
+        Identity(key).verify(signature, message, "")
+    except (DecodeError, FaultyPeer):
+        return False
+    return True

@@ -25,6 +25,7 @@ from xclp_crypto.errors import (
     TooFewParties,
 )
 from xclp_crypto.fields import Raw
+from xclp_crypto.primitives.identity import IdentityKey, verifies
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox, channel_pair
 from xclp_crypto.role import Dim, RoleIO, dims_for, name_of
 from xclp_crypto.wire import TAG_BYTES, M, Message, sent
@@ -205,6 +206,15 @@ class Session:
         cross_only: whether clients hide the distances between their own rows.
         authenticated: whether everybody's keys were signed by the identities that this party pins.
         common_secret: 32 bytes that all clients share and the server does not have.
+
+    Args:
+        io: the connection to the other parties, not sealed.
+        session_id: see `id`.
+        secrets: by peer, the secret shared with it.
+        announced: see `numbers`.
+        authenticated: see above.
+        verify_keys: by client, the public half of its signing key for this session.
+        signing: the own signing key; the server has none.
     """
 
     cross_only = False
@@ -217,6 +227,8 @@ class Session:
         announced: Mapping[str, Iterable[int]],
         *,
         authenticated: bool,
+        verify_keys: Mapping[str, bytes],
+        signing: IdentityKey | None,
     ) -> None:
         self.io = SealedIO(io, secrets, session_id)
         self.id = session_id
@@ -224,6 +236,7 @@ class Session:
         self.clients = tuple(self.numbers)
         self.authenticated = authenticated
         self._secrets = dict(secrets)
+        self._verify_keys, self._signing = dict(verify_keys), signing
         self._common_secret: bytes | None = None
         self._used: set[bytes] = set()
 
@@ -275,6 +288,43 @@ class Session:
         """
         pair = sorted((self.io.name, peer))
         return derive_key(self._secrets[peer], domain_tag("pair key", *pair, tag))
+
+    def sign(self, purpose: str, *context: str | int | bytes) -> bytes:
+        """Sign a statement of this client, bound to its name and to this session.
+
+        Everybody who knows the session can verify it, by the key that this client announced in the
+        key exchange, which its identity has certified where identities are pinned.
+
+        Args:
+            purpose: what the statement is for, as of a domain tag.
+            context: what it says; a digest where that is long.
+
+        Returns:
+            64 bytes, the same for the same statement.
+
+        Raises:
+            ParameterError: at the server, which has no signing key.
+        """
+        if self._signing is None:
+            raise ParameterError(f"{self.io.name} has no signing key in this session")
+        return self._signing.sign(domain_tag(purpose, self.id, self.io.name, *context))
+
+    def signed_by(
+        self, client: str, signature: bytes, purpose: str, *context: str | int | bytes
+    ) -> bool:
+        """Return whether a client of this session made this signature by `sign`.
+
+        Args:
+            client: who should have.
+            signature: any bytes, perhaps not 64 of them.
+            purpose: see `sign`.
+            context: see `sign`.
+
+        Returns:
+            False as well where `client` is not in the session, or announced a key of small order.
+        """
+        key = self._verify_keys.get(client, b"")
+        return verifies(key, signature, domain_tag(purpose, self.id, client, *context))
 
     def __repr__(self) -> str:
         return f"<Session of {self.io.name} with {len(self.clients)} clients>"

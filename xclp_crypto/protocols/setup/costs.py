@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from xclp_crypto.primitives.key_agreement import KEM_KEY_BYTES
 from xclp_crypto.protocols.setup.channel import SERVER
-from xclp_crypto.protocols.setup.key_exchange import Directory, Hello, Opening, Openings
+from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Openings
 from xclp_crypto.wire import TAG_BYTES
 
 ROUNDS = 4

@@ -3,8 +3,10 @@
 ::
 
     client j                          server
-    IdealHello(agreement, numbers) ─▶
-                                   ◀─ IdealKeys(session, present, numbers, a secret for each party)
+    IdealHello(agreement, signing key,
+               numbers)            ─▶
+                                   ◀─ IdealKeys(session, present, signing keys, numbers,
+                                                a secret for each party)
                                    ◀─ IdealSecret(common secret)
 
 *Server learns* every key, so nothing that is built on this setup is private.
@@ -22,6 +24,7 @@ from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import Excluded
 from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import MIN_CLIENTS, SEED_BYTES, Agreement
+from xclp_crypto.primitives.identity import IDENTITY_BYTES, IdentityKey
 from xclp_crypto.protocols.setup.channel import SERVER, Session
 from xclp_crypto.protocols.setup.identities import Identities
 from xclp_crypto.rng import Rng, require_rng
@@ -30,22 +33,27 @@ from xclp_crypto.wire import Message, sent
 
 
 class IdealHello(Message):
-    """Digests of what must be agreed, and public numbers. Size: agreement + 4·numbers bytes."""
+    """Digests of what must be agreed, a signing key, and public numbers.
+
+    Size: agreement + 32 + 4·numbers bytes.
+    """
 
     TAG = 0x0121
     agreement: bytes = sent(Raw("agreement"))
+    verify_key: bytes = sent(Raw(IDENTITY_BYTES))
     values: NDArray[np.uint32] = sent(Uints("numbers", n_bytes=4))
 
 
 class IdealKeys(Message):
     """A session as one client is to know it, with a secret for each invited client and the server.
 
-    Size: 32 + ⌈p/8⌉ + 4·p·numbers + 32·(p + 1) bytes for p invited clients.
+    Size: 64 + ⌈p/8⌉ + 4·p·numbers + 64·p bytes for p invited clients.
     """
 
     TAG = 0x0122
     session_id: bytes = sent(Raw(SEED_BYTES))
     present: NDArray[np.bool_] = sent(Bits("invited"))
+    verify_keys: tuple[bytes, ...] = sent(Many(Raw(IDENTITY_BYTES), "invited"))
     values: NDArray[np.uint32] = sent(Uints("invited", "numbers", n_bytes=4))
     secrets: tuple[bytes, ...] = sent(Many(Raw(SEED_BYTES), lambda invited: invited + 1))
 
@@ -57,13 +65,27 @@ class IdealSecret(Message):
     value: bytes = sent(Raw(SEED_BYTES))
 
 
-def _session(io: RoleIO, keys: IdealKeys, invited: Sequence[str], signed: bool) -> Session:
+def _session(
+    io: RoleIO,
+    keys: IdealKeys,
+    invited: Sequence[str],
+    signed: bool,
+    signing: IdentityKey | None,
+) -> Session:
     secrets = dict(zip((*invited, SERVER), keys.secrets, strict=True))
     announced = {
         c: row for c, row, here in zip(invited, keys.values, keys.present, strict=True) if here
     }
     secrets = {p: secrets[p] for p in (*announced, SERVER) if p != io.name}
-    return Session(io, keys.session_id, secrets, announced, authenticated=signed)
+    return Session(
+        io,
+        keys.session_id,
+        secrets,
+        announced,
+        authenticated=signed,
+        verify_keys=dict(zip(invited, keys.verify_keys, strict=True)),
+        signing=signing,
+    )
 
 
 async def ideal_key_exchange_client(
@@ -80,11 +102,12 @@ async def ideal_key_exchange_client(
     if identities is not None:
         agreement = identities.bind(agreement, io.name, invited)
     values = np.array(numbers, dtype=np.uint32)
-    await io.send(SERVER, IdealHello(agreement.encode(), values))
+    signing = IdentityKey.generate(rng)
+    await io.send(SERVER, IdealHello(agreement.encode(), signing.public.encode(), values))
     keys = await io.recv(IdealKeys, SERVER, invited=len(invited), numbers=len(values))
     if not keys.present[list(invited).index(io.name)]:
         raise Excluded(io.name, io.current_step)
-    return _session(io, keys, invited, identities is not None)
+    return _session(io, keys, invited, identities is not None, signing)
 
 
 async def ideal_key_exchange_server(
@@ -113,15 +136,17 @@ async def ideal_key_exchange_server(
         if client in hellos:
             values[i] = hellos[client].values
     present = np.array([c in hellos for c in invited])
+    nothing = bytes(IDENTITY_BYTES)
+    verify_keys = tuple(hellos[c].verify_key if c in hellos else nothing for c in invited)
 
     def keys_of(party: str) -> IdealKeys:
         pairs = (sorted((party, other)) for other in (*invited, SERVER))
         secrets = tuple(derive_key(master, domain_tag("ideal pair", *pair)) for pair in pairs)
-        return IdealKeys(session_id, present, values, secrets)
+        return IdealKeys(session_id, present, verify_keys, values, secrets)
 
     for client in invited:
         await io.send(client, keys_of(client))
-    return _session(io, keys_of(SERVER), invited, identities is not None)
+    return _session(io, keys_of(SERVER), invited, identities is not None, signing=None)
 
 
 async def ideal_seed_agreement_client(session: Session, rng: Rng) -> None:

@@ -44,6 +44,13 @@ client is the server's doing, and `FaultyPeer` names the server.
   replayed directory is noticed, because it does not contain the client's fresh key.
 - *Not protected*: the server may still leave clients out, or stop.
 
+**A signing key for the session**: each client draws one of Ed25519 and announces its public half
+with its other keys, so that it is as authentic as they are, with and without identities. By it a
+client tells the others something through the server that nobody can alter or deny
+(`Session.sign`), such as which survivors of a sum it knows of. The server refuses what is not a
+strictly encoded key of large order. A client does so when it first verifies under it: who announces
+such a key lets others sign for it, as who publishes its private key.
+
 **An echoed key**, another party's public key that a client announces as its own, would give a third
 party the same secret with both, although the echoing client knows neither. The server refuses it,
 naming both, and clients refuse a directory in which a key occurs twice, naming the server too. Even
@@ -65,15 +72,20 @@ from xclp_crypto import wire
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import (
+    DecodeError,
     Excluded,
     FaultyPeer,
     FaultyPeerOrServer,
     ParameterError,
     TooFewParties,
 )
-from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, SEED_BYTES, Agreement
-from xclp_crypto.primitives.identity import SIGNATURE_BYTES
+from xclp_crypto.primitives.identity import (
+    IDENTITY_BYTES,
+    SIGNATURE_BYTES,
+    Identity,
+    IdentityKey,
+)
 from xclp_crypto.primitives.key_agreement import (
     CIPHERTEXT_BYTES,
     KEM_KEY_BYTES,
@@ -86,67 +98,13 @@ from xclp_crypto.primitives.key_agreement import (
 )
 from xclp_crypto.protocols.setup.channel import SERVER, Session
 from xclp_crypto.protocols.setup.identities import Identities
+from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Openings
 from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO, recorded
 from xclp_crypto.secret import Secret
-from xclp_crypto.wire import Message, sent
 
 OPENINGS: Final = 8
 """Values that each client can open: in so many attempts nobody may be left out in one."""
-
-
-class Hello(Message):
-    """A client's ephemeral keys, its commitment, digests of what must be agreed, and its numbers.
-
-    Size: 32 + kem + 32 + agreement + 4·numbers + signature bytes; a key of ML-KEM-768 has 1,184
-    bytes, or 0 without; a signature has 64 bytes, or 0 without identities.
-    """
-
-    TAG = 0x0101
-    key: bytes = sent(Raw(KEY_BYTES))
-    kem_key: bytes = sent(Raw("kem"))
-    commitment: bytes = sent(Raw(SEED_BYTES))
-    agreement: bytes = sent(Raw("agreement"))
-    values: NDArray[np.uint32] = sent(Uints("numbers", n_bytes=4))
-    signature: bytes = sent(Raw("signature"))
-
-
-class Directory(Message):
-    """The server's key, and who takes part with which keys, commitment and numbers.
-
-    Absent clients have zero entries. p clients are invited, and `Hello` has the other letters.
-    Size: 32 + ⌈p/8⌉ + p·(64 + kem + 4·numbers) + (p + 1)·signature bytes.
-    """
-
-    TAG = 0x0102
-    server_key: bytes = sent(Raw(KEY_BYTES))
-    present: NDArray[np.bool_] = sent(Bits("invited"))
-    keys: tuple[bytes, ...] = sent(Many(Raw(KEY_BYTES), "invited"))
-    kem_keys: tuple[bytes, ...] = sent(Many(Raw("kem"), "invited"))
-    commitments: tuple[bytes, ...] = sent(Many(Raw(SEED_BYTES), "invited"))
-    values: NDArray[np.uint32] = sent(Uints("invited", "numbers", n_bytes=4))
-    signatures: tuple[bytes, ...] = sent(Many(Raw("signature"), "invited"))
-    signature: bytes = sent(Raw("signature"))
-
-
-class Opening(Message):
-    """What a client committed to, and secrets for later clients. Size: 32 + 1088·count bytes."""
-
-    TAG = 0x0103
-    value: bytes = sent(Raw(SEED_BYTES))
-    ciphertexts: tuple[bytes, ...] = sent(Many(Raw(CIPHERTEXT_BYTES), "count"))
-
-
-class Openings(Message):
-    """Who is left, what they opened, and secrets of the server and earlier clients for one client.
-
-    Absent clients have zero entries. Size: ⌈p/8⌉ + 32·p + 1088·count bytes.
-    """
-
-    TAG = 0x0104
-    present: NDArray[np.bool_] = sent(Bits("invited"))
-    values: tuple[bytes, ...] = sent(Many(Raw(SEED_BYTES), "invited"))
-    ciphertexts: tuple[bytes, ...] = sent(Many(Raw(CIPHERTEXT_BYTES), "count"))
 
 
 class _Ephemeral(Secret):
@@ -159,12 +117,16 @@ class _Ephemeral(Secret):
         for _ in range(OPENINGS):
             chain.append(_committed(chain[-1]))
         self.commitment, *self.openings = reversed(chain)
+        self.signing = IdentityKey.generate(rng)
 
     def hello(self, agreement: Agreement, values: NDArray[np.uint32]) -> Hello:
         """Return the first message, not signed."""
         kem_key = b"" if self.kem is None else self.kem.public
         public = self.exchange.public.encode()
-        return Hello(public, kem_key, self.commitment, agreement.encode(), values, b"")
+        verify_key = self.signing.public.encode()
+        return Hello(
+            public, kem_key, self.commitment, verify_key, agreement.encode(), values, signature=b""
+        )
 
 
 def _committed(value: bytes) -> bytes:
@@ -181,6 +143,7 @@ def _signed_hello(client: str, hello: Hello, invited: Sequence[str]) -> bytes:
         hello.key,
         hello.kem_key,
         hello.commitment,
+        hello.verify_key,
         hello.agreement,
         values,
         *invited,
@@ -215,6 +178,7 @@ def _verify_directory(
             directory.keys[i],
             directory.kem_keys[i],
             directory.commitments[i],
+            directory.verify_keys[i],
             digests,
             directory.values[i],
             signature,
@@ -266,6 +230,7 @@ def _classical_secrets(
             )
     keys = {SERVER: directory.server_key} | {invited[i]: directory.keys[i] for i in present}
     _refuse_echoes(io.name, keys)
+    _refuse_echoes(io.name, {invited[i]: directory.verify_keys[i] for i in present})
     if any(directory.kem_keys):
         _refuse_echoes(io.name, {invited[i]: directory.kem_keys[i] for i in present})
     secrets = {}
@@ -311,13 +276,23 @@ def _session(
     opened: Openings,
     secrets: Mapping[str, bytes],
     signed: bool,
+    signing: IdentityKey | None,
 ) -> Session:
     """Return the session of those that are left."""
     session_id = _session_id(agreement, directory, opened, invited)
-    rows = zip(invited, directory.values, opened.present, strict=True)
-    announced = {client: row for client, row, here in rows if here}
+    here = [i for i, present in enumerate(opened.present) if present]
+    announced = {invited[i]: directory.values[i] for i in here}
     kept = {p: s for p, s in secrets.items() if p == SERVER or p in announced}
-    return Session(io, session_id, kept, announced, authenticated=signed)
+    verify_keys = {invited[i]: directory.verify_keys[i] for i in here}
+    return Session(
+        io,
+        session_id,
+        kept,
+        announced,
+        authenticated=signed,
+        verify_keys=verify_keys,
+        signing=signing,
+    )
 
 
 async def key_exchange_client(
@@ -387,7 +362,7 @@ async def key_exchange_client(
     signed = identities is not None
     secrets = await io.compute(_classical_secrets, io, own.exchange, directory, invited, signed)
     opened, secrets = await _open_client(io, own, directory, invited, secrets, signed)
-    return _session(io, invited, agreement, directory, opened, secrets, signed)
+    return _session(io, invited, agreement, directory, opened, secrets, signed, own.signing)
 
 
 def _lists(directory: Directory, me: int, hello: Hello) -> bool:
@@ -397,6 +372,7 @@ def _lists(directory: Directory, me: int, hello: Hello) -> bool:
         and directory.keys[me] == hello.key
         and directory.kem_keys[me] == hello.kem_key
         and directory.commitments[me] == hello.commitment
+        and directory.verify_keys[me] == hello.verify_key
         and np.array_equal(directory.values[me], hello.values)
     )
 
@@ -464,9 +440,9 @@ async def key_exchange_server(
     Raises:
         ParameterError: names collide, an identity is missing, or the own key is not the one that
             is pinned.
-        FaultyPeer: a client has other agreement parameters (which are named), a weak key or that of
-            another, announces a number above `MAX_ANNOUNCED`, has not signed with the identity
-            pinned for it, or opens another value than it committed to.
+        FaultyPeer: a client has other agreement parameters (which are named), a weak or malformed
+            key or that of another, announces a number above `MAX_ANNOUNCED`, has not signed with
+            the identity pinned for it, or opens another value than it committed to.
         TooFewParties: fewer than `at_least` answered, or clients left in each of `OPENINGS`
             attempts.
     """
@@ -488,6 +464,7 @@ async def key_exchange_server(
         ) from None
     for client, hello in hellos.items():
         agreement.require_same(hello.agreement, client)
+        _require_verify_key(hello.verify_key, client)
     if identities is not None:
         await io.compute(_verify_hellos, identities, hellos, invited)
     directory = _directory(own.public.encode(), hellos, invited, **dims)
@@ -501,7 +478,15 @@ async def key_exchange_server(
     opened = await _open_server(io, directory, invited, drawn, at_least)
     for client, (secret, box) in drawn.items():
         secrets[client] = hybrid_secret(secrets[client], secret, SERVER, client, box)
-    return _session(io, invited, agreement, directory, opened, secrets, signed)
+    return _session(io, invited, agreement, directory, opened, secrets, signed, signing=None)
+
+
+def _require_verify_key(data: bytes, client: str) -> None:
+    """Require a key under which nobody but its owner can sign."""
+    try:
+        Identity(data)
+    except DecodeError as error:
+        raise FaultyPeer(client, f"its signing key: {error}") from None
 
 
 def _directory(
@@ -515,7 +500,10 @@ def _directory(
 ) -> Directory:
     """Return the directory of those that came, not signed."""
     zeros = np.zeros(numbers, dtype=np.uint32)
-    absent = Hello(bytes(KEY_BYTES), bytes(kem), bytes(SEED_BYTES), b"", zeros, bytes(signature))
+    no_key, no_value = bytes(KEY_BYTES), bytes(SEED_BYTES)
+    absent = Hello(
+        no_key, bytes(kem), no_value, bytes(IDENTITY_BYTES), b"", zeros, bytes(signature)
+    )
     entries = [hellos.get(client, absent) for client in invited]
     return Directory(
         server_key=server_key,
@@ -523,6 +511,7 @@ def _directory(
         keys=tuple(entry.key for entry in entries),
         kem_keys=tuple(entry.kem_key for entry in entries),
         commitments=tuple(entry.commitment for entry in entries),
+        verify_keys=tuple(entry.verify_key for entry in entries),
         values=np.array([entry.values for entry in entries]).reshape(len(invited), numbers),
         signatures=tuple(entry.signature for entry in entries),
         signature=bytes(signature),
