@@ -246,8 +246,8 @@ def privacy_cautions(
         yield f"{left or 'with two clients, '}{EACH_LEARNS}"
     if random_state is not None:
         yield (
-            f"random_state = {random_state} fixes the projection: everybody who knows this number "
-            "knows it, and can compare guesses of a row with the hashes of a client that tells them"
+            "random_state fixes the projection: everybody who knows this number knows it, and can "
+            "compare guesses of a row with the hashes of a client that tells them"
         )
 
 

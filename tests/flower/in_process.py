@@ -9,17 +9,31 @@ import itertools
 import json
 import logging
 from collections import defaultdict, deque
+from pathlib import Path
 
 import numpy as np
 import pytest
-from canaries import CANARY, spoilt_inputs
+from canaries import (
+    CANARY,
+    RANDOM_STATE,
+    forms_of,
+    keep_logs,
+    leaks,
+    opened,
+    spoilt_inputs,
+    watch,
+    write_table,
+)
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from pieces import over_flower
 
 from xclp_crypto.errors import FaultyPeer, TooFewParties, XclpError
+from xclp_crypto.params import SEED_BYTES
+from xclp_crypto.primitives.sealed_box import SealedBox
 from xclp_crypto.transport.log import Log, LogKey
+from xclp_crypto.transport.network.frames import Codec
 from xclp_crypto.transport.supersteps import Answer, Ask, Item
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.estimator import CrossClientLabelPropagation
@@ -436,20 +450,78 @@ def test_what_is_wrong_on_a_node_is_said_there_and_that_it_is_in_its_answer(
     assert got.items == ()
 
 
-def test_what_is_wrong_with_data_is_said_on_their_node_only(tmp_path, caplog):
-    node = {"name": "d", "output": str(tmp_path / CANARY), "identities": False}
-    for what, section in spoilt_inputs(tmp_path):
-        caplog.clear()
-        got = asked(node | section, RUN)
-        assert got.failure.text == "DataError", what
-        assert CANARY in caplog.text, what
-        grid, run = federation(tmp_path)
-        grid.nodes[4].context.node_config = node | section
-        caplog.clear()
-        serve(grid, run)
-        of_server = [r.getMessage() for r in caplog.records if not r.getMessage().startswith("d:")]
-        assert "d takes no further part: DataError" in of_server
-        assert CANARY not in str(of_server)
+def test_no_other_node_and_no_log_of_the_server_gets_what_is_in_the_inputs_of_one(
+    tmp_path, caplog, monkeypatch
+):
+    """Four nodes finish; the inputs of each further one cannot be used, in another way."""
+    secret, key = tmp_path / f"{CANARY}.secret", "5eed0123" * 8
+    secret.write_text(CANARY)
+    secret.chmod(0o600)
+    data = {"features": str(tmp_path / "a.npy")}
+    faults = [(what, section, "DataError") for what, section in spoilt_inputs(tmp_path)]
+    faults += [(f, data | {f: str(secret)}, "ParameterError") for f in ("key_file", "identity")]
+    spoilt = dict(zip("efghijklmn", faults, strict=True))
+    clients = [*CLIENTS, *spoilt]
+    make_authority(tmp_path / "certs", clients, ["localhost"])
+    settings = {"clients": ",".join(clients), "threshold": 3, "random_state": RANDOM_STATE}
+    grid, run = federation(tmp_path, **settings, **identities(tmp_path, "server"))
+    (tmp_path / "log.key").write_text(key)
+    for node, name in zip(grid.nodes.values(), CLIENTS, strict=True):
+        table = tmp_path / f"{CANARY}-table-{name}.csv"
+        write_table(table, name, *data_of(name))
+        config = node.context.node_config
+        del config["labels"]
+        config |= {"features": str(table), "id_column": f"{CANARY} id"}
+        config |= {"label_column": f"{CANARY} label"} | identities(tmp_path, name)
+    logs = {k: config[k] for k in ("state", "key_file")}
+    for name, (_, section, _) in spoilt.items():
+        config = {"name": name, "output": str(tmp_path / CANARY)} | identities(tmp_path, name)
+        grid.nodes[len(grid.nodes) + 1] = Node(
+            client_app(), len(grid.nodes) + 1, config | logs | section, run
+        )
+    passed = bytearray()
+    push, pull = grid.push_messages, grid.pull_messages
+
+    def recorded(messages):
+        for message in messages:
+            for array in message.content.array_records[PAYLOADS].values():
+                passed.extend(array.data)
+            passed.extend(str(message.content.config_records[HEADER]).encode())
+        return messages
+
+    monkeypatch.setattr(grid, "push_messages", lambda messages: push(recorded(messages)))
+    monkeypatch.setattr(grid, "pull_messages", lambda ids: recorded(pull(ids)))
+    for holder, method in ((SealedBox, "seal"), (Codec, "encode"), (Path, "unlink")):
+        monkeypatch.setattr(holder, method, getattr(holder, method))  # back again after the test
+    watch(tmp_path / "sent")
+    keep_logs()
+    caplog.set_level(logging.INFO, "flwr")
+    serve(grid, run)
+    assert labels_in(tmp_path).keys() == {*CLIENTS}
+    for name, (what, _, kind) in spoilt.items():
+        assert f"{name} takes no further part: {kind}" in caplog.messages, what
+        assert any(m.startswith(f"{name}: ") and CANARY in m for m in caplog.messages), what
+    own = tuple(f"{name}: " for name in clients)
+    of_server = "\n".join(m for m in caplog.messages if not m.startswith(own)).encode()
+    results = tmp_path / "results"
+    for name in CLIENTS:
+        (log,) = (tmp_path / "state").glob(f"{name}-*.state")
+        certs = tmp_path / "certs"
+        forms = forms_of(
+            name,
+            data_of(name)[0],
+            CLASSES,
+            opened(log, key)[0][-SEED_BYTES:],
+            key_file=key,
+            identity=(certs / f"{name}.identity").read_text(),
+        )
+        read = {file: file.read_bytes() for file in (log, tmp_path / "sent")}
+        read |= {file: file.read_bytes() for file in results.glob("*-cost.json")}
+        for where, content in (read | {"Flower": bytes(passed), "server": of_server}).items():
+            assert not leaks(content, forms), where
+        inputs = [tmp_path / f"{CANARY}-table-{name}.csv", certs / f"{name}.identity"]
+        found = leaks(b"".join(file.read_bytes() for file in inputs), forms)
+        assert found == {"cells", "labels", "ids", "columns", "identity"}
 
 
 def test_flower_does_not_send_what_an_app_fails_with(tmp_path, monkeypatch):

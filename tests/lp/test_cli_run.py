@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from canaries import CANARY, RANDOM_STATE, forms_of, leaks, write_table
 from command_lines import (
     SOUTH,
     TOML,
@@ -450,19 +451,33 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     assert code == 2
 
 
-def test_a_run_writes_a_report(
+def test_a_run_writes_a_report_with_no_row_seed_key_or_path(
     xclp: Xclp, monkeypatch: pytest.MonkeyPatch, federation: Path
 ) -> None:
+    """The same of all that is not a client's own table: what clients keep, and the costs."""
     monkeypatch.chdir(federation.parent)
-    code, out, err = xclp("run", "federation.toml", "--report", "r.html", "--png", "pictures")
+    monkeypatch.setenv("XCLP_LOG_KEY", key := "5eed0123" * 8)
+    x = np.random.default_rng(0).standard_normal((5, 3))
+    table = federation.parent / f"{CANARY}-table.csv"
+    write_table(table, "north", x, ["1", "2", None, None, None])
+    change("random_state = 0", f"random_state = {RANDOM_STATE}")(federation)
+    change('"north.csv"', f'"{table}"\nid_column = "{CANARY} id"')(federation)
+    change('label_column = "label"', f'label_column = "{CANARY} label"')(federation)
+    files = ("--report", "r.html", "--png", "pictures", "--keep", "kept")
+    code, out, err = xclp("run", "federation.toml", *files)
     assert (code, err) == (0, "")
     assert out.endswith("written to r.html\nwritten to pictures\n")
     page = Path("r.html").read_text(encoding="utf-8")
     assert "north" in page
     assert "can only estimate how many labels are right" in page
-    assert str(federation.parent) not in page
     assert Path("pictures/labels-by-client.png").is_file()
-    assert Path("results/cost.json").is_file()
+    forms = forms_of("north", x, [], b"", key_file=key) | {"folder": [bytes(federation.parent)]}
+    for name in ("r.html", "results/cost.json", "kept/north.kept"):
+        shown = {"columns"} if name == "r.html" else set()
+        assert leaks(Path(name).read_bytes(), forms) <= shown, name
+    given = [federation, table, Path("kept/north.kept").absolute()]
+    found = leaks(b"".join(bytes(f) + f.read_bytes() for f in given) + key.encode(), forms)
+    assert found == {kind for kind, own in forms.items() if own}
 
 
 @pytest.mark.parametrize("package", ["matplotlib", "jinja2"])

@@ -359,12 +359,6 @@ def test_truth_must_fit_the_run() -> None:
         run_report(result, [[None] * 20] * 7)
 
 
-def test_no_secret_is_in_a_report(pages: dict[str, str]) -> None:
-    """The number that fixes the projection is one: who knows it knows the projection."""
-    assert "987654321" not in pages["run"]
-    assert all("987654321" not in svg for svg in Page(pages["run"]).svgs)
-
-
 @pytest.mark.filterwarnings("ignore:only two|only .* are in the sums")
 def test_who_dropped_out_is_said() -> None:
     names = ("a", "b", "c", "d")

@@ -128,7 +128,7 @@ def test_what_came_out_is_said_of_all_clients_or_by_one_client() -> None:
         ("abc", None, None, []),
         ("ABC", None, None, ["identities = false: a server that swaps keys reads everything"]),
         ("abcde", 2, None, ["threshold = 2: where two clients are left, each learns"]),
-        ("abcde", 3, 7, ["random_state = 7 fixes the projection: everybody who knows"]),
+        ("abcde", 3, 7, ["random_state fixes the projection: everybody who knows"]),
     ],
 )
 def test_what_parties_of_a_federation_are_warned_of(invited, threshold, random_state, said) -> None:
