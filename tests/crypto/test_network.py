@@ -16,6 +16,7 @@ from xclp_crypto.errors import (
     AddressInUse,
     CertificateRefused,
     DataError,
+    FaultyPeer,
     LogError,
     ParameterError,
     ProtocolError,
@@ -26,7 +27,7 @@ from xclp_crypto.errors import (
     WrongServer,
 )
 from xclp_crypto.params import Agreement
-from xclp_crypto.testing import run
+from xclp_crypto.testing import blamed, run
 from xclp_crypto.transport import network
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import Log, NoLog
@@ -350,6 +351,25 @@ def speak(port, context, sent, words):
             got = sock.recv(4096)
             assert got, answer
             answer += got
+
+
+def test_who_comes_when_the_session_was_stopped_is_told_why(tls):
+    """Its connection may have been in the making, or have broken before it read the end."""
+
+    async def accuses(io, rng):
+        await io.recv(Blob, "a", n=1)
+        raise FaultyPeer("a", "is wrong", public=True)
+
+    async def sends(io, rng):
+        await io.send(SERVER, Blob(b"x"))
+        await io.recv(Blob, SERVER, n=1)
+
+    federation = Federation({"a": sends, "b": sends, SERVER: accuses}, tls).serve()
+    assert blamed(federation.join("a").exception(10)) == {"a", SERVER}
+    federation.join("b")
+    found = federation.results()
+    assert blamed(found["b"]) == {"a", SERVER}
+    assert blamed(found[SERVER]) == {"a"}
 
 
 def test_a_client_that_lost_its_log_is_refused(tls):

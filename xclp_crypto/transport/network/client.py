@@ -118,7 +118,7 @@ class ClientParty(Party):
                     asyncio.create_task(self.beat(connection)),
                 ]
             )
-        except errors.FaultyPeer as error:
+        except errors.XclpError as error:
             await self._say_goodbye(error)
             raise
         except party.BROKEN:

@@ -224,7 +224,8 @@ class Party(ABC):
             await self.in_thread(self.role.give_up)
             return
         self.wake.clear()
-        if any(self.mail.inboxes[sender].complete for sender in waiting.missing):
+        here = any(self.mail.inboxes[sender].complete for sender in waiting.missing)
+        if here or self.failure is not None:
             return
         await self.woken()
 

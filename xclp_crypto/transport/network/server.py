@@ -61,6 +61,7 @@ class ServerParty(Party):
         self.last_data = now
         self.handlers: set[asyncio.Task[None]] = set()
         self._accusations = Accusations(clients)
+        self._end: frames.End | None = None
 
     def expired(self, peer: str) -> bool:
         """See `Party.expired`."""
@@ -184,6 +185,8 @@ class ServerParty(Party):
         awaited = [n for n, c in self.clients.items() if not c.came]
         _logger.info("connected", extra={"client": name, "awaited": awaited})
         await connection.send(frames.Welcome(self.role.instance))
+        if self._end is not None:
+            await connection.send(self._end)
         await connection.send(self.mail.resume(name))
         for peer, other in self.clients.items():
             if peer != name and other.connection is not None and name in other.counts:
@@ -255,10 +258,14 @@ class ServerParty(Party):
                         await self.tell(other, frames.DroppedOut(name))
                 client.dropped_out = dropped_out
 
+    @property
+    def _somebody_is_left(self) -> bool:
+        return any(not c.ended and not self.expired(n) for n, c in self.clients.items())
+
     async def linger(self) -> None:
         """Wait until every client has ended or is given up."""
         self.waiting_since = self.clock()
-        while any(not c.ended and not self.expired(n) for n, c in self.clients.items()):
+        while self._somebody_is_left:
             if self.failure is not None:
                 raise self.failure
             self.wake.clear()
@@ -266,7 +273,11 @@ class ServerParty(Party):
             await self.woken()
 
     async def end(self, error: errors.XclpError | None) -> None:
-        """Tell everybody that the session is over; and who was missing, if it failed."""
+        """Tell everybody that the session is over; and who was missing, if it failed.
+
+        If it failed, this waits until all have heard of it and said goodbye; for those whose
+        connection has broken, or is only being made, `Limits.grace` seconds.
+        """
         end = frames.End(False)
         if error is not None:
             missing = [name for name in self.clients if self.expired(name)]
@@ -275,8 +286,15 @@ class ServerParty(Party):
             end = frames.End(True, frames.told(Failure.of(error, self.role.step, more)))
             if without:
                 error.add_note(without)
-        for name, client in self.clients.items():
+        self._end = end
+        for name in self.clients:
             await self.tell(name, end)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.limits.grace):
+                while self._somebody_is_left:
+                    self.wake.clear()
+                    await self.woken()
+        for client in self.clients.values():
             if client.connection is not None:
                 await client.connection.finish()
         if self.handlers:
