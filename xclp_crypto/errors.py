@@ -158,6 +158,13 @@ class LogInUseError(LogError):
     """Another program has a log open; it can be used once that program has ended."""
 
 
+class LogRolledBack(LogError):
+    """A log is older than what its party has sent: an earlier copy of it was restored.
+
+    A role that goes on from there would use its randomness again, with other messages.
+    """
+
+
 class ReplayError(LogError):
     """A role that is rebuilt from its log does other things than it did before.
 

@@ -18,6 +18,7 @@ from xclp_crypto.errors import (
     DataError,
     FaultyPeer,
     LogError,
+    LogRolledBack,
     ParameterError,
     ProtocolError,
     Stalled,
@@ -559,9 +560,9 @@ def welcomed(context, *frames):
     return welcomed_by(context, written(*frames))
 
 
-def welcomed_by(context, sent):
+def welcomed_by(context, sent, role=waits_for_the_server, log=NoLog):
     with one_client_at(greeting(context, written(Welcome(bytes(16))) + sent)) as port:
-        federation = Federation({"a": waits_for_the_server, "b": None}, context)
+        federation = Federation({"a": role, "b": None}, context, log=lambda name: log())
         error = federation.join("a", port=port).exception()
     federation.pool.shutdown()
     return error
@@ -787,6 +788,71 @@ def test_a_rebuilt_server_knows_a_client_that_starts_without_its_log():
     log = Log.from_bytes(b"", KEY)
     kept = on_server(role, talk, log)
     on_server(role, again, Log.from_bytes(kept, KEY))
+
+
+async def asks_twice(io, rng):
+    for _ in range(2):
+        await io.send(SERVER, Blob(rng.bytes(1)))
+        await io.recv(Blob, SERVER, n=1)
+
+
+def older_log():
+    """That of a client or server which sent one message, and later had more."""
+    log = Log.from_bytes(b"", KEY)
+    role = DurableRole("a", asks_twice, log, peers=["b", SERVER])
+    role.run()
+    return log.to_bytes()
+
+
+@pytest.mark.parametrize(
+    ("frame", "words", "liar"),
+    [
+        (Resume("a", SERVER, 2), "has 2 messages of a, and its log has 1: unless", SERVER),
+        (Resume("a", "b", 1), "has 1 messages of a, and its log has 0: unless that", "b"),
+        (Resume(SERVER, "a", 1), "a has said that it has 1 messages of server, and its", SERVER),
+    ],
+)
+def test_attack_10_a_client_with_an_older_log_is_told_by_the_others_and_ends(
+    tls, frame, words, liar
+):
+    """Before anything leaves. One that began just now has no older log, so that they lie."""
+    old = older_log()
+    error = welcomed_by(tls, written(frame), asks_twice, lambda: Log.from_bytes(old, KEY))
+    assert type(error) is LogRolledBack
+    assert words in str(error)
+    assert "the log was rolled back; give back the newest one" in str(error)
+    error = welcomed(tls, frame)
+    assert isinstance(error, FaultyPeer)
+    assert error.parties == (liar,)
+
+
+def test_attack_10_a_server_with_an_older_log_ends_and_blames_no_client():
+    async def role(io, rng):
+        await io.send("a", Blob(rng.bytes(1)))
+        await io.recv(Blob, "b", n=1)
+
+    async def first(server):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await server.drive()
+        wire = await connected(server, "a", b"a start of a ...")
+        wire.reader.feed_data(written(Resume("b", "a", 3)))
+        await until(lambda: server.clients["a"].counts)
+        again = await connected(server, "a", b"a start of a ...")
+        await until(lambda: Resume("b", "a", 3) in again.sent)  # what a says that it has
+        return log.to_bytes()
+
+    async def restored(server):
+        wire = await connected(server, "a", b"a start of a ...")
+        wire.reader.feed_data(written(Resume(SERVER, "a", 2)))
+        await until(lambda: server.failure is not None)
+        with pytest.raises(LogRolledBack, match="a says that it has 2 messages of server, and its"):
+            await server.drive()
+        assert server.clients["a"].fault is None
+
+    log = Log.from_bytes(b"", KEY)
+    kept = on_server(role, first, log)
+    on_server(role, restored, Log.from_bytes(kept, KEY))
 
 
 def test_of_two_programs_with_one_log_the_earlier_one_is_told_and_ends():

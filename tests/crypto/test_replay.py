@@ -20,6 +20,7 @@ from xclp_crypto.errors import (
     FaultyPeer,
     LogError,
     LogInUseError,
+    LogRolledBack,
     ParameterError,
     ReplayError,
     Stalled,
@@ -401,12 +402,15 @@ def test_what_a_log_cannot_keep_must_not_be_marked():
 # The file
 
 
-def write(path, records, key=KEY):
+def write(path, records, key=KEY, begun=()):
+    """Write records that last, and then some of which that is not sure."""
     log = Log.open(path, key)
     assert list(log.replay()) == []
-    for kind, data in records:
-        log.append(kind, data)
+    for record in records:
+        log.append(*record)
     log.sync()
+    for record in begun:
+        log.append(*record)
     log.close()
 
 
@@ -501,7 +505,7 @@ def _ends(data):
 
 def test_a_torn_end_is_cut_off_and_written_again(tmp_path):
     path = tmp_path / "a.log"
-    write(path, RECORDS)
+    write(path, RECORDS[:2], begun=RECORDS[2:])
     whole = path.read_bytes()
     ends = pieces(whole)
     tails = [whole[ends[2] : ends[3] - 1], whole[ends[2] : ends[2] + 3], bytes(50)]
@@ -515,6 +519,49 @@ def test_a_torn_end_is_cut_off_and_written_again(tmp_path):
         log = Log.open(path, KEY)
         assert list(log.replay()) == RECORDS
         log.close()
+
+
+def read(path, **places):
+    log = Log.open(path, KEY, **places)
+    try:
+        return list(log.replay())
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_attack_10_an_older_log_is_refused_by_the_file_that_says_how_far_it_got(
+    tmp_path, elsewhere
+):
+    path, other = tmp_path / "a.log", tmp_path / "b.log"
+    epoch = tmp_path / "epochs" if elsewhere else tmp_path / "a.log.epoch"
+    places = {"epoch": epoch} if elsewhere else {}
+    party = DurableRole("a", sending(1.0), Log.open(path, KEY, **places), peers=["b"])
+    party.run()
+    party.outgoing()
+    party.close()
+    whole, noted = path.read_bytes(), epoch.read_bytes()
+    assert stat.S_IMODE(epoch.stat().st_mode) == 0o600
+    path.write_bytes(whole[: pieces(whole)[1]])
+    with pytest.raises(LogRolledBack, match="was rolled back: it has 1 of the 2 records that"):
+        read(path, **places)
+    write(other, RECORDS)
+    path.write_bytes(other.read_bytes())
+    with pytest.raises(LogRolledBack, match=r"not the log that .* tells of"):
+        read(path, **places)
+    path.write_bytes(whole)
+    assert len(read(path, **places)) == 2
+    epoch.unlink()
+    with pytest.raises(LogRolledBack, match=r"may be an older copy: .*, which says how far"):
+        read(path, **places)
+    for data, words in ((noted[:-1] + b"?", "is damaged"), (b"of another program", "does not say")):
+        epoch.write_bytes(data)
+        with pytest.raises(LogError, match=words):
+            read(path, **places)
+        assert epoch.read_bytes() == data
+    epoch.write_bytes(noted)
+    path.unlink()
+    assert read(path, **places) == []  # a new log is of nothing that was sent
 
 
 def test_any_altered_byte_of_a_log_is_refused():

@@ -146,6 +146,28 @@ def test_a_client_that_has_lost_its_log_takes_no_further_part(caplog):
 # Who breaks the protocol
 
 
+@pytest.mark.parametrize("deferred", [False, True])
+def test_attack_10_who_restores_an_older_log_is_given_up_at_once_and_sends_nothing(
+    deferred, caplog
+):
+    """The engine sees to it that no message is ever sent with other bytes than before."""
+    logs = []
+
+    def restore(engine):
+        node = engine.nodes["d"]
+        if node.log not in logs:
+            logs.append(node.log)
+        if len(logs) == 3:
+            node.log = node.later = logs[1]
+
+    engine = Engine(SUM(), deferred=deferred, deadline=1000).run(each=restore)
+    assert engine.relay.role.result().total.tolist() in (total("abc"), total("abcd"))
+    assert engine.relay.role.result().record.dropouts.keys() == {"d"}
+    assert engine.now < 50
+    said = "d takes no further part: its log was rolled back: it has not all that was sent and"
+    assert sum(line.startswith(said) for line in caplog.messages) == 1
+
+
 def altered(engine, name, receiver, number, alter):
     """Let a node alter one of its messages."""
     before = engine.answers.get(name, engine.nodes[name].handle)
@@ -348,7 +370,7 @@ def test_who_may_lack_messages_again_does_not_hear_that_their_sender_has_ended()
     engine.take("b", fed={"a": 1}, kept={"a": 0}, missing=("a",))
     assert engine.due()["b"] == Ask()
     engine.take("b", fed={"a": 1}, kept={"a": 1}, missing=("a",))
-    assert engine.due()["b"] == Ask(gone=("a",))
+    assert engine.due()["b"] == Ask(gone=("a",), kept={"a": 1})
 
 
 def test_after_a_gap_a_client_is_asked_for_what_is_lacking():

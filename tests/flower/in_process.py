@@ -436,7 +436,8 @@ def asked(config, run, ask=None, state=None, simulated=None):
         ({"name": "e"}, {}, "'e' is none of the clients"),
         ({"features": "/nowhere.npy"}, {}, "/nowhere.npy"),
         ({"featurs": "x"}, {}, "featurs"),
-        ({"state": "/proc/xclp"}, {}, "state cannot be used"),
+        ({"state": "/proc/xclp"}, {}, "state or epoch cannot be used"),
+        ({"epoch": "/proc/xclp"}, {}, "state or epoch cannot be used"),
         ({"key_file": "/nowhere"}, {}, "/nowhere cannot be read"),
         ({}, {"n_bits": 0}, "n_bits"),
     ],
@@ -555,11 +556,33 @@ def test_a_log_of_other_data_is_not_taken(tmp_path, caplog):
     assert asked(config, RUN).failure is None  # the log was closed
 
 
+@pytest.mark.parametrize("with_epoch", [False, True])
+def test_attack_10_a_node_whose_log_was_restored_is_given_up_at_once(tmp_path, caplog, with_epoch):
+    """By itself, or, if what says how far the log got is older as well, by the server."""
+    kept = {}
+
+    def way(number):
+        if number == 2:
+            kept.update({file: file.read_bytes() for file in (tmp_path / "state").glob("d-*")})
+        for file, data in kept.items() if number == 4 else ():
+            if with_epoch or file.suffix == ".log":
+                file.write_bytes(data)
+        return 0
+
+    grid, run = federation(tmp_path, {"d": way}, deadline=10_000)
+    serve(grid, run)
+    said = "its log was rolled back" if with_epoch else "LogRolledBack"
+    assert any(f"d takes no further part: {said}" in line for line in caplog.messages)
+    assert len(grid.nodes[4].times) <= 6
+    assert grid.now < 100
+    assert labels_in(tmp_path).keys() == {"a", "b", "c"}
+
+
 def test_a_question_while_another_process_has_the_log_is_an_error_of_flowers(tmp_path):
     """So that the client is asked again, and not given up."""
     config = real_node(tmp_path, "a")
     assert asked(config, RUN).failure is None
-    (file,) = (tmp_path / "state").iterdir()
+    (file,) = (tmp_path / "state").glob("*.log")
     log = Log.open(file, LogKey.from_text(KEY))
     with pytest.raises(XclpError, match="LogInUseError"):
         asked(config, RUN)

@@ -273,7 +273,7 @@ def _supersteps() -> Iterator[Decoder]:
         return header, [bytes(n) for n in sizes_of(header, MAX_MESSAGE)]
 
     item = Item("b", "a", 3, 7, b"\0" * 5)
-    ask = Ask((item,), {"b": 2, "server": 1}, ("c",), False)
+    ask = Ask((item,), {"b": 2, "server": 1}, ("c",), {"b": 1})
     answer = Answer(
         "a",
         bytes(16),

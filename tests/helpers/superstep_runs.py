@@ -5,11 +5,14 @@ from collections import deque
 
 from durable_runs import KEY
 
+from xclp_crypto.errors import LogRolledBack
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
+from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import (
+    Answer,
     Ask,
     Relay,
     answer,
@@ -43,7 +46,10 @@ class Node:
         rng = SeededRng(self.starts).child("log of", self.name)
         log = Log.from_bytes(self.log, KEY, rng=rng)
         durable = DurableRole(self.name, self.role, log, peers=self.peers, rng=rng)
-        got = answer(durable, ask, deferred=self.deferred)
+        try:
+            got = answer(durable, ask, deferred=self.deferred)
+        except LogRolledBack as error:
+            return Answer(self.name, failure=Failure.of(error))
         self.later = log.to_bytes()
         if not self.deferred:
             self.log = self.later

@@ -98,6 +98,7 @@ def test_a_simulated_node_has_no_data():
         ({"feature": "x"}, "feature"),
         ({"state": "logs"}, "state and key_file belong together"),
         ({"key_file": "log.key"}, "state and key_file belong together"),
+        ({"epoch": "epochs"}, "epoch is of the log in the folder state"),
     ],
 )
 def test_nodes_that_are_refused(given, message):

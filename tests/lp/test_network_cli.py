@@ -371,6 +371,7 @@ def test_logs_need_a_key(federation, monkeypatch, says, tmp_path):
     monkeypatch.setenv("XCLP_LOG_KEY", "short")
     says(2, "XCLP_LOG_KEY: the key of a log is 64 hex digits or", *serve, "--state", state)
     says(2, "--key-file is the key of what --state or --keep names", *serve, "--key-file", state)
+    says(2, "--epoch is of the log that --state names", *serve, "--epoch", state)
     with_key = (*serve, "--state", state, "--key-file")
     says(2, "cannot be read", *with_key, tmp_path / "none")
     state.write_bytes(b"of something else entirely")
@@ -419,13 +420,13 @@ def test_results_on_a_full_disk(federation, monkeypatch):
 
 
 def test_results_that_the_disk_did_not_take_are_written_by_another_start(
-    federation, monkeypatch, xclp
+    federation, monkeypatch, xclp, tmp_path
 ):
-    """With its log; the server has ended meanwhile."""
+    """With its log, and not with an older one; the server has ended meanwhile."""
     thread, failed = start(federation)
     federation.start("hospital-1")
     options = ("--state", federation.state("hospital-0"), "--key-file", federation.key_file)
-    options = (federation.file("hospital-0"), *options)
+    options = (federation.file("hospital-0"), *options, "--epoch", tmp_path / "epoch")
     with monkeypatch.context() as disk:
         disk.setattr("xclp_lp.files.results.write_table", full)
         code, said = xclp("join", *options)
@@ -438,11 +439,20 @@ def test_results_that_the_disk_did_not_take_are_written_by_another_start(
     thread.join()
     assert not failed
     federation.edit("hospital-0", "grace = 60.0", "grace = 1.0")
+    log, epoch = federation.state("hospital-0"), tmp_path / "epoch"
+    newest = log.read_bytes()
+    log.write_bytes(newest[: len(newest) // 2])
+    code, said = xclp("join", *options)
+    assert code == 2
+    assert "was rolled back: it has" in said
+    log.write_bytes(newest)
+    assert {file.name for file in tmp_path.glob("*epoch")} == {"epoch"}
     code, said = xclp("join", *options)
     assert code == 0, said
     both = federation.clients
     assert {c: federation.labels(c) for c in both} == federation.labels_of(both, both)
-    assert not federation.state("hospital-0").exists()
+    assert not log.exists()
+    assert not epoch.exists()
 
 
 def small_files():

@@ -36,6 +36,7 @@ from xclp_crypto.errors import LogError, LogInUseError, ParameterError, StorageE
 from xclp_crypto.params import MAX_SCRYPT_COST, MIN_PASSPHRASE, SCRYPT_BLOCK, SCRYPT_COST
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.secret import Secret
+from xclp_crypto.transport.epoch import Epoch
 
 MAGIC: Final = b"XCLPLOG"
 VERSION: Final = 2
@@ -116,15 +117,23 @@ class Log:
         key: what it is encrypted under.
         rng: source of salt and nonces; the operating system's by default.
         name: what errors call it.
+        epoch: where it is noted how far it got; nowhere by default.
 
     Raises:
         LogError: no log, of another version, or under another kind of key.
     """
 
     def __init__(
-        self, file: BinaryIO, key: LogKey, *, rng: Rng | None = None, name: str = "the log"
+        self,
+        file: BinaryIO,
+        key: LogKey,
+        *,
+        rng: Rng | None = None,
+        name: str = "the log",
+        epoch: Epoch | None = None,
     ) -> None:
         self._file = file
+        self._epoch = epoch
         self._rng = rng_or_system(rng)
         self.name = name
         self._number = 0
@@ -139,7 +148,7 @@ class Log:
             self._write_at(0, header)
         else:
             cost, salt = self._checked(header, key)
-        self._header = header
+        self._header, self._salt = header, salt
         self._cipher = AESGCM(key.of_file(cost, salt))
 
     def _checked(self, header: bytes, key: LogKey) -> tuple[int, bytes]:
@@ -165,8 +174,16 @@ class Log:
         return cost, salt
 
     @classmethod
-    def open(cls, path: Path, key: LogKey, *, rng: Rng | None = None) -> Self:
+    def open(
+        cls, path: Path, key: LogKey, *, epoch: Path | None = None, rng: Rng | None = None
+    ) -> Self:
         """Open or create a file that only its owner may read; nobody else may open it meanwhile.
+
+        Args:
+            path: of the file.
+            key: what it is encrypted under.
+            epoch: file in which it is noted how far the log got; see `epoch_of`.
+            rng: see the class.
 
         Raises:
             LogError: as from `Log`.
@@ -186,7 +203,8 @@ class Log:
             file.close()
             raise LogInUseError(f"the log {path} is in use by another program") from None
         try:
-            log = cls(file, key, rng=rng, name=f"the log {path}")
+            noted = Epoch(epoch_of(path, epoch))
+            log = cls(file, key, rng=rng, name=f"the log {path}", epoch=noted)
             try:
                 os.fchmod(descriptor, 0o600)  # and never of a file that is not a log
             except OSError as error:
@@ -219,6 +237,7 @@ class Log:
 
         Raises:
             LogError: a record does not open: another key, or a damaged file.
+            LogRolledBack: there were more.
             StorageError: the file cannot be written.
         """
         complete, number = _HEADER.size, 0
@@ -231,6 +250,8 @@ class Log:
                 parts = []
                 yield kind, whole
                 del whole
+        if self._epoch is not None:
+            self._epoch.require(self.name, self._salt, number)
         self._number = number
         self._file.seek(complete)
         try:
@@ -323,6 +344,8 @@ class Log:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise StorageError(f"{self.name} cannot be written: {error.strerror}") from None
+        if self._epoch is not None and self._replayed:
+            self._epoch.note(self._salt, self._number)
         self._dirty = False
 
     def close(self) -> None:
@@ -344,6 +367,17 @@ class Log:
 
     def _crc(self, length: int) -> int:
         return zlib.crc32(struct.pack(">IQ", length, self._number))
+
+
+def epoch_of(log: Path, epoch: Path | None = None) -> Path:
+    """Return the file that says how far a log got: `epoch`, or one beside the log."""
+    return epoch or log.with_name(f"{log.name}.epoch")
+
+
+def remove_log(log: Path, epoch: Path | None = None) -> None:
+    """Remove a log that is needed no more, and what says how far it got."""
+    log.unlink(missing_ok=True)
+    epoch_of(log, epoch).unlink(missing_ok=True)
 
 
 class NoLog(Log):

@@ -114,6 +114,7 @@ class DurableRole(Driver):
     Attributes:
         name: of this party.
         fed: by party, how many of its messages this role was given.
+        sent: by party, how many messages this role has sent it.
         note: what `keep` kept; empty before.
         instance: 16 public bytes that rebuilding keeps and another start of the role does not.
         fresh: whether the log was empty.
@@ -143,7 +144,7 @@ class DurableRole(Driver):
         self.note = b""
         self._next: tuple[int, bytes] | None = None
         self._next_record()
-        self._sent = dict.fromkeys(peers, 0)
+        self.sent = dict.fromkeys(peers, 0)
         self._outgoing: list[Outgoing] = []
         self._held = 0
         bound = hashlib.sha256(domain_tag("log binding", name, binding)).digest()
@@ -314,8 +315,8 @@ class DurableRole(Driver):
         )
 
     def _forward(self, sender: str, receiver: str, payload: bytes, depth: int) -> None:
-        number = self._sent[receiver]
-        self._sent[receiver] += 1
+        number = self.sent[receiver]
+        self.sent[receiver] += 1
         digest = hashlib.sha256(domain_tag("sent", receiver, number))
         digest.update(payload)
         logged = self._replayed(_SENT)

@@ -13,7 +13,9 @@ so each is taken once, and what was not taken is sent again. Messages between cl
 relay, sealed by `SealedIO`.
 
 *Secrets*: a role that is rebuilt from an older log would use the randomness again that it has used
-before, for other messages. So nothing may leave before the log is kept. `answer` does that in two
+before, for other messages. So a question says what the relay knows that the log must have, and a
+client whose log lacks some of it answers that and nothing else. And nothing may leave before the
+log is kept. `answer` does that in two
 ways. Where the log is a file, it is on the disk before the answer is given. Where the log only
 lives in what an engine keeps for the client *after* it has sent the answer (``deferred``), an
 answer has only what an earlier question made, and says by `Answer.more` that it should be asked
@@ -34,7 +36,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
-from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, XclpError
+from xclp_crypto.errors import DecodeError, FaultyPeer, LogRolledBack, ParameterError, XclpError
 from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.transport.failures import Accusations, Failure, printable
 from xclp_crypto.transport.replay import DurableRole
@@ -90,6 +92,7 @@ class Ask:
         items: messages for it, of each sender in their order.
         taken: by receiver, how many of its messages have arrived at the relay.
         gone: parties of which no more will come.
+        kept: by sender, how many messages the log of the client keeps, as it has said.
         end: whether the session is over, so that the client may forget everything.
         failure: why it is, if it failed.
     """
@@ -97,6 +100,7 @@ class Ask:
     items: tuple[Item, ...] = ()
     taken: Mapping[str, int] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    kept: Mapping[str, int] = field(default_factory=dict)
     end: bool = False
     failure: Failure | None = None
 
@@ -139,9 +143,17 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
 
     Raises:
         DecodeError: a message is from nobody of this session, or at an impossible depth.
+        LogRolledBack: the log is older than what the relay has of the role.
         XclpError: the log cannot be written.
     """
     kept = dict(role.fed)
+    lacks = any(
+        role.fed[p] < ask.kept.get(p, 0) or role.sent[p] < ask.taken.get(p, 0) for p in kept
+    )
+    if lacks and not role.fresh:  # which starts with other randomness
+        raise LogRolledBack(
+            "its log was rolled back: it has not all that was sent and taken before", public=True
+        )
     leaving: list[Item] = []
     held = False
 
@@ -200,6 +212,7 @@ class _Correspondent:
     queue: deque[Item] = field(default_factory=deque)
     taken: dict[str, int] = field(default_factory=dict)
     fed: dict[str, int] = field(default_factory=dict)
+    kept: dict[str, int] = field(default_factory=dict)
     instance: bytes = b""
     sent: dict[str, int] = field(default_factory=dict)  # to it, by sender
     moved: int = -1  # messages that it has sent, taken and kept, at best
@@ -320,6 +333,7 @@ class Relay:
             self._fail(got.name, error.public())
             return
         client.fed, client.missing = dict(got.fed), got.missing
+        client.kept |= {p: n for p, n in got.kept.items() if n > client.kept.get(p, 0)}
         client.more = got.more or client.gap
         client.ended = client.ended or got.ended
         while client.queue and client.queue[0].number < got.kept.get(client.queue[0].sender, 0):
@@ -417,7 +431,7 @@ class Relay:
             # With an older log, a client would give up whose messages it had, and gets again.
             unsure = {i.sender for i in client.queue if i.number < client.fed.get(i.sender, 0)}
             gone = tuple(n for n in self._gone_for(name) if n not in unsure)
-            asks.append((name, Ask(items, dict(client.taken), gone)))
+            asks.append((name, Ask(items, dict(client.taken), gone, dict(client.kept))))
         return asks
 
     def _wants(self, name: str, client: _Correspondent) -> bool:
@@ -511,6 +525,7 @@ def ask_from(header: str, payloads: Iterable[bytes | bytearray]) -> Ask:
         items=_items(f, payloads),
         taken=_counts(f, "taken"),
         gone=_names(f, "gone"),
+        kept=_counts(f, "kept"),
         end=_flag(f, "end"),
         failure=_failure(f),
     )

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -25,7 +25,7 @@ from xclp_crypto.errors import (
 from xclp_crypto.params import Agreement
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport import network
-from xclp_crypto.transport.log import Log, NoLog
+from xclp_crypto.transport.log import Log, NoLog, remove_log
 from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.cli.keeping import KEY_VARIABLE, KeyFile, keep_files, kept_key, read_key
@@ -62,6 +62,14 @@ StateOption = Annotated[
         metavar="FILE",
         help="Keep a log in this file, to go on from when this program was killed. It is encrypted "
         f"under --key-file, or under the key or passphrase in the environment's {KEY_VARIABLE}.",
+    ),
+]
+EpochOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Note in this file how far the log of --state got, so that an older copy of it is "
+        "refused; best where no backup takes it. By default beside the log, with .epoch.",
     ),
 ]
 LogOption = Annotated[
@@ -168,15 +176,32 @@ def _logging(file: Path | None) -> Iterator[None]:
         logger.propagate = propagate
 
 
-def _open_log(state: Path | None, key_file: Path | None, mounted: Collection[Path]) -> Log:
-    """Open the log that the options name, or none.
+@dataclass(frozen=True)
+class _Files:
+    """What the options name: the log, what says how far it got, its key, and where events go."""
 
-    Raises:
-        ParameterError: there is no key, or one that cannot be used.
-    """
-    if state is None:
-        return NoLog()
-    return Log.open(state, read_key(f"--state {state}", key_file, mounted))
+    state: Path | None
+    epoch: Path | None
+    key_file: Path | None
+    log: Path | None
+
+    def require_use(self, keep: Path | None = None) -> None:
+        """Refuse a key or an epoch of nothing.
+
+        Raises:
+            ParameterError: there is one, and no place of what it is for.
+        """
+        if self.key_file is not None and self.state is None and keep is None:
+            raise ParameterError("--key-file is the key of what --state or --keep names; name it")
+        if self.epoch is not None and self.state is None:
+            raise ParameterError("--epoch is of the log that --state names; name it")
+
+    def open(self, mounted: Collection[Path]) -> Log:
+        """Open the log, or none; raises `ParameterError` if there is no key that can be used."""
+        if self.state is None:
+            return NoLog()
+        key = read_key(f"--state {self.state}", self.key_file, mounted)
+        return Log.open(self.state, key, epoch=self.epoch)
 
 
 def certs(
@@ -218,20 +243,23 @@ def _running(
     role: SeededRole,
     file: NetworkFile,
     binding: bytes,
-    state: Path | None,
-    key_file: Path | None,
-    log: Path | None,
+    files: _Files,
 ) -> Iterator[DurableRole]:
     """Give a party that tells what it does and keeps its log, which goes when all is done.
 
     The log holds what was secret.
     """
+    state = files.state
     try:
-        with _logging(log), StepReporter().showing() as progress:
+        with (
+            _logging(files.log),
+            closing(files.open(file.mounted)) as records,
+            StepReporter().showing() as progress,
+        ):
             durable = DurableRole(
                 name,
                 role,
-                _open_log(state, key_file, file.mounted),
+                records,
                 peers=[party for party in (*file.clients, SERVER) if party != name],
                 binding=binding,
                 progress=progress,
@@ -243,12 +271,13 @@ def _running(
         complain(f"interrupted{then}")
         raise
     if state is not None:
-        state.unlink()
+        remove_log(state, files.epoch)
 
 
 def serve(
     file: Annotated[Path, typer.Argument(help="The server's file; it names no data.")],
     state: StateOption = None,
+    epoch: EpochOption = None,
     key_file: KeyFile = None,
     log: LogOption = None,
     listen: Annotated[
@@ -261,7 +290,8 @@ def serve(
     The server needs no data, and for --predict nothing of the session before. See
     docs/do/deployment.md.
     """
-    _require_use(key_file, state)
+    files = _Files(state, epoch, key_file, log)
+    files.require_use()
     loaded = load_server_file(file)
     address = loaded.address if listen is None else parse_address(listen, "--listen")
 
@@ -277,7 +307,7 @@ def serve(
 
     agreement = loaded.agreement(predict=predict)
     binding = domain_tag("server binding", agreement.encode())
-    with _running(SERVER, role, loaded, binding, state, key_file, log) as durable:
+    with _running(SERVER, role, loaded, binding, files) as durable:
         found: Participation | Answered = network.serve(
             durable,
             loaded.clients,
@@ -344,6 +374,7 @@ def join(
         ),
     ] = False,
     state: StateOption = None,
+    epoch: EpochOption = None,
     key_file: KeyFile = None,
     log: LogOption = None,
     keep: Annotated[
@@ -361,9 +392,10 @@ def join(
     Writes NAME.csv (id, label, given label, confidence, share of every class in the scores, not
     calibrated) and NAME-cost.json. See docs/do/deployment.md.
     """
-    _require_use(key_file, state or keep)
+    files = _Files(state, epoch, key_file, log)
+    files.require_use(keep)
     if predict:
-        _join_later(load_client_file(file), dry_run, state, key_file, log, keep)
+        _join_later(load_client_file(file), dry_run, files, keep)
         return
     if dry_run:
         _check(file)
@@ -389,7 +421,7 @@ def join(
         )
 
     binding = loaded.binding(data)
-    with _running(loaded.name, role, loaded, binding, state, key_file, log) as durable:
+    with _running(loaded.name, role, loaded, binding, files) as durable:
         prediction = _joined(durable, loaded, agreement)
         written = loaded.write(table, data, prediction, durable.cost)
         if keep is not None and key is not None:
@@ -405,9 +437,7 @@ def join(
 def _join_later(
     loaded: ClientFile,
     dry_run: bool,
-    state: Path | None,
-    key_file: Path | None,
-    log: Path | None,
+    files: _Files,
     keep: Path | None,
 ) -> None:
     """Take part in a session that labels new rows; the parameters are the options of `join`."""
@@ -418,7 +448,7 @@ def _join_later(
                 "--predict needs --keep FOLDER, where this client keeps what it knows of the "
                 "session; one that was not in it has new_features and no features in its file"
             )
-        folder, key = keep, read_key(f"--keep {keep}", key_file, loaded.mounted)
+        folder, key = keep, read_key(f"--keep {keep}", files.key_file, loaded.mounted)
     agreement = loaded.agreement(predict=True)
     if dry_run:
         load_client_new_rows(loaded, folder, key)
@@ -439,7 +469,7 @@ def _join_later(
             io, data.vectors, known, loaded.params, loaded.clients, rng, loaded.identities
         )
 
-    with _running(loaded.name, role, loaded, new.binding, state, key_file, log) as durable:
+    with _running(loaded.name, role, loaded, new.binding, files) as durable:
         prediction = _joined(durable, loaded, agreement)
         if kept is not None:
             prediction = replace(prediction, validation=kept.validation(loaded.params))
@@ -462,16 +492,6 @@ def _lines_of(
     """Say what a client should know of its labels, see `client_lines`."""
     params, settings = loaded.params, loaded.settings
     return client_lines(params, settings, data, found, loaded.clients, loaded.name, columns)
-
-
-def _require_use(key_file: Path | None, place: Path | None) -> None:
-    """Refuse a key of nothing.
-
-    Raises:
-        ParameterError: there is a key, and no place of what it is for.
-    """
-    if key_file is not None and place is None:
-        raise ParameterError("--key-file is the key of what --state or --keep names; name it")
 
 
 def _ask(loaded: ClientFile, agreement: Agreement) -> None:

@@ -4,7 +4,7 @@ Flower starts a process for each message, and keeps a *context* for the node bet
 memory of the SuperNode; it is never sent to the SuperLink. The log of the role is
 
 - a file on the node, if its configuration has ``state`` and ``key_file``: then the node may be
-  killed and started again at any time; or
+  killed and started again at any time, and an older copy of the file is refused; or
 - in the context, encrypted under a key that is in the context, too; then it is lost with the
   SuperNode's program. Flower takes the context over only after it has taken the answer, so nothing
   leaves until the next question; see `xclp_crypto.transport.supersteps`.
@@ -27,7 +27,7 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.failures import Failure
-from xclp_crypto.transport.log import Log, LogKey
+from xclp_crypto.transport.log import Log, LogKey, epoch_of, remove_log
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, answer
 from xclp_lp import labels
@@ -228,24 +228,33 @@ class _InFile:
     deferred = False
 
     def __init__(
-        self, run: int, folder: Path, key_file: Path, mounted: Collection[Path], name: str
+        self,
+        run: int,
+        folder: Path,
+        epochs: Path | None,
+        key_file: Path,
+        mounted: Collection[Path],
+        name: str,
     ) -> None:
         self.run = run
         self._key_file, self._mounted = key_file, mounted
         self._path = folder / f"{name}-{run:016x}.log"
+        self._epoch = epoch_of(self._path, epochs and epochs / f"{self._path.name}.epoch")
 
     def open(self) -> Log:
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for file in (self._path, self._epoch):
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{NODE}: state cannot be used: {error}") from None
-        return Log.open(self._path, read_log_key(self._key_file, self._mounted))
+            raise StorageError(f"{NODE}: state or epoch cannot be used: {error}") from None
+        key = read_log_key(self._key_file, self._mounted)
+        return Log.open(self._path, key, epoch=self._epoch)
 
     def keep(self, log: Log) -> None:
         log.sync()
 
     def forget(self) -> None:
-        self._path.unlink(missing_ok=True)
+        remove_log(self._path, self._epoch)
 
 
 _Place = _InContext | _InFile
@@ -256,4 +265,5 @@ def _place(context: Context, node: NodeSettings) -> _Place:
     if section is None or section.state is None or section.key_file is None:
         return _InContext(context)
     state, key_file = beside(NODE, section.state), beside(NODE, section.key_file)
-    return _InFile(context.run_id, state, key_file, node.mounted, node.name)
+    epochs = beside(NODE, section.epoch) if section.epoch is not None else None
+    return _InFile(context.run_id, state, epochs, key_file, node.mounted, node.name)

@@ -18,6 +18,7 @@ A node's, by ``flower-supernode --node-config``, which only this node has::
     features="/data/north.csv"          # and what else a section [clients.NAME] takes
     output="/data/results"              # folder for its results
     state="/var/lib/xclp"               # folder for its log; without it, Flower keeps the log
+    epoch="/var/lib/xclp-epochs"        # optional: folder of what says how far the log got
     key_file="/etc/xclp/log.key"        # the key of the log; needed with state
     identities="/etc/xclp/identities.toml"  # everybody's public identities
     identity="/etc/xclp/north.identity"     # and this client's own key. Or identities=false
@@ -127,6 +128,7 @@ class NodeSection(DataSection):
     name: Text = field(kw_only=True)
     output: Text = field(kw_only=True)
     state: Text | None = None
+    epoch: Text | None = None
     key_file: Text | None = None
     identities: FileOrFalse = None
     identity: Text | None = None
@@ -141,6 +143,8 @@ class NodeSection(DataSection):
                 "state and key_file belong together: the log in the folder state is encrypted "
                 "under the key in key_file (openssl rand -hex 32 makes one)"
             )
+        if self.epoch is not None and self.state is None:
+            raise ParameterError("epoch is of the log in the folder state; name that")
 
 
 @dataclass(frozen=True)

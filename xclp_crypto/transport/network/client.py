@@ -146,6 +146,8 @@ class ClientParty(Party):
                     _logger.info("dropout", extra={"party": self.me, "client": frame.party})
                 self.dropouts.add(frame.party)
                 self.awaited = [name for name in self.awaited if name != frame.party]
+            elif isinstance(frame, frames.Resume) and frame.author == self.me:
+                self._require_whole_log(frame)
             elif isinstance(frame, frames.Data | frames.Ack | frames.Resume):
                 if frame.addressee != self.me:
                     raise errors.VersionMismatch(
@@ -163,6 +165,23 @@ class ClientParty(Party):
             elif not isinstance(frame, frames.Beat):
                 raise errors.VersionMismatch(f"the server sends no frames of kind {frame.KIND}")
             self.wake.set()
+
+    def _require_whole_log(self, last: frames.Resume) -> None:
+        """Refuse a log that lacks messages of which this client has said before that it has them.
+
+        Raises:
+            LogRolledBack: it does.
+            FaultyPeer: there is no older log, so the server made it up.
+        """
+        has = self.role.fed[last.sender]
+        if self.role.ended or last.count <= has:  # a role that has ended keeps no more messages
+            return
+        said = f"{self.me} has said that it has {last.count} messages of {last.sender}"
+        if self.role.fresh:
+            raise errors.FaultyPeer(self.server, f"says that {said}, and it has {has}", public=True)
+        raise errors.LogRolledBack(
+            f"{said}, and its log has {has}: {party.ROLLED_BACK}", public=True
+        )
 
     def _told(self, why: bytes, who: str) -> errors.XclpError:
         return frames.heard(why).heard(who, (self.me, *self.peers))

@@ -67,7 +67,7 @@ class Outbox:
             raise FaultyPeer(
                 self._receiver,
                 f"says that it has {count} messages of {self._sender}, which has sent "
-                f"{self._known}; or the log of {self._sender} is older than what it sent",
+                f"{self._known}",
                 public=True,
             )
         while self._queue and self._queue[0].number < count:

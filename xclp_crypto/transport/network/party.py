@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from xclp_crypto.errors import ProtocolError, XclpError
+from xclp_crypto.errors import LogRolledBack, ProtocolError, XclpError
 from xclp_crypto.transport.network.frames import (
     HEAD,
     Ack,
@@ -31,6 +31,10 @@ FINISH_SECONDS: Final = 2.0
 
 BROKEN: Final = (OSError, EOFError, TimeoutError)
 """What a connection that broke raises; `ssl.SSLError` is an `OSError`."""
+
+ROLLED_BACK: Final = (
+    "the log was rolled back; give back the newest one, or begin a new session without it"
+)
 
 _logger = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -281,7 +285,20 @@ class Party(ABC):
             await asyncio.sleep(self.limits.beat)
 
     def take(self, frame: Data | Ack | Resume) -> None:
-        """Take a frame of another party; errors are those of `Mailboxes.take`."""
+        """Take a frame of another party.
+
+        Raises:
+            LogRolledBack: this party was rebuilt from a log that lacks messages that it has sent.
+            FaultyPeer: as from `Mailboxes.take`.
+        """
+        if isinstance(frame, Ack | Resume) and not self.role.fresh:
+            sent = self.role.sent[frame.receiver]
+            if frame.count > sent:
+                raise LogRolledBack(
+                    f"{frame.receiver} says that it has {frame.count} messages of {self.me}, and "
+                    f"its log has {sent}: unless that is false, {ROLLED_BACK}",
+                    public=True,
+                )
         self.mail.take(frame)
         if isinstance(frame, Data):
             self.wake.set()

@@ -39,7 +39,7 @@ class _Presence:
     busy: bool = False
     progress: int = -1
     moved: float = 0.0
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # messages that it says it has, by sender
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     fault: errors.FaultyPeer | None = None
 
@@ -146,7 +146,7 @@ class ServerParty(Party):
             client.replaced.add(client.incarnation)
         client.incarnation = hello.incarnation
         if client.instance != hello.instance:
-            client.instance = hello.instance
+            client.instance, client.counts = hello.instance, {}
             # Before anything of the client is in the log: its thread does one thing at a time.
             known = b"".join(c.instance.ljust(16, b"\0") for c in self.clients.values())
             asyncio.get_running_loop().run_in_executor(self._worker, self.role.keep, known)
@@ -181,13 +181,14 @@ class ServerParty(Party):
         client.connection, client.came = connection, True
         client.dropped_out = client.busy = client.ended = False
         client.moved = self.clock()
-        client.counts = {}
         awaited = [n for n, c in self.clients.items() if not c.came]
         _logger.info("connected", extra={"client": name, "awaited": awaited})
         await connection.send(frames.Welcome(self.role.instance))
         if self._end is not None:
             await connection.send(self._end)
         await connection.send(self.mail.resume(name))
+        for peer, kept in client.counts.items():  # by its own word, so that it notices an older log
+            await connection.send(frames.Resume(peer, name, kept))
         for peer, other in self.clients.items():
             if peer != name and other.connection is not None and name in other.counts:
                 await connection.send(frames.Resume(name, peer, other.counts[name]))
@@ -201,6 +202,10 @@ class ServerParty(Party):
         try:
             await party.first_of(tasks)
         except party.BROKEN:
+            raise
+        except errors.LogRolledBack as error:  # of this server
+            self.failure = self.failure or error
+            self.wake.set()
             raise
         except errors.XclpError as error:
             reason = error.reason if isinstance(error, errors.FaultyPeer) else error.public()
@@ -237,7 +242,7 @@ class ServerParty(Party):
             if isinstance(frame, frames.Data):
                 require_sound(frame, self.limits.max_message)
                 self.last_data = client.moved = self.clock()
-            elif frame.addressee != self.me:
+            else:
                 client.counts[frame.addressee] = frame.count
             if frame.addressee == self.me:
                 self.take(frame)
