@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -203,7 +204,7 @@ class RlweParameters:
                 raise ParameterError(
                     f"{self.name}: for {coefficients:,} distances of {n_bits} bits the {what} "
                     f"bound is 2^-{bits:.1f} and 2^-{STATISTICAL_BITS} is required; use fewer "
-                    f"rows, or more than {RLWE_SETS[0].max_bits} bits"
+                    f"rows, or n_bits = {RLWE_SETS[0].max_bits + 1} or more"
                 )
 
 
@@ -212,6 +213,20 @@ RLWE_SETS: Final = (
     RlweParameters("RLWE-4096-96", MAX_HASH_BITS, 3, 32, 16, 4, 72),
 )
 """Ring-LWE parameter sets, smallest first."""
+
+
+def require_announced(numbers: Iterable[int]) -> None:
+    """Refuse public numbers of a client that it cannot announce.
+
+    Raises:
+        ParameterError: one is below 0 or above `MAX_ANNOUNCED`.
+    """
+    for number in numbers:
+        if not 0 <= number <= MAX_ANNOUNCED:
+            raise ParameterError(
+                f"public numbers of a client, such as its rows, are 0 … {MAX_ANNOUNCED}, got "
+                f"{number}"
+            )
 
 
 def residue_width(n_bits: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import require_announced
 from xclp_crypto.protocols.hamming import Estimate, HammingBackend, estimate, get_backend
 from xclp_lp.graph import ENTRY_BYTES
 from xclp_lp.influence import block_columns
@@ -104,16 +105,20 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
     )
 
 
-def require_room(params: Parameters, shape: Shape, *, keep: bool = False) -> None:
+def require_room(
+    params: Parameters, shape: Shape, *, keep: bool = False, update: bool = False
+) -> None:
     """Refuse sizes with which no run could end well on this machine.
 
     Args:
         params: of the run.
         shape: its public sizes.
         keep: whether the server keeps the distances.
+        update: whether a session before had some of the rows, whose distances are known.
 
     Raises:
-        ParameterError: too few clients or rows, or too little memory.
+        ParameterError: too few clients or rows, too little memory, or so many rows that the session
+            would refuse them.
     """
     clients = len(shape.rows)
     if params.noise is not None and params.noise.min_clients > clients:
@@ -138,3 +143,6 @@ def require_room(params: Parameters, shape: Shape, *, keep: bool = False) -> Non
         f"{count(shape.n, 'row')} of {count(clients, 'client')}, in the step {step!r},",
         f"use {LOWEST_INDEX * bool(shape.equal and params.ties == 'all')}{FEWER_ROWS}",
     )
+    require_announced(shape.rows.values())
+    if not update:
+        get_backend(params.hamming).require(shape.rows, params.n_bits)

@@ -149,7 +149,7 @@ class Plan(Secret):
             for c, own in self.indices.items()
         }
         plan = replace(self, data=data, indices=indices)
-        require_usable(plan, None)
+        require_usable(plan, None, update=True)
         return plan
 
     @property
@@ -230,7 +230,7 @@ class Plan(Secret):
         """
         dropouts = checked_drop(drop, self.data)
         for shape in self.shapes() if keep or since is not None else ():
-            require_room(self.params, shape, keep=True)
+            require_room(self.params, shape, keep=True, update=since is not None)
         warn_if_two(min(map(len, self.groups.values())), stacklevel=4)  # whoever called fit
         source = rng_or_system(rng)
         outcomes = {}
@@ -447,11 +447,18 @@ def checked_groups(
     return found
 
 
-def require_usable(plan: Plan, row_names: Sequence[Sequence[str] | None] | None) -> None:
+def require_usable(
+    plan: Plan, row_names: Sequence[Sequence[str] | None] | None, *, update: bool = False
+) -> None:
     """Check over all clients of each group what the server would refuse, and warn of zero rows.
 
+    Args:
+        plan: whose data are checked.
+        row_names: per client, what warnings call its rows, if not by their indices.
+        update: see `require_room`.
+
     Raises:
-        ParameterError: too few clients or rows, too little memory, or no dp-accounting.
+        ParameterError: see `require_room`, or no dp-accounting.
         DataError: no label can spread; names the group.
     """
     for j, (name, own) in enumerate(plan.data.items()):
@@ -470,7 +477,7 @@ def require_usable(plan: Plan, row_names: Sequence[Sequence[str] | None] | None)
     plan.params.require_accountant()
     for group, shape in zip(plan.groups, plan.shapes(), strict=True):
         try:
-            require_room(plan.params, shape)
+            require_room(plan.params, shape, update=update)
         except (ParameterError, DataError) as error:
             if len(plan.groups) == 1:
                 raise

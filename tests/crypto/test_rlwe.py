@@ -495,7 +495,12 @@ def test_too_many_distances_for_the_bound_are_refused_before_anything_is_sent():
 
 
 def test_sizes_that_the_documentation_names_are_within_the_bound():
-    for clients, rows, n_bits in ((5, 2000, 4096), (100, 800, 4096), (700, 2000, MAX_HASH_BITS)):
+    for clients, rows, n_bits in (
+        (5, 2000, 4096),
+        (1000, 84, 4096),
+        (2, 60_000, 4096),
+        (700, 2000, MAX_HASH_BITS),
+    ):
         require_sizes({str(i): rows for i in range(clients)}, n_bits)
 
 

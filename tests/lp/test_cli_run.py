@@ -28,7 +28,8 @@ from command_lines import (
     shell,
 )
 
-from xclp_crypto.errors import Stalled
+from xclp_crypto.errors import ParameterError, Stalled
+from xclp_crypto.protocols.hamming.rlwe import require_sizes
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.files import results
 from xclp_lp.plan import Plan
@@ -439,6 +440,15 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     assert "30,000,000 rows with 4,096 bits by masked need 1,800,122.9 GB" in one_line(err)
     code, _, err = xclp("plan", "--rows", "1000000000", "--clients", "3")  # at once
     assert (code, "fewer rows" in one_line(err)) == (2, True)
+    with monkeypatch.context() as large:
+        large.setattr(os, "sysconf", lambda name: 10**9)
+        with pytest.raises(ParameterError, match=r"hiding bound .* n_bits = 4097 or") as session:
+            require_sizes(dict.fromkeys("abcdefghij", 9000), 4096)
+        code, _, err = xclp("plan", "--rows", "9000")
+        assert (code, one_line(err)) == (2, str(session.value))
+        assert xclp("plan", "--rows", "9000", "--bits", "4097")[0] == 0
+        code, _, err = xclp("plan", "--rows", "1048577", "--hamming", "masked")
+        assert (code, "such as its rows, are 0 … 1048576, got" in one_line(err)) == (2, True)
     code, _, err = xclp("plan", "--clients", "2", "--rows", "20")
     assert (code, "choose threshold = 2 if" in one_line(err)) == (2, True)
     assert "choose scale = 'client'" in one_line(err)

@@ -60,6 +60,17 @@ class HammingBackend(ABC):
     trust: ClassVar[Trust]
     needs_common_secret: ClassVar[bool] = False
 
+    def require(self, sizes: Mapping[str, int], n_bits: int) -> None:  # noqa: B027
+        """Refuse sizes that `client` and `server` would refuse; by default none.
+
+        Args:
+            sizes: number of rows by client.
+            n_bits: L.
+
+        Raises:
+            ParameterError: names the bound that is missed.
+        """
+
     @abstractmethod
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """Take part as a client.

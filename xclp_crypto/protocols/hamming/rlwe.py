@@ -187,6 +187,10 @@ class Rlwe(BetweenBackend):
     name = "rlwe"
     trust = "2pc"
 
+    def require(self, sizes: Mapping[str, int], n_bits: int) -> None:
+        """See `HammingBackend.require`."""
+        require_sizes(sizes, n_bits)
+
     async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
         """See `HammingBackend.client`."""
         sizes = session.sizes

@@ -79,7 +79,13 @@ from xclp_crypto.errors import (
     ParameterError,
     TooFewParties,
 )
-from xclp_crypto.params import MAX_ANNOUNCED, MIN_CLIENTS, SEED_BYTES, Agreement
+from xclp_crypto.params import (
+    MAX_ANNOUNCED,
+    MIN_CLIENTS,
+    SEED_BYTES,
+    Agreement,
+    require_announced,
+)
 from xclp_crypto.primitives.identity import (
     IDENTITY_BYTES,
     SIGNATURE_BYTES,
@@ -332,9 +338,7 @@ async def key_exchange_client(
     """
     if io.name not in invited:
         raise ParameterError(f"{io.name!r} is none of the invited clients {', '.join(invited)}")
-    for number in numbers:
-        if not 0 <= number <= MAX_ANNOUNCED:
-            raise ParameterError(f"announced numbers are 0 … {MAX_ANNOUNCED}, got {number}")
+    require_announced(numbers)
     if identities is not None:
         agreement = identities.bind(agreement, io.name, invited)
     own = await io.compute(_Ephemeral, rng, post_quantum)
