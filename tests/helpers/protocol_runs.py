@@ -8,6 +8,7 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.hamming import between_backend, get_backend
 from xclp_crypto.protocols.hamming.between import Sizes
+from xclp_crypto.protocols.ot import Extension, base_transfers, naor_pinkas
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     secure_row_sums_client,
@@ -258,5 +259,24 @@ def oblivious_transfer(construction, sending, receiving, seed=0):
             )
 
         return dict.fromkeys(parties, role)
+
+    return make
+
+
+def triples(make_triples, count, *, base=naor_pinkas, check=False, seed=0):
+    """Triples of client-a and client-b; each returns its shares."""
+
+    def make():
+        rng = SeededRng(seed)
+
+        async def role(io):
+            (peer,) = {"client-a", "client-b"} - {io.name}
+            own = rng.child(io.name)
+            transfers = await base_transfers(io, (peer,), (peer,), b"base", own, base)
+            extension = Extension(transfers, b"triples", own, check_receiver=check)
+            with io.step("triples"):
+                return await make_triples(io, peer, count, extension, own)
+
+        return {"client-a": role, "client-b": role}
 
     return make

@@ -25,7 +25,7 @@ from xclp_crypto.params import INSECURE_TEST_512
 from xclp_crypto.protocols.hamming.paillier import Paillier
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.shade import Shade
-from xclp_crypto.protocols.ot import Choices, extended_ot, ideal_ot, naor_pinkas
+from xclp_crypto.protocols.ot import Choices, bit_triples, extended_ot, ideal_ot, naor_pinkas
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     ideal_row_sums_client,
@@ -78,6 +78,7 @@ PROTOCOLS: dict[str, Callable[[], Factory]] = {
     "ot naor_pinkas": lambda: _transfer(naor_pinkas),
     "ot extension": lambda: _transfer(extended_ot),
     "ot extension, checked": lambda: _transfer(partial(extended_ot, check_receiver=True)),
+    "ot triples of bits": lambda: runs.triples(bit_triples, 2),
     "ot ideal": lambda: _transfer(ideal_ot),
     "sum": lambda: runs.secure_sum(VALUES),
     "sum, sparse, modulo 2^32": lambda: runs.secure_sum(

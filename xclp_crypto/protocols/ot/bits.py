@@ -127,6 +127,15 @@ class HashPoints(Secret):
         """Return the same blocks as 16-bit lanes, (stop − first, m, 8)."""
         return self.blocks(first, stop).view(LANE)
 
+    def bits(self) -> NDArray[np.uint64]:
+        """Return the first bit of every row's output, 64 of a multiple of 64 rows in each word."""
+        out = np.empty(len(self) // 8, np.uint8)
+        for begin in range(0, len(self), _GROUP_ROWS):
+            blocks = self.part(begin, begin + _GROUP_ROWS).blocks(0, 1).view(np.uint8)
+            low = blocks.reshape(-1, BLOCK_BYTES)[:, 0] & np.uint8(1)
+            out[begin // 8 : (begin + _GROUP_ROWS) // 8] = np.packbits(low, bitorder="little")
+        return out.view(WORD)
+
     def write_bytes(self, out: NDArray[np.uint8]) -> None:
         """Fill `out`, (m, length), with the first bytes of every row's output."""
         n_blocks = -(-out.shape[1] // BLOCK_BYTES)
@@ -142,6 +151,11 @@ class HashPoints(Secret):
                 target[:] = got.view(np.uint8)[:, : out.shape[1]]
             else:
                 target.view(_ITEM)[:] = got
+
+
+def spread(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return the bits of words (n,) as booleans (64·n,), bit 0 first."""
+    return np.unpackbits(words.astype(WORD).view(np.uint8), bitorder="little").view(np.bool_)
 
 
 def group_size(count: int) -> int:

@@ -55,7 +55,14 @@ from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of
 from xclp_crypto.params import CHALLENGE_BYTES, KAPPA
 from xclp_crypto.protocols.ot import link
-from xclp_crypto.protocols.ot.bits import BLOCK_BYTES, LANE, HashPoints, pack_planes, unpack_planes
+from xclp_crypto.protocols.ot.bits import (
+    BLOCK_BYTES,
+    LANE,
+    HashPoints,
+    pack_planes,
+    spread,
+    unpack_planes,
+)
 from xclp_crypto.protocols.ot.interface import (
     Choices,
     Chosen,
@@ -329,6 +336,43 @@ class Extension(Secret):
                 peer: await io.compute(link.chosen_pads, pads, receiving[peer].length)
                 for peer, pads in received.items()
             },
+        )
+
+    async def random_bits(
+        self,
+        io: RoleIO,
+        sending: Mapping[str, int],
+        receiving: Mapping[str, NDArray[np.uint64]],
+    ) -> tuple[dict[str, NDArray[np.uint64]], dict[str, NDArray[np.uint64]]]:
+        """Run random transfers of single bits, 64 of them in each word, bit 0 first.
+
+        Args:
+            io: this party.
+            sending: by receiver, the number of words of transfers.
+            receiving: by sender, the choices, (words,) uint64.
+
+        Returns:
+            By receiver, the first and the second message of every transfer, (2, words) uint64; by
+            sender, the messages that were chosen, (words,) uint64.
+
+        Raises:
+            ParameterError: choices of another type.
+            FaultyPeer: see `extend`.
+        """
+        for peer, words in receiving.items():
+            if words.ndim != 1 or words.dtype != np.uint64:
+                raise ParameterError(
+                    f"choices of bits must be a vector of uint64, got {words.dtype} {words.shape} "
+                    f"for {peer}"
+                )
+        sent, received = await self.extend(
+            io,
+            {peer: link.WORD_BITS * words for peer, words in sending.items()},
+            {peer: spread(words) for peer, words in receiving.items()},
+        )
+        return (
+            {peer: await io.compute(link.both_bits, pads) for peer, pads in sent.items()},
+            {peer: await io.compute(pads.bits) for peer, pads in received.items()},
         )
 
     async def chosen(self, io: RoleIO, sending: Pairs, receiving: Requests) -> Chosen:

@@ -231,6 +231,11 @@ def chosen_pads(pads: HashPoints, length: int) -> NDArray[np.uint8]:
     return out
 
 
+def both_bits(pads: SenderPads) -> NDArray[np.uint64]:
+    """Return one bit of both pads of every transfer, (2, words)."""
+    return np.stack([pads.zero.bits(), pads.one.bits()])
+
+
 def offer(pads: SenderPads, messages: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return both messages of every transfer under their pads, (m, 2, length)."""
     offers = both_pads(pads, messages.shape[2])

@@ -1,0 +1,77 @@
+"""Multiplication triples of two parties (Beaver, CRYPTO 1991) from random transfers.
+
+A triple is a random product in shares: each party has a, b and c, and the sums of the shares fulfil
+(a + a')·(b + b') = c + c'. Two parties multiply with it what they have in shares, by opening two
+masked numbers.
+
+Over Z_2, two random transfers of single bits for each triple, one in each direction, and nothing
+else is sent (Asharov, Lindell, Schneider and Zohner, CCS 2013, section 5)::
+
+    a: random choices       ──▶ transfers ──▶ m'_a, of the peer's messages m'_0 and m'_1
+    own messages m_0, m_1   ◀── transfers ◀── the peer's choices a'
+    b = m_0 ⊕ m_1           c = a·b ⊕ m'_a ⊕ m_0
+
+since m'_a ⊕ m'_0 = a·b' and m_a' ⊕ m_0 = a'·b.
+
+*Each party learns* its shares, which are uniform, and of the other's nothing: its a' are the
+choices of transfers, and b' = m'_0 ⊕ m'_1 has the message that was not chosen. The assumptions are
+those of the extension. Over one with `check_receiver`, a party that deviates learns no more, up to
+selective failure as the extension states it, and all that it can do to the product is to add to c
+an error that it knows: whatever it computes, its choices and messages define its a and b. Nothing
+tells the other party of that error, so triples by themselves are for semi-honest parties.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import ParameterError, TooFewParties
+from xclp_crypto.protocols.ot.extension import Extension
+from xclp_crypto.rng import Rng, require_rng
+from xclp_crypto.role import RoleIO
+
+Triples: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
+"""One party's shares a, b and c."""
+
+BATCH_WORDS: Final = 1 << 13
+"""Words of triples that are made at once: 2^19 transfers in each direction, so that memory is
+bounded. Both parties cut alike, so it is part of the protocol."""
+
+
+async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, rng: Rng) -> Triples:
+    """Make triples over Z_2, 64 in each word.
+
+    Args:
+        io: this party.
+        peer: the other one, which calls the same with this party's name.
+        words: how many words, the same for both.
+        extension: over base transfers with `peer` in both directions.
+        rng: source of this party's randomness.
+
+    Returns:
+        This party's shares a, b and c, (words,) uint64 each:
+        ``(a ^ a_peer) & (b ^ b_peer) == c ^ c_peer``.
+
+    Raises:
+        ParameterError: a negative number of words, or no base transfers with `peer`.
+        TooFewParties: the peer dropped out.
+        FaultyPeer: see `Extension.extend`.
+    """
+    if words < 0:
+        raise ParameterError(f"the number of words must not be negative, got {words}")
+    source = require_rng(rng)
+    a, b, c = np.empty((3, words), np.uint64)
+    for begin in range(0, words, BATCH_WORDS):
+        done = slice(begin, min(begin + BATCH_WORDS, words))
+        count = done.stop - begin
+        a[done] = source.residues(1 << 64, count)
+        sent, received = await extension.random_bits(io, {peer: count}, {peer: a[done]})
+        if peer not in sent or peer not in received:
+            raise TooFewParties(io.current_step, 1, 2)
+        zero, one = sent[peer]
+        np.bitwise_xor(zero, one, out=b[done])
+        np.bitwise_xor(received[peer] ^ zero, a[done] & b[done], out=c[done])
+    return a, b, c
