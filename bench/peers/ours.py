@@ -85,18 +85,14 @@ def transfers(args) -> None:
 
 
 def sum_masking(args) -> None:
-    """Agree with 9 peers on masks and add them, and the own one, to 32-bit values."""
-    from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks, _pair_secrets
-
-    graph, keys, seeds, tag = _sum_state()
+    """Derive the masks with 9 peers and add them, and the own one, to 32-bit values."""
+    graph, sessions, pad_keys, seeds, tag = _sum_state()
     values = np.load(args.data / "sum.npy").astype(np.uint32).reshape(-1, 1)
     me, *peers = graph.clients
 
     def masked(me: str) -> np.ndarray:
-        own = {c: keys[c].public.encode() for c in graph.clients if c != me}
-        secrets = _pair_secrets(keys[me], own)
         total = values.copy()
-        ClientMasks(me, tag, graph.clients, seeds[me], secrets, {}).mask(total, 1 << 32)
+        _client_masks(sessions[me], graph, seeds[me], tag).mask(total, 1 << 32)
         return total
 
     with Clock() as clock:
@@ -104,28 +100,27 @@ def sum_masking(args) -> None:
             upload = masked(me)
     sent = args.count * upload.nbytes
     total = sum(map(masked, peers), upload)
-    exact = np.array_equal(_strip(total, graph, keys, seeds, tag, ()), SUM_CLIENTS * values)
+    shares = _sum_shares(graph, pad_keys, seeds, ())
+    found = _strip(total, graph, _sum_ready(graph, sessions, pad_keys, seeds, tag), tag, shares)
+    exact = np.array_equal(found, SUM_CLIENTS * values)
     write(args, clock, sent=sent, exact=exact)
 
 
 def sum_unmasking(args) -> None:
     """Take the masks off a sum of 32-bit values that one of 10 clients did not add to."""
-    from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks, _pair_secrets
-
-    graph, keys, seeds, tag = _sum_state()
+    graph, sessions, pad_keys, seeds, tag = _sum_state()
     values = np.load(args.data / "sum.npy").astype(np.uint32).reshape(-1, 1)
     dropout, *left = graph.clients
     total = np.zeros_like(values)
     for me in left:
-        own = {c: keys[c].public.encode() for c in graph.clients if c != me}
-        masks = ClientMasks(me, tag, graph.clients, seeds[me], _pair_secrets(keys[me], own), {})
         upload = values.copy()
-        masks.mask(upload, 1 << 32)
+        _client_masks(sessions[me], graph, seeds[me], tag).mask(upload, 1 << 32)
         total += upload
-    shares = _sum_shares(graph, keys, seeds, (dropout,))
+    ready = _sum_ready(graph, sessions, pad_keys, seeds, tag)
+    shares = _sum_shares(graph, pad_keys, seeds, (dropout,))
     with Clock() as clock:
         for _ in range(args.count):
-            found = _strip(total.copy(), graph, keys, seeds, tag, (dropout,), shares)
+            found = _strip(total.copy(), graph, ready, tag, shares, (dropout,))
     sent = args.count * sum(len(s.encode()) for held in shares.values() for s in held)
     write(args, clock, sent=sent, exact=np.array_equal(found, len(left) * values))
 
@@ -161,38 +156,70 @@ def sum_recovering(args) -> None:
 
 
 def _sum_state():
-    """Return the graph, and of every client the mask key and the seed of its own mask."""
+    """Return the graph, a session of each client, their pad keys and seeds, and the sum's tag."""
     from xclp_crypto.algebra.domain_tags import domain_tag
-    from xclp_crypto.primitives.key_agreement import KeyPair
     from xclp_crypto.protocols.secure_sum import MaskGraph
+    from xclp_crypto.protocols.setup import Session
     from xclp_crypto.rng import SystemRng
+    from xclp_crypto.transport.driver import DriverIO
 
     rng = SystemRng()
     graph = MaskGraph.complete([f"client-{i}" for i in range(SUM_CLIENTS)], SUM_THRESHOLD)
-    keys = {c: KeyPair.generate(rng) for c in graph.clients}
-    return graph, keys, {c: rng.bytes(32) for c in graph.clients}, domain_tag("sum of a benchmark")
+    pairs = {frozenset((a, b)): rng.bytes(32) for a in graph.clients for b in graph.clients}
+    sessions = {
+        me: Session(
+            DriverIO(me, None, print),
+            b"session of a benchmark",
+            {c: pairs[frozenset((me, c))] for c in graph.clients if c != me},
+            dict.fromkeys(graph.clients, ()),
+            authenticated=False,
+        )
+        for me in graph.clients
+    }
+    pad_keys, seeds = ({c: rng.bytes(32) for c in graph.clients} for _ in range(2))
+    return graph, sessions, pad_keys, seeds, domain_tag("sum of a benchmark")
 
 
-def _sum_shares(graph, keys, seeds, dropouts):
-    """Return what the survivors reveal: by client, their shares of its seed or of its key."""
+def _client_masks(session, graph, seed, tag):
+    """Return the masks of one client."""
+    from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks
+    from xclp_crypto.protocols.secure_sum.keyed_masks import pair_keys
+
+    keys = pair_keys(session, session.peers, tag)
+    pairs = {c: key.tobytes() for c, key in zip(session.peers, keys, strict=True)}
+    return ClientMasks(session.io.name, tag, graph.clients, seed, pairs, {})
+
+
+def _sum_ready(graph, sessions, pad_keys, seeds, tag):
+    """Return, by client, what it sends the server before its upload."""
+    from xclp_crypto.protocols.secure_sum.double_masks import SumReady
+    from xclp_crypto.protocols.secure_sum.keyed_masks import pair_keys, secret_image, under_pads
+
+    ready = {}
+    for me, session in sessions.items():
+        images = (secret_image(secret, tag, me) for secret in (pad_keys[me], seeds[me]))
+        padded = under_pads(pair_keys(session, session.peers, tag), pad_keys[me], tag, me)
+        ready[me] = SumReady(*images, b"", np.ones(len(padded), bool), padded)
+    return ready
+
+
+def _sum_shares(graph, pad_keys, seeds, dropouts):
+    """Return what the survivors reveal: by client, their shares of its seed or of its pad key."""
     from xclp_crypto.primitives.shamir import share_secret
     from xclp_crypto.rng import SystemRng
 
     rng, indices = SystemRng(), [graph.indices[c] for c in graph.clients if c not in dropouts]
     return {
-        c: share_secret(
-            keys[c].export_private() if c in dropouts else seeds[c], SUM_THRESHOLD, indices, rng
-        )
+        c: share_secret(pad_keys[c] if c in dropouts else seeds[c], SUM_THRESHOLD, indices, rng)
         for c in graph.clients
     }
 
 
-def _strip(total, graph, keys, seeds, tag, dropouts, shares=None):
+def _strip(total, graph, ready, tag, shares, dropouts=()):
     """Recover the secrets and take all masks that did not cancel from the sum, in place."""
     from xclp_crypto.protocols.secure_sum import double_masks
 
-    shares = shares or _sum_shares(graph, keys, seeds, dropouts)
-    masks = double_masks.ServerMasks(graph, tag, {c: keys[c].public.encode() for c in keys})
+    masks = double_masks.ServerMasks(graph, tag, ready)
     left = {c for c in graph.clients if c not in dropouts}
     for client, held in shares.items():
         double_masks.strip_masks(masks, client, held, left, total, 1 << 32, {})

@@ -15,7 +15,7 @@ SPOILS: Final[dict[tuple[str, str], str]] = {
     **{("client", m): _PAIR for m in ("RlweCiphertexts", "RlweMasks", "RlweAnswers")},
     **{("client", m): _PAIR for m in ("PaillierRows", "PaillierAnswers")},
     **{("client", m): _CHOSEN for m in _TRANSFERS},
-    **{("client", m): _SUM for m in ("SumShares", "SumUpload", "RowSumsUpload")},
+    **{("client", m): _SUM for m in ("SumReady", "SumUpload", "RowSumsUpload")},
     ("server", "Roster"): "the common secret: clients have different ones",
     ("server", "SumClients"): "the sum, by the masks of clients that it names to some only",
     ("server", "RowSumsBlock"): "the sum, by any number",

@@ -211,7 +211,7 @@ def test_a_sparse_sum_of_many_clients_is_chosen_by_itself(monkeypatch, most, spa
     found = secure_sum([np.array([k, 1]) for k in range(44)], sparse=sparse)
     assert found.total.tolist() == [sum(range(44)), 44]
     shares = found.cost.bytes_by_message()["Sealed[SumShares]"]
-    assert shares == 44 * degree * (32 + 2 * 37 + 20)
+    assert shares == 44 * degree * (2 * 37 + 20)
 
 
 def test_user_case_two_clients_are_warned_and_three_are_not():

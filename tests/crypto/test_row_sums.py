@@ -26,9 +26,9 @@ from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     RowSums,
     check_rows,
-    double_masks,
     ideal_row_sums_client,
     ideal_row_sums_server,
+    keyed_masks,
     row_sums_recover,
     row_sums_restart,
     secure_row_sums_client,
@@ -37,6 +37,7 @@ from xclp_crypto.protocols.secure_sum import (
 )
 from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
 from xclp_crypto.protocols.secure_sum.double_masks import SumSurvivors, client_set, open_masks
+from xclp_crypto.protocols.secure_sum.keyed_masks import pair_keys
 from xclp_crypto.protocols.secure_sum.row_sums_restart import (
     RowSumsRound,
     mask_upload,
@@ -590,7 +591,7 @@ def test_the_same_test_finds_a_block_without_masks(monkeypatch, mode):
         ),
     )
     monkeypatch.setattr(row_sums_recover, "owner_mask", lambda *args: np.zeros(args[-1], np.uint64))
-    monkeypatch.setattr(double_masks, "accumulate", lambda *args, **options: None)
+    monkeypatch.setattr(keyed_masks, "accumulate", lambda *args, **options: None)
     values, rows = small_problem()
     for client, found in run(row_sums(values, rows, mode=mode)).raise_errors().results.items():
         if client != SERVER:  # the sum does not tell
@@ -629,12 +630,19 @@ def test_an_owner_sees_the_same_whatever_the_others_values_are_if_their_sum_is_t
     assert view(values) != view(another)
 
 
-def test_pair_masks_are_the_same_at_both_ends_and_differ_between_attempts_and_pairs():
+def keys_of_pairs(session, clients, tag, shape, modulus):
+    """What the masks of pairs are made from in mode recover."""
+    keys = pair_keys(session, session.peers, tag)
+    return {c: key.copy().view(np.uint64) for c, key in zip(session.peers, keys, strict=True)}
+
+
+@pytest.mark.parametrize("made", [pair_masks, keys_of_pairs])
+def test_what_pairs_share_is_the_same_at_both_ends_and_differs_between_sums_and_pairs(made):
+    """If keys did not differ, those of a dropout would take the masks off an earlier sum."""
+
     async def client(session, rng):
         return {
-            attempt: pair_masks(
-                session, session.clients, session.once("x", attempt), (50, 2), 1 << 64
-            )
+            attempt: made(session, session.clients, session.once("x", attempt), (50, 2), 1 << 64)
             for attempt in (0, 1)
         }
 

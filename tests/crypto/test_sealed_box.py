@@ -16,7 +16,13 @@ from hypothesis import strategies as st
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DecodeError, FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.primitives import sealed_box
-from xclp_crypto.primitives.key_agreement import ExchangeKey, KeyPair
+from xclp_crypto.primitives.key_agreement import (
+    CIPHERTEXT_BYTES,
+    ExchangeKey,
+    KemPair,
+    KeyPair,
+    hybrid_secret,
+)
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox, channel_pair
 from xclp_crypto.rng import SeededRng, SystemRng
 
@@ -83,11 +89,33 @@ def test_private_keys_of_another_length_are_refused(n):
         KeyPair(bytes(n))
 
 
-def test_a_key_pair_comes_from_the_generator_and_can_be_exported_on_purpose():
+def test_a_key_pair_comes_from_the_generator():
     pair = KeyPair.generate(SeededRng(1))
-    assert pair.export_private() == SeededRng(1).bytes(32)
-    assert KeyPair(pair.export_private()).public == pair.public
+    assert pair.public == KeyPair(SeededRng(1).bytes(32)).public
     assert KeyPair.generate(SeededRng(2)).public != pair.public
+
+
+# ML-KEM, and both together.
+
+
+def test_the_key_of_rfc_9935_comes_from_its_seed():
+    """Appendix C: the seed 00 01 … 3f, and of its key of ML-KEM-768 the digest."""
+    public = KemPair(bytes(range(64))).public
+    assert public.startswith(bytes.fromhex("298aa10d423c8dda069d02bc59e6cdf0"))
+    digest = "0b7934c83125c788995e2ba6bd761e33046b3e40571be53e023309a29f398cc9"
+    assert SHA256.new(public).hexdigest() == digest
+
+
+def test_the_secret_of_both_is_that_of_hkdf_written_out():
+    """The secret of ML-KEM first; names, in order, and ciphertext in the info."""
+    classical, kem, sent = bytes(range(32)), bytes(range(32, 64)), bytes(CIPHERTEXT_BYTES)
+    info = b"xclp/1" + b"".join(
+        kind + len(text).to_bytes(8, "big") + text
+        for kind, text in [(b"s", b"hybrid secret"), (b"s", b"a"), (b"s", b"b"), (b"b", sent)]
+    )
+    expected = HKDF(kem + classical, 32, b"", SHA256, context=info)
+    assert expected.hex() == "0e9d243b7be32db8967079d7b27044074d21b86dee5be4868f563602a066a37f"
+    assert hybrid_secret(classical, kem, "a", "b", sent) == expected
 
 
 # Sealing.

@@ -39,7 +39,6 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
     SumClients,
     SumReady,
     SumReveal,
-    SumShares,
     SumSurvivors,
     client_set,
     open_masks,
@@ -608,8 +607,8 @@ def dealing(monkeypatch, cheat, alter):
     """Let `cheat` deal what `alter` makes of its shares, by holder."""
     original = double_masks._deal
 
-    def deal(graph, to, own, seed, rng):
-        dealt = original(graph, to, own, seed, rng)
+    def deal(graph, to, *others):
+        dealt = original(graph, to, *others)
         return alter(dealt) if to[-1] == cheat else dealt
 
     monkeypatch.setattr(double_masks, "_deal", deal)
@@ -649,22 +648,52 @@ def test_user_case_a_client_that_deals_a_wrong_share_is_named_by_its_holder(
     assert right_sum(outcome, values, codec_for(values), graph, wrong) == ("c1", "c2", "c3")
 
 
-def test_a_client_whose_shares_give_another_mask_key_is_named(monkeypatch):
+@pytest.mark.parametrize("which", [0, 1], ids=["key", "seed"])
+def test_a_client_whose_shares_give_another_secret_than_it_announced_is_named(monkeypatch, which):
+    """They belong together, so that the image alone tells."""
     other = double_masks.share_secret(b"\1" * 32, 3, [1, 2, 3, 4, 5], SeededRng(9))
 
     def alter(dealt):
-        return {c: (other[names(5).index(c)].encode(), seed) for c, (_, seed) in dealt.items()}
+        shares = {c: [*pair] for c, pair in dealt.items()}
+        for client, share in zip(names(5), other, strict=True):
+            shares[client][which] = share.encode()
+        return shares
 
     dealing(monkeypatch, "c1", alter)
-    values = problem(5)
-    graph = MaskGraph.complete(names(5), 3)
-    # As long as it stays, its key is not needed.
-    run(secure_sum(values, graph=graph)).raise_errors()
-    outcome = run(secure_sum(values, graph=graph), Faults(dropouts={"c1": "upload"}))
-    error = outcome.errors[SERVER]
+    make = secure_sum(problem(5), graph=MaskGraph.complete(names(5), 3))
+    needed, other_end = Faults(dropouts={"c1": "upload"}), Faults()
+    if which == 1:
+        needed, other_end = other_end, needed
+    run(make, other_end).raise_errors()  # of one that stays, the pad key is not needed
+    error = run(make, needed).errors[SERVER]
     assert type(error) is FaultyPeer
-    assert "c1's shares give another mask key than the one that it announced" in str(error)
+    assert "c1's shares give another secret than its image is of" in str(error)
     assert error.parties[0] == "c1"
+
+
+def test_limit_a_client_that_drops_out_after_wrong_pads_spoils_the_sum_and_nobody_is_named():
+    """As it could by its upload; only the other end of a pair knows the right key."""
+
+    async def client(session, own, codec, graph, rng):
+        honest = session.io.send
+
+        async def send(to, message):
+            if isinstance(message, SumReady) and session.io.name == "c3":
+                wrong = message.padded_keys.copy()
+                wrong[0, 0] ^= 1
+                message = replace(message, padded_keys=wrong)
+            await honest(to, message)
+
+        session.io.send = send
+        await secure_sum_client(session, own, codec, graph, rng)
+
+    values = problem(4)
+    right = run(secure_sum(values, client=client)).raise_errors().results[SERVER].total
+    assert same(right, exact(values, names(4), codec_for(values)))  # its pads are not needed
+    outcome = run(secure_sum(values, client=client), Faults(dropouts={"c3": "upload"}))
+    found = outcome.raise_errors().results[SERVER]
+    assert found.record.survivors == names(3)
+    assert not same(found.total, exact(values, names(3), codec_for(values)))
 
 
 def test_shares_that_do_not_belong_together_name_who_dealt_and_who_revealed_them(monkeypatch):
@@ -709,26 +738,6 @@ def test_a_client_that_reveals_another_value_is_among_those_named(monkeypatch):
     assert type(error) is FaultyPeer
     assert "c3" in error.parties
     assert "c0's shares do not belong together" in str(error)
-
-
-@pytest.mark.parametrize("kind", [SumShares, SumReady], ids=lambda kind: kind.__name__)
-def test_a_mask_key_of_small_order_is_named(kind):
-    """Anybody could tell the secret that such a key agrees on."""
-
-    async def client(session, own, codec, graph, rng):
-        honest = session.io.send
-
-        async def send(to, message):
-            if isinstance(message, kind) and session.io.name == "c1":
-                message = replace(message, mask_key=bytes(32))
-            await honest(to, message)
-
-        session.io.send = send
-        await secure_sum_client(session, own, codec, graph, rng)
-
-    outcome = run(secure_sum(problem(4), client=client), Faults(dropouts={"c3": "upload"}))
-    for victim in ("c0", "c2") if kind is SumShares else (SERVER,):
-        assert_blames(outcome.errors[victim], ("c1",), "small order")
 
 
 # Parties that were not given the same

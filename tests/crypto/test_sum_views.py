@@ -20,11 +20,11 @@ from xclp_crypto.algebra.ring import residue_dtype
 from xclp_crypto.params import SHAMIR_PRIME
 from xclp_crypto.primitives import shamir
 from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.primitives.key_agreement import ExchangeKey, KeyPair
 from xclp_crypto.primitives.shamir import Share, recover_secret
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     double_masks,
+    keyed_masks,
     row_sums_recover,
     row_sums_restart,
     secure_row_sums_client,
@@ -38,6 +38,7 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
     SumReveal,
     SumShares,
 )
+from xclp_crypto.protocols.secure_sum.keyed_masks import add_pair_mask, under_pads
 from xclp_crypto.protocols.secure_sum.row_sums_restart import pair_masks
 from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload, rows_of_others
 from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
@@ -101,15 +102,15 @@ class Knowledge:
     """What the server and the clients of a coalition learn of the masks in one run.
 
     That is what the server's view gives, the shares that the coalition's clients received of the
-    secrets of others, and the secrets of their pair masks.
+    secrets of others, and their pair keys.
     """
 
     def __init__(self, views, masks, tag, shape, coalition=""):
         view = views[SERVER]
         self.tag, self.shape = tag, shape
-        self.public = {f: m.mask_key for f, m in view if isinstance(m, SumReady)}
+        self.ready = {f: m for f, m in view if isinstance(m, SumReady)}
         revealing = [f for f, m in view if isinstance(m, SumReveal)]
-        seeds, keys = ({c: {} for c in self.public} for _ in range(2))
+        seeds, keys = ({c: {} for c in self.ready} for _ in range(2))
 
         def add(shares, client, data):
             share = Share.decode(data)
@@ -117,19 +118,20 @@ class Knowledge:
 
         for holder, message in view:
             if isinstance(message, SumReveal):
-                order = (*(c for c in self.public if c != holder), holder)
+                order = (*(c for c in self.ready if c != holder), holder)
                 for client, data in zip(order, message.shares, strict=True):
                     add(seeds if client in revealing else keys, client, data)
-        self.pair_secrets = {}
+        self.pair_keys = {}
         for mine in coalition:
             for client, message in views[mine]:
                 if isinstance(message, SumShares):
                     add(seeds, client, message.seed_share)
                     add(keys, client, message.key_share)
-            for peer, secret in masks[mine]._pair_secrets.items():
-                self.pair_secrets[frozenset((mine, peer))] = secret
+            for peer, key in masks[mine]._pair_keys.items():
+                self.pair_keys[frozenset((mine, peer))] = key
         self.seeds = dict(self.recovered(seeds))
-        self.keys = {c: KeyPair(secret) for c, secret in self.recovered(keys)}
+        for mine, pad_key in self.recovered(keys):
+            self.pair_keys |= self.under_pads(mine, pad_key)
 
     @staticmethod
     def recovered(shares):
@@ -141,25 +143,48 @@ class Knowledge:
     def zeros(self):
         return np.zeros(self.shape, residue_dtype(M))
 
-    def known_masks(self, client):
-        """The sum of all masks of this client that the server can compute."""
+    def under_pads(self, client, pad_key):
+        """What this client sent of its pair keys, under the pads of a key, by pair."""
+        # As the protocol does, so that a pad that is left out there is left out here.
+        sent = self.ready[client].padded_keys
+        return by_pair(client, double_masks.under_pads(sent, pad_key, self.tag, client))
+
+    def known_masks(self, client, pair_keys=None, seeds=None):
+        """The sum of all masks of this client that these secrets give; by default the known."""
         total = self.zeros()
-        if client in self.seeds:
-            # As the protocol does, so that a mask that is left out there is left out here.
-            double_masks.accumulate(
-                total, self.seeds[client], double_masks._self_tag(self.tag, client), M
-            )
-        for peer in self.public:
-            secret = self.pair_secret(client, peer) if peer != client else None
-            if secret is not None:
-                double_masks._add_pair_mask(total, M, secret, self.tag, client, peer, False)
+        pair_keys = self.pair_keys if pair_keys is None else pair_keys
+        seeds = self.seeds if seeds is None else seeds
+        if client in seeds:
+            double_masks.add_self_mask(total, M, seeds[client], self.tag, client, negative=False)
+        for peer in self.ready:
+            key = pair_keys.get(frozenset((client, peer)))
+            if key is not None:
+                double_masks.add_pair_mask(total, M, key, self.tag, client, peer, negative=False)
         return total
 
-    def pair_secret(self, one, other):
-        for mine, theirs in ((one, other), (other, one)):
-            if mine in self.keys:
-                return self.keys[mine].shared_secret(ExchangeKey(self.public[theirs]), theirs)
-        return self.pair_secrets.get(frozenset((one, other)))
+    def guessed_masks(self, client):
+        """By guess, all masks of this client: no pads, one pad for all, images as secrets."""
+        ready = self.ready[client]
+        sent, pad = ready.padded_keys, np.zeros(32, np.uint8)
+        for pair, row in by_pair(client, sent).items():
+            if pair in self.pair_keys:
+                pad = np.frombuffer(row, np.uint8) ^ np.frombuffer(self.pair_keys[pair], np.uint8)
+        guesses = {
+            "no pads": by_pair(client, sent),
+            "one pad": by_pair(client, sent ^ pad),
+            "images": self.under_pads(client, ready.key_image),
+        }
+        seeds = {client: ready.seed_image} | self.seeds
+        return {
+            name: self.known_masks(client, keys | self.pair_keys, seeds)
+            for name, keys in guesses.items()
+        }
+
+
+def by_pair(client, keys):
+    """Keys of this client and each other one, (3, 32) bytes, by pair."""
+    peers = (c for c in CLIENTS if c != client)
+    return {frozenset((client, c)): k.tobytes() for c, k in zip(peers, keys, strict=True)}
 
 
 def served(kind, honest, late):
@@ -218,6 +243,11 @@ def sum_forms(inputs, status, seed, leak=None):
     forms = {f"upload {c}": u for c, u in uploads.items()}
     bare = {c: minus(u, known.known_masks(c)) for c, u in uploads.items()}
     forms |= {f"stripped {c}": u for c, u in bare.items()}
+    forms |= {
+        f"{c}, guessing {guess}": minus(u, masks)
+        for c, u in uploads.items()
+        for guess, masks in known.guessed_masks(c).items()
+    }
     if "d" in uploads and "d" not in survivors:
         forms["all and d"] = plus(*bare.values())
     pairs = {f"{c} with {o}": (bare[c], bare[o]) for c, o in combinations(bare, 2)}
@@ -272,7 +302,7 @@ def leave_out(monkeypatch, purpose):
         if purpose not in tag:
             accumulate(total, key, tag, modulus, subtract=subtract)
 
-    monkeypatch.setattr(double_masks, "accumulate", some)
+    monkeypatch.setattr(keyed_masks, "accumulate", some)
 
 
 def one_mask_for_all_entries(monkeypatch, purpose):
@@ -285,7 +315,7 @@ def one_mask_for_all_entries(monkeypatch, purpose):
         mask = np.broadcast_to(expand(key, tag, modulus, 1), total.shape).copy()
         (ring.subtract_from if subtract else ring.add_into)(total, mask, modulus)
 
-    monkeypatch.setattr(double_masks, "accumulate", repeated)
+    monkeypatch.setattr(keyed_masks, "accumulate", repeated)
 
 
 FEWER = range(1)
@@ -315,6 +345,30 @@ def test_the_same_test_fails_without_a_mask_or_with_a_mask_used_twice(
         assert value[INPUT[where[-1]] % M] == value.sum()  # the value itself
         others = sum_counts(ANOTHER[status], status, range(1000, 1000 + len(FEWER)))
         assert worst_same(counts, others)[0] < 1e-9
+
+
+HIDING_LESS = {
+    "no pads": ("under_pads", lambda keys, *others: keys),
+    "one pad": ("under_pads", lambda *args: args[0] ^ (under_pads(*args) ^ args[0])[:1]),
+    "images": ("secret_image", lambda secret, *others: secret),
+}
+
+
+@pytest.mark.parametrize(
+    ("guess", "status", "client"),
+    [
+        ("no pads", "living", "a"),
+        ("one pad", "dropped", "a"),
+        ("images", "living", "a"),
+        ("images", "late", "d"),
+    ],
+)
+def test_the_same_test_fails_when_pads_or_images_hide_less(monkeypatch, guess, status, client):
+    monkeypatch.setattr(double_masks, *HIDING_LESS[guess])
+    counts = sum_counts(INPUT, status, FEWER)
+    assert worst_uniform(counts)[0] < 1e-9
+    value = counts[f"{client}, guessing {guess}"]
+    assert value[INPUT[client] % M] == value.sum()
 
 
 def test_the_same_test_fails_when_both_secrets_of_a_late_client_are_revealed(monkeypatch):
@@ -426,13 +480,12 @@ def test_the_same_test_of_server_and_clients_fails_without_a_mask_or_with_a_mask
 
 def masks_with_one_client_only(monkeypatch):
     """Let all clients leave out their masks with all but a."""
-    add = double_masks._add_pair_mask
 
-    def some(total, modulus, secret, tag, me, peer, negative):
+    def some(total, modulus, key, tag, me, peer, *, negative):
         if "a" in (me, peer):
-            add(total, modulus, secret, tag, me, peer, negative)
+            add_pair_mask(total, modulus, key, tag, me, peer, negative=negative)
 
-    monkeypatch.setattr(double_masks, "_add_pair_mask", some)
+    monkeypatch.setattr(double_masks, "add_pair_mask", some)
 
 
 def test_the_same_test_finds_masks_that_one_client_knows_which_the_server_alone_does_not(
@@ -449,10 +502,11 @@ def test_the_same_test_finds_masks_that_one_client_knows_which_the_server_alone_
 
 def test_the_same_test_finds_one_mask_that_all_pairs_use(monkeypatch):
     """All that is left of c's upload is c's value: its masks with b and d cancel."""
-    monkeypatch.setattr(
-        double_masks, "_pair_secrets", lambda own, keys: dict.fromkeys(keys, bytes(32))
-    )
-    monkeypatch.setattr(double_masks, "_pair_tag", lambda tag, one, other: tag)
+
+    def add_same(total, modulus, key, tag, me, peer, *, negative):
+        accumulate(total, bytes(32), tag, modulus, subtract=(me > peer) != negative)
+
+    monkeypatch.setattr(double_masks, "add_pair_mask", add_same)
     counts = joint_counts(INPUT, "living", "a", FEWER)
     assert worst_uniform(counts)[0] < 1e-9
     value = counts["stripped c"]

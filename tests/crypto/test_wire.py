@@ -324,7 +324,13 @@ def _round(rng):
 
 def _ready(rng):
     k = int(rng.integers(1, 20))
-    return {"neighbours": k}, SumReady(rng.bytes(32), rng.bytes(56), _bits(rng, k))
+    return {"neighbours": k}, SumReady(
+        rng.bytes(32),
+        rng.bytes(32),
+        rng.bytes(56),
+        _bits(rng, k),
+        rng.integers(0, 256, (k, 32), np.uint8),
+    )
 
 
 def _client_set(kind):
@@ -456,7 +462,7 @@ EXAMPLES = {
     RowSumsRound: _round,
     RowSumsUpload: _block(RowSumsUpload),
     RowSumsBlock: _block(RowSumsBlock),
-    SumShares: lambda rng: ({}, SumShares(rng.bytes(32), rng.bytes(37), rng.bytes(37))),
+    SumShares: lambda rng: ({}, SumShares(rng.bytes(37), rng.bytes(37))),
     SumReady: _ready,
     SumClients: _client_set(SumClients),
     SumUpload: _block(SumUpload),
@@ -587,8 +593,8 @@ def _half(message, name):
         (Opening, "value"),
         (Openings, "values"),
         *((IdealKeys, name) for name in ("session_id", "verify_keys", "values", "secrets")),
-        *((SumShares, name) for name in ("mask_key", "key_share", "seed_share")),
-        *((SumReady, name) for name in ("mask_key", "terms")),
+        *((SumShares, name) for name in ("key_share", "seed_share")),
+        *((SumReady, name) for name in ("key_image", "seed_image", "terms")),
         *((Roster, "clients"), (OtColumns, "columns"), (OtChallenge, "seed"), (OtProof, "hashes")),
         *((RowSumsRound, "terms"), (RlweCiphertexts, "limbs")),
     ],

@@ -43,9 +43,9 @@ from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import estimate, get_backend
 from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum import (
-    double_masks,
     ideal_row_sums_client,
     ideal_row_sums_server,
+    keyed_masks,
     row_sums_recover,
 )
 from xclp_crypto.protocols.secure_sum.costs import row_sums_bytes
@@ -772,7 +772,7 @@ def test_the_servers_view_does_not_depend_on_the_labels() -> None:
 
 
 def test_the_same_test_finds_missing_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(double_masks, "accumulate", lambda *args, **options: None)
+    monkeypatch.setattr(keyed_masks, "accumulate", lambda *args, **options: None)
     monkeypatch.setattr(row_sums_recover, "owner_mask", no_mask)
     one, two = upload_counts(VIEW_DATA, 5), upload_counts(relabelled(VIEW_DATA), 5)
     assert uniformity(one) < 1e-9

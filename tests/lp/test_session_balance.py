@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from session_runs import SMALL, Data, blobs, expected, federation, no_mask, random_case, relabelled
 from sklearn.utils.class_weight import compute_class_weight
 
-from xclp_crypto.protocols.secure_sum import double_masks, row_sums_recover
+from xclp_crypto.protocols.secure_sum import keyed_masks, row_sums_recover
 from xclp_crypto.protocols.secure_sum.rows import RowSumsUpload
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run, same_distribution, uniformity
@@ -128,7 +128,7 @@ def test_the_same_test_finds_missing_masks(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(row_sums_recover, "owner_mask", no_mask)
     found = totals_at_the_server(monkeypatch, COUNTED, 5)
     assert uniformity(found["late"]) < 1e-9  # nothing else protects who did not upload
-    monkeypatch.setattr(double_masks, "accumulate", lambda *args, **options: None)
+    monkeypatch.setattr(keyed_masks, "accumulate", lambda *args, **options: None)
     found = totals_at_the_server(monkeypatch, COUNTED, 5)
     assert max(uniformity(counts) for counts in found.values()) < 1e-9
 

@@ -63,10 +63,6 @@ class KeyPair(Secret):
         """Make a key pair of 32 bytes drawn from `rng`."""
         return cls(require_rng(rng).bytes(KEY_BYTES))
 
-    def export_private(self) -> bytes:
-        """Give the 32 secret bytes, as drawn; `KeyPair(these bytes)` is the same pair again."""
-        return self._private.private_bytes_raw()
-
     def shared_secret(self, peer: ExchangeKey, party: str) -> bytes:
         """Agree on a secret with the owner of a public key (RFC 7748, section 6.1).
 

@@ -3,23 +3,35 @@
 ::
 
     client u                                                       server
-    SumShares(mask key, shares of its secret and of b_u) ───────────────────────▶ every neighbour v
-    SumReady(mask key, terms of the sum, whose shares arrived) ───▶
+    SumShares(shares of k_u and of b_u) ────────────────────────────────────────▶ every neighbour v
+    SumReady(images of k_u and b_u, terms of the sum,
+             whose shares arrived, s_uv ⊕ pad of k_u for every v) ▶
                       ◀──────────────────────────────────────────── SumClients(who takes part)
     upload of x_u + PRG(b_u) + Σ_v ±PRG(s_uv) ────────────────────▶
                       ◀──────────────────────────────────────────── SumSurvivors(who uploaded)
     SumSeen(digest of both sets) ───────────────────────────────────────────────▶ every neighbour v
-    SumReveal(of each v: share of b_v if it uploaded, of its secret if not) ──▶
+    SumReveal(of each v: share of b_v if it uploaded, of k_v if not) ─▶
                                                      recovers these, strips all masks from the sum
 
-s_uv comes from a Diffie–Hellman agreement with a *mask key* that u makes for this sum alone, b_u is
-a random seed. Both secrets of u are shared among u and its neighbours (see `mask_graph`) so that
-t of them recover one. The masks of two survivors cancel in the sum.
+s_uv is a *pair key*: it comes from the secret that u and v have shared since setup, and is bound to
+both names and to this sum (`Session.pair_key`). The seed b_u and the *pad key* k_u are random, 32
+bytes each, drawn for this sum alone, and shared among u and its neighbours (see `mask_graph`) so
+that t of them recover one. The masks of two survivors cancel in the sum.
 
-*Server learns* nothing of an upload: it gets b_u of a survivor, whose pair masks with other
-survivors stay unknown, or the mask key of a dropout, whose b_u stays unknown. So a
-dropout's upload that arrives late is still masked. *Clients learn* nothing but who takes
-part: shares fewer than t are independent of what is shared.
+*Why pads.* A dropout's pair keys must follow from what it has shared out. From a private key of
+Diffie–Hellman they do; but no key of one party gives the secrets that it encapsulated for others
+by ML-KEM. So u leaves its pair keys with the server under pads that k_u gives; whoever recovers
+k_u takes them off. Pair keys are outputs of a key derivation: of other sums, of channels and of
+the secrets of setup they tell nothing. Masks withstand a quantum computer if these secrets do.
+
+*Server learns* nothing of an upload: it gets b_u of a survivor, whose pair keys with others that
+survive stay under pads at both ends, or k_u of a dropout, whose b_u stays unknown. So a dropout's
+upload that arrives late is still masked. A neighbour that colludes knows its own pair keys, and by
+them the pads over these; other pads are independent, and so are the images, which are one-way.
+*Clients learn* nothing but who takes part: shares fewer than t are independent of what is shared.
+
+*Wrong shares* do not fit the image, and who dealt or revealed them is named. *Wrong pads* of a
+dropout make the sum wrong, as any upload can, and nobody is named: the server cannot tell.
 
 A client reveals once, for one set of survivors, and only if enough neighbours saw the same set; so
 it never reveals both secrets of one peer, whatever the server asks. A server that shows different
@@ -40,7 +52,6 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.algebra.prg import accumulate, derive_key
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import (
     DecodeError,
@@ -49,10 +60,16 @@ from xclp_crypto.errors import (
     ReuseError,
     TooFewParties,
 )
-from xclp_crypto.fields import Bits, Many, Raw
+from xclp_crypto.fields import Bits, Many, Raw, Uints
 from xclp_crypto.params import SEED_BYTES, Agreement
-from xclp_crypto.primitives.key_agreement import KEY_BYTES, ExchangeKey, KeyPair
 from xclp_crypto.primitives.shamir import SHARE_BYTES, Share, recover_secret, share_secret
+from xclp_crypto.protocols.secure_sum.keyed_masks import (
+    add_pair_mask,
+    add_self_mask,
+    pair_keys,
+    secret_image,
+    under_pads,
+)
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
@@ -64,24 +81,26 @@ NO_ROWS: NDArray[np.intp] = np.zeros(0, dtype=np.intp)
 
 
 class SumShares(Message):
-    """A client's mask key and one neighbour's shares of its secrets. Size: 32 + 2·37 bytes."""
+    """One neighbour's shares of a client's secrets. Size: 2·37 bytes."""
 
     TAG = 0x0421
-    mask_key: bytes = sent(Raw(KEY_BYTES))
     key_share: bytes = sent(Raw(SHARE_BYTES))
     seed_share: bytes = sent(Raw(SHARE_BYTES))
 
 
 class SumReady(Message):
-    """A client's mask key, the terms of its sum, and which neighbours' shares it holds.
+    """Images of a client's secrets, the terms of its sum, whose shares it holds, its pair keys.
 
-    Size: 32 + 56 + ⌈k/8⌉ bytes.
+    The keys are under pads; where a neighbour is not in the session, there is no key but the pad.
+    Size: 2·32 + 56 + ⌈k/8⌉ + 32·k bytes.
     """
 
     TAG = 0x0422
-    mask_key: bytes = sent(Raw(KEY_BYTES))
+    key_image: bytes = sent(Raw(SEED_BYTES))
+    seed_image: bytes = sent(Raw(SEED_BYTES))
     terms: bytes = sent(Raw(TERMS_BYTES))
     have: NDArray[np.bool_] = sent(Bits("neighbours"))
+    padded_keys: NDArray[np.uint8] = sent(Uints("neighbours", SEED_BYTES, n_bytes=1))
 
 
 class SumClients(Message):
@@ -143,22 +162,6 @@ def holders(neighbours: Mapping[str, tuple[str, ...]], client: str) -> tuple[str
     return (*neighbours[client], client)
 
 
-def _pair_tag(tag: bytes, one: str, other: str) -> bytes:
-    return domain_tag("sum pair mask", tag, *sorted((one, other)))
-
-
-def _self_tag(tag: bytes, client: str) -> bytes:
-    return domain_tag("sum self mask", tag, client)
-
-
-def _add_pair_mask(
-    total: Residues, modulus: int, secret: bytes, tag: bytes, me: str, peer: str, negative: bool
-) -> None:
-    """Add to `total`, in place, the mask that `me` shares with `peer`, or its negative."""
-    pair = _pair_tag(tag, me, peer)
-    accumulate(total, derive_key(secret, pair), pair, modulus, subtract=(me > peer) != negative)
-
-
 class ClientMasks(Secret):
     """One client's masks in one sum, and what it holds to recover its neighbours'.
 
@@ -173,14 +176,14 @@ class ClientMasks(Secret):
         tag: bytes,
         clients: tuple[str, ...],
         seed: bytes,
-        pair_secrets: Mapping[str, bytes],
+        pair_keys: Mapping[str, bytes],
         shares: Mapping[str, tuple[bytes, bytes]],
     ) -> None:
         self.clients = clients
-        self.partners = tuple(pair_secrets)
+        self.partners = tuple(pair_keys)
         self._me, self._tag = me, tag
         self._seed: bytes | None = seed
-        self._pair_secrets = dict(pair_secrets)
+        self._pair_keys = dict(pair_keys)
         self._shares = dict(shares)
 
     def mask(
@@ -205,19 +208,17 @@ class ClientMasks(Secret):
         at_own = {}
         for peer in self.partners:
             before = total[own]
-            _add_pair_mask(
-                total, modulus, self._pair_secrets[peer], self._tag, self._me, peer, False
-            )
+            key = self._pair_keys[peer]
+            add_pair_mask(total, modulus, key, self._tag, self._me, peer, negative=False)
             at_own[peer] = total[own]
             ring.subtract_from(at_own[peer], before, modulus)
-        tag = _self_tag(self._tag, self._me)
-        accumulate(total, seed, tag, modulus)
+        add_self_mask(total, modulus, seed, self._tag, self._me, negative=False)
         return at_own
 
     def reveal(self, survivors: Collection[str]) -> tuple[bytes, ...]:
         """Return one share of each client of the neighbourhood, by the order of `holders`, once.
 
-        That of a survivor's self mask, of a dropout's mask key, and never the other.
+        That of a survivor's seed, of a dropout's pad key, and never the other.
 
         Raises:
             ReuseError: shares were revealed already, perhaps for other survivors.
@@ -238,7 +239,7 @@ async def agree_on_masks(
         graph: who shares with whom.
         tag: domain tag of this sum, given out once.
         terms: what all parties of this sum must have in common.
-        rng: source of the mask key, the seed and the shares.
+        rng: source of the pad key, the seed and the shares.
 
     Raises:
         FaultyPeer: a neighbour's shares are not what it has to send, or the server counts a client
@@ -247,17 +248,20 @@ async def agree_on_masks(
     io, me = session.io, session.io.name
     near = graph.neighbours(tag)[me]
     peers = tuple(c for c in near if c in session.numbers)
-    own, seed = await io.compute(KeyPair.generate, rng), require_rng(rng).bytes(SEED_BYTES)
-    dealt = await io.compute(_deal, graph, (*near, me), own, seed, rng)
+    pad_key, seed = (require_rng(rng).bytes(SEED_BYTES) for _ in range(2))
+    dealt = await io.compute(_deal, graph, (*near, me), pad_key, seed, rng)
     for peer in peers:
-        await io.send(peer, SumShares(own.public.encode(), *dealt[peer]))
+        await io.send(peer, SumShares(*dealt[peer]))
+    keys = await io.compute(pair_keys, session, near, tag)
     got = await io.gather(SumShares, peers, 0)
     index = graph.indices[me]
     for peer, message in got.items():
         for data in (message.key_share, message.seed_share):
             _checked_share(graph, data, index, peer)
     have = np.array([c in got for c in near], dtype=np.bool_)
-    await io.send(SERVER, SumReady(own.public.encode(), terms.encode(), have))
+    images = secret_image(pad_key, tag, me), secret_image(seed, tag, me)
+    padded = under_pads(keys, pad_key, tag, me)
+    await io.send(SERVER, SumReady(*images, terms.encode(), have, padded))
     chosen = await io.recv(SumClients, SERVER, clients=len(graph.clients))
     clients = members(graph, chosen.clients)
     if me not in clients:
@@ -271,20 +275,19 @@ async def agree_on_masks(
         raise FaultyPeer(SERVER, f"counts {missing[0]}, whose shares did not arrive at {me}")
     if len(partners) + 1 < graph.share_threshold:  # few masks, and none that could be recovered
         raise FaultyPeer(SERVER, f"starts a sum with {len(partners)} neighbours of {me}")
-    secrets = await io.compute(_pair_secrets, own, {c: got[c].mask_key for c in partners})
     shares = {c: (got[c].key_share, got[c].seed_share) for c in partners} | {me: dealt[me]}
-    return ClientMasks(me, tag, clients, seed, secrets, shares)
+    pairs = {c: key.tobytes() for c, key in zip(near, keys, strict=True) if c in here}
+    return ClientMasks(me, tag, clients, seed, pairs, shares)
 
 
 def _deal(
-    graph: MaskGraph, to: tuple[str, ...], own: KeyPair, seed: bytes, rng: Rng
+    graph: MaskGraph, to: tuple[str, ...], pad_key: bytes, seed: bytes, rng: Rng
 ) -> dict[str, tuple[bytes, bytes]]:
-    """Return, by holder, its shares of the mask key and of the seed."""
+    """Return, by holder, its shares of the pad key and of the seed."""
     indices = [graph.indices[c] for c in to]
     t = graph.share_threshold
-    keys = share_secret(own.export_private(), t, indices, rng)
-    seeds = share_secret(seed, t, indices, rng)
-    return {c: (key.encode(), part.encode()) for c, key, part in zip(to, keys, seeds, strict=True)}
+    keys, seeds = (share_secret(secret, t, indices, rng) for secret in (pad_key, seed))
+    return {c: (x.encode(), y.encode()) for c, x, y in zip(to, keys, seeds, strict=True)}
 
 
 def _checked_share(graph: MaskGraph, data: bytes, index: int, party: str) -> Share:
@@ -304,11 +307,6 @@ def _checked_share(graph: MaskGraph, data: bytes, index: int, party: str) -> Sha
             f"threshold {graph.share_threshold} belongs",
         )
     return share
-
-
-def _pair_secrets(own: KeyPair, keys: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the secret shared with the owner of each mask key."""
-    return {peer: own.shared_secret(ExchangeKey(key), peer) for peer, key in keys.items()}
 
 
 async def receive_survivors(
@@ -352,21 +350,29 @@ async def reveal_shares(
 
 
 class ServerMasks:
-    """What the server knows of the masks of one sum: public keys, who took part, who survived."""
+    """What the server knows of the masks of one sum.
 
-    def __init__(self, graph: MaskGraph, tag: bytes, keys: Mapping[str, bytes]) -> None:
-        self.graph, self.tag = graph, tag
-        self.keys = dict(keys)
+    Args:
+        graph: who shares with whom.
+        tag: of `agree_on_masks`.
+        ready: by client that takes part, what it sent.
+
+    Attributes:
+        neighbours: those that take part.
+    """
+
+    def __init__(self, graph: MaskGraph, tag: bytes, ready: Mapping[str, SumReady]) -> None:
+        self.graph, self.tag, self.ready = graph, tag, dict(ready)
         self.neighbours = {
-            c: tuple(n for n in near if n in self.keys)
+            c: tuple(n for n in near if n in self.ready)
             for c, near in graph.neighbours(tag).items()
-            if c in self.keys
+            if c in self.ready
         }
 
     @property
     def clients(self) -> tuple[str, ...]:
         """Return who takes part."""
-        return tuple(self.keys)
+        return tuple(self.ready)
 
     def require_recoverable(self, survivors: Collection[str], step: str) -> None:
         """Refuse survivors that cannot recover the masks of all that take part.
@@ -408,7 +414,7 @@ async def open_masks(
     present = _mutual(near, held)
     if len(present) < graph.threshold:
         raise TooFewParties(io.current_step, len(present), graph.threshold)
-    masks = ServerMasks(graph, tag, {c: ready[c].mask_key for c in present})
+    masks = ServerMasks(graph, tag, {c: ready[c] for c in present})
     masks.require_recoverable(present, io.current_step)
     await io.send(tuple(near), SumClients(client_set(graph, present)))
     return masks
@@ -484,12 +490,21 @@ async def close_masks(
     return tuple(reveals)
 
 
-def _recovered(masks: ServerMasks, client: str, shares: list[Share]) -> bytes:
-    """Return a client's secret from all the shares that were revealed; blame if they do not fit."""
+def _recovered(masks: ServerMasks, client: str, shares: list[Share], survived: bool) -> bytes:
+    """Return the seed of a survivor, or the pad key of a dropout, from all revealed shares.
+
+    Raises:
+        FaultyPeer: they do not give one secret, or not that of which the client sent an image.
+    """
     try:
-        return recover_secret(shares)
+        secret = recover_secret(shares)
     except DecodeError as error:
         raise _wrong_shares(masks, client, shares, f"do not belong together: {error}") from None
+    ready = masks.ready[client]
+    image = ready.seed_image if survived else ready.key_image
+    if not hmac.compare_digest(secret_image(secret, masks.tag, client), image):
+        raise _wrong_shares(masks, client, shares, "give another secret than its image is of")
+    return secret
 
 
 def _wrong_shares(masks: ServerMasks, client: str, shares: list[Share], reason: str) -> FaultyPeer:
@@ -516,20 +531,17 @@ def strip_masks(
     own: Mapping[str, NDArray[np.intp]],
 ) -> None:
     """Take a survivor's self mask, or a dropout's masks with survivors, from the sum, in place."""
-    secret = _recovered(masks, client, shares)
+    secret = _recovered(masks, client, shares, client in survivors)
     if client in survivors:
         with _sparing(total, own.get(client, NO_ROWS)):
-            accumulate(total, secret, _self_tag(masks.tag, client), modulus, subtract=True)
+            add_self_mask(total, modulus, secret, masks.tag, client, negative=True)
         return
-    pair = KeyPair(secret)
-    if pair.public.encode() != masks.keys[client]:
-        reason = "give another mask key than the one that it announced"
-        raise _wrong_shares(masks, client, shares, reason)
-    for peer in masks.neighbours[client]:
+    keys = under_pads(masks.ready[client].padded_keys, secret, masks.tag, client)
+    near = masks.graph.neighbours(masks.tag)[client]
+    for peer, key in zip(near, keys, strict=True):
         if peer in survivors:
-            secret = pair.shared_secret(ExchangeKey(masks.keys[peer]), peer)
             with _sparing(total, own.get(peer, NO_ROWS)):
-                _add_pair_mask(total, modulus, secret, masks.tag, peer, client, True)
+                add_pair_mask(total, modulus, key.tobytes(), masks.tag, peer, client, negative=True)
 
 
 def short_record(
@@ -546,7 +558,8 @@ def record(
 ) -> SumRecord:
     """Return who survived, and in which stage each of the others dropped out."""
     left, clients, joined = set(survivors), masks.graph.clients, session.numbers
-    stages = (("setup", joined), ("share", masks.keys), ("upload", left), ("reveal", set(revealed)))
+    shared, last = masks.ready, set(revealed)
+    stages = (("setup", joined), ("share", shared), ("upload", left), ("reveal", last))
     dropouts = {}
     for client in clients:
         stage = next((name for name, present in stages if client not in present), None)
