@@ -233,11 +233,15 @@ def test_other_identities_are_noticed_before_a_session(tmp_path, certificates, s
         dry_run = ("join", federation.file("hospital-0"), "--dry-run")
         says(0, "accepts this certificate and these parameters", *dry_run)
         federation.edit("hospital-0", f"{certificates}/identities.toml", f"{tmp_path}/other.toml")
-        says(2, "all parties must agree on identities (here", *dry_run)
+        words = (
+            "on identities (here ('those of the file that identities names; where the other party"
+        )
+        says(2, words, *dry_run)
         federation.edit("hospital-0", f'"{tmp_path}/other.toml"', "false")
         federation.edit("hospital-0", "identity =", "# identity =")
         says(0, "caution: identities = false: a server that swaps", "check", dry_run[1])
-        says(2, "all parties must agree on identities (here None)", *dry_run)
+        words = "(here ('none, by identities = false; where the others have some, write instead"
+        says(2, words, *dry_run)
 
 
 @pytest.mark.parametrize(

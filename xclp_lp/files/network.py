@@ -75,6 +75,16 @@ from xclp_lp.validation import Text, Validated
 
 LAST_PORT = 65535
 FileOrFalse = Annotated[str | bool | None, Meta(title="the name of a file, or false")]
+WITH_IDENTITIES = (
+    "those of the file that identities names; where the other party has identities = false, it "
+    "should name that file and its own identity"
+)
+WITHOUT_IDENTITIES = (
+    "none, by identities = false; where the others have some, write instead, before any [section], "
+    'identities = "FOLDER/identities.toml" and identity = "FOLDER/NAME.identity", of the folder '
+    "that xclp certs made"
+)
+"""What programs call identities, where one asks for others than the server."""
 SESSIONS = "of all rows: without --predict", "of new rows: --predict"
 """What two kinds of session call themselves, where a program asks for another than the server."""
 
@@ -490,11 +500,15 @@ def tls_of(section: TlsSection, path: Path, me: str, mounted: Collection[Path] =
     return context
 
 
-def pinned_texts(identities: Identities | None, clients: Sequence[str]) -> tuple[str, ...] | None:
-    """Return what all programs compare of the identities of the clients and of the server."""
+def pinned_texts(identities: Identities | None, clients: Sequence[str]) -> tuple[str, ...]:
+    """Return what all programs compare of the identities of the clients and of the server.
+
+    First comes what to do where another party has others, for whoever is told so.
+    """
     if identities is None:
-        return None
-    return tuple(identities.of(party).to_text() for party in (*clients, SERVER))
+        return (WITHOUT_IDENTITIES,)
+    texts = (identities.of(party).to_text() for party in (*clients, SERVER))
+    return (WITH_IDENTITIES, *texts)
 
 
 def read_identities(
