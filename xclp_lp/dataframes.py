@@ -30,11 +30,24 @@ def index_of(x: Any) -> Any:
     return x.index if is_frame(x) else None
 
 
-def joined_indices(index: Any, more: Any, new: int) -> Any:
-    """Return the index of old rows and of `new` ones after them; None unless all rows have one."""
+def joined_indices(index: Any, more: Any, new: int, client: str) -> Any:
+    """Return the index of old rows and of `new` ones after them; None unless all rows have one.
+
+    Raises:
+        DataError: new rows have names of old ones, and not only numbers from 0 as names.
+    """
     if not new:
         return index
-    return None if index is None or more is None else index.append(more)
+    if index is None or more is None:
+        return None
+    again = more[more.isin(index)] if more.tolist() != list(range(new)) else []
+    if len(again):
+        names = [repr(name) for name in again.tolist()]
+        raise DataError(
+            f"client {client!r}: {rows_called(range(len(names)), names)} of the index are in the "
+            "results already; leave them out, or name them otherwise if they are other rows"
+        )
+    return index.append(more)
 
 
 def column_names(Xs: Sequence[Any]) -> tuple[str, ...] | None:

@@ -145,7 +145,7 @@ class Plan(Secret):
         )
         data = {c: own.followed_by(more.data[c]) for c, own in self.data.items()}
         indices = {
-            c: joined_indices(own, more.indices[c], len(more.data[c].class_ids))
+            c: joined_indices(own, more.indices[c], len(more.data[c].class_ids), c)
             for c, own in self.indices.items()
         }
         plan = replace(self, data=data, indices=indices)
@@ -472,7 +472,7 @@ def require_usable(
             warnings.warn(
                 f"client {name!r}: {called} {what} no label",
                 UserWarning,
-                stacklevel=5,  # whoever called fit
+                stacklevel=4 if update else 5,  # whoever called update or fit
             )
     plan.params.require_accountant()
     for group, shape in zip(plan.groups, plan.shapes(), strict=True):

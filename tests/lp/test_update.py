@@ -265,9 +265,14 @@ def test_the_estimator_updates_groups_in_its_users_own_types() -> None:
     for own, given in zip(xclp.labelled_, labels, strict=True):
         assert own.sum() == len(given)
     assert xclp.predict([x for x, _ in new])[0].tolist() == new[0][1].tolist()
-    xclp.update([new[0][0].add(1.0), *[[]] * 5])
-    assert [len(own) for own in xclp.confidence_] == [36, 20, 25, 24, 22, 20]
-    assert xclp.transduction_[5].index.equals(old[5][0].index)
+    with pytest.raises(DataError, match=r"'client-0': rows 100, .*, … of the index are in the res"):
+        xclp.update([new[0][0], *[[]] * 5])
+    other = new[0][0].add(1.0).reset_index(drop=True)
+    with pytest.warns(UserWarning, match=r"'client-5': row 20 .* is all zero") as caught:
+        xclp.update([other, *[[]] * 4, pd.DataFrame(0.0, [200], ["u", "v"])])
+    assert caught[0].filename == __file__
+    assert [len(own) for own in xclp.confidence_] == [36, 20, 25, 24, 22, 21]
+    assert xclp.transduction_[4].index.equals(together[4].index)
     with pytest.raises(DataError, match="'four'"):
         xclp.update([new[0][0], *[[]] * 5], [["four"] * 8, *[None] * 5])
     with pytest.raises(DataError, match="3 features, the old ones 2"):
