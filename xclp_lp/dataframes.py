@@ -40,9 +40,9 @@ def joined_indices(index: Any, more: Any, new: int, client: str) -> Any:
         return index
     if index is None or more is None:
         return None
-    again = more[more.isin(index)] if more.tolist() != list(range(new)) else []
-    if len(again):
-        names = [repr(name) for name in again.tolist()]
+    again = [] if more.tolist() == list(range(new)) else more[more.isin(index)].tolist()
+    if again:
+        names = [repr(name) for name in again]
         raise DataError(
             f"client {client!r}: {rows_called(range(len(names)), names)} of the index are in the "
             "results already; leave them out, or name them otherwise if they are other rows"

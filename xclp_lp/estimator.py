@@ -221,7 +221,8 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         New labels and rows count for everybody, as if all had been fitted at once; features are
         scaled as they were in `fit`. All attributes are then those of old and new rows, the old
         ones of each client first. Rows of data frames with names that are there already, other than
-        numbers from 0, are refused, since they would count twice. It needs a `fit` with `keep_distances=True`, and can be repeated.
+        numbers from 0, are refused, since they would count twice. It needs a `fit` with
+        `keep_distances=True`, and can be repeated.
 
         Args:
             Xs: one (m_j, d) array of new rows per client, as in `fit`; m_j may be 0.

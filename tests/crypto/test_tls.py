@@ -26,6 +26,7 @@ from xclp_crypto.transport import tls
 from xclp_crypto.transport.tls import (
     common_name,
     connection_error,
+    is_trusted,
     listen_error,
     make_authority,
     reason_of,
@@ -117,6 +118,24 @@ def test_the_server_takes_no_certificate_that_is_not_for_a_client(certificates):
     assert handshake(here, there, "localhost") is None
     there.load_cert_chain(*server[1:])
     assert "purpose" in reason_of(handshake(here, there, "localhost"))
+
+
+def test_a_client_that_comes_later_has_another_authority_beside_that_of_the_others(
+    certificates, tmp_path
+):
+    make_authority(tmp_path / "late", ["c"], ["localhost"])
+    both = tmp_path / "authority.pem"
+    files = {"c": [tmp_path / "late" / name for name in ("c.pem", "c.key")]}
+    files |= {p: [certificates / f"{p}.{s}" for s in ("pem", "key")] for p in ("server", "a")}
+    before = tls_context(certificates / "authority.pem", *files["server"], server=True)
+    both.write_bytes(b"".join((f.parent / "authority.pem").read_bytes() for f, _ in files.values()))
+    here = tls_context(both, *files["server"], server=True)
+    for client, known in (("a", True), ("c", False)):
+        there = tls_context(both, *files[client], server=False)
+        assert handshake(here, there, "localhost") is None
+        assert (handshake(before, there, "localhost") is None) == known
+        assert is_trusted(files[client][0], there)
+        assert is_trusted(files[client][0], before) == known
 
 
 # Files

@@ -150,6 +150,15 @@ def test_the_certificate_is_the_clients_own(north: Path) -> None:
     assert "south.pem is the certificate of 'south', and this client is 'north'" in problem
 
 
+def test_a_certificate_of_another_authority_is_a_caution(north: Path) -> None:
+    make_authority(north.parent / "other", ["north"], ["localhost"])
+    for kind, file in (("certificate", "north.pem"), ("key", "north.key")):
+        change(north, f'{kind} = "', f'{kind} = "other/{file}" # "')
+    found = check_client(north)
+    assert found.problems == []
+    assert "other/north.pem is of no authority in " in found.cautions[0]
+
+
 def test_columns_are_matched_by_name(north: Path) -> None:
     given = load_client_file(north).load()[1]
     assert given.columns == ("age", "bmi", "ward")

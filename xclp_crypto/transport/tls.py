@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from xclp_crypto.errors import (
@@ -143,6 +145,32 @@ def require_certificate_of(certificate: Path, client: str) -> None:
         )
 
 
+def is_trusted(certificate: Path, context: ssl.SSLContext) -> bool:
+    """Return whether certificates lead from one party's to an authority that a context trusts.
+
+    Args:
+        certificate: PEM, with those between after it, if there are any.
+        context: as from `tls_context`.
+    """
+    current, *between = x509.load_pem_x509_certificates(certificate.read_bytes())
+    authorities = context.get_ca_certs(binary_form=True)
+    while not any(_has_issued(authority, current) for authority in authorities):
+        issuers = [c for c in between if _has_issued(c.public_bytes(Encoding.DER), current)]
+        if not issuers:
+            return False
+        current = issuers[0]
+        between.remove(current)
+    return True
+
+
+def _has_issued(issuer: bytes, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(x509.load_der_x509_certificate(issuer))
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
 def reason_of(error: Exception) -> str:
     """Return what OpenSSL says, without file names and numbers of its lines."""
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -239,7 +267,7 @@ def make_authority(
         key = ec.generate_private_key(ec.SECP256R1())
         files[f"{name}.pem"] = issuer.certificate(name, key, names if name == "server" else ())
         files[f"{name}.key"] = key.private_bytes(
-            serialization.Encoding.PEM,
+            Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
             serialization.NoEncryption(),
         )
@@ -319,7 +347,7 @@ class _Issuer:
 
     def _signed(self, builder: x509.CertificateBuilder) -> bytes:
         certificate = builder.sign(self._key, hashes.SHA256())
-        return certificate.public_bytes(serialization.Encoding.PEM)
+        return certificate.public_bytes(Encoding.PEM)
 
 
 def _named(name: str) -> x509.Name:

@@ -216,8 +216,8 @@ def certs(
     """Make a test authority: certificates and identity keys for a server and its clients.
 
     Give each client authority.pem, identities.toml, NAME.pem, NAME.key and NAME.identity, and
-    nobody else NAME.key and NAME.identity. The authority's own key is not kept, so a further client
-    needs a new set. By default the server is localhost.
+    nobody else NAME.key and NAME.identity. The authority's own key is not kept; a client that comes
+    later gets another authority, see docs/do/deployment.md. By default the server is localhost.
     """
     folder = beside(Path("the argument"), str(folder))
     files = make_authority(

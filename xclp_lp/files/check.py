@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError, XclpError
+from xclp_crypto.transport.tls import is_trusted
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.clients import (
@@ -27,6 +28,7 @@ from xclp_lp.files.clients import (
 )
 from xclp_lp.files.network import (
     ClientSection,
+    TlsSection,
     client_content,
     labels_of_classes,
     own_vectors,
@@ -89,7 +91,13 @@ def check_client(path: Path) -> Findings:
         return found
     mounted = [beside(path, file) for file in read.get("mounted_secrets", ())]
     if "tls" in read:
-        found.attempt(lambda: tls_of(read["tls"], path, own.name, mounted))
+        tls: TlsSection = read["tls"]
+        context = found.attempt(lambda: tls_of(tls, path, own.name, mounted))
+        if context is not None and not is_trusted(beside(path, tls.certificate), context):
+            found.cautions.append(
+                f"{tls.certificate} is of no authority in {tls.authority}, so a server that trusts "
+                "only these refuses it"
+            )
     if "clients" in read:
         names = read.get("identities"), read.get("identity")
         found.attempt(lambda: read_identities(*names, path, own.name, read["clients"], mounted))
