@@ -111,11 +111,13 @@ class ClientData(Secret):
         class_ids: (n_j,) class indices, −1 for unlabelled rows.
         columns: names of the features in their order, where all clients must have the same and
             have not agreed on them otherwise.
+        randomised: whether the classes are randomised already, where clients randomise them.
     """
 
     vectors: NDArray[np.floating[Any]]
     class_ids: NDArray[np.int64]
     columns: tuple[str, ...] = ()
+    randomised: bool = False
 
     def followed_by(self, more: ClientData) -> ClientData:
         """Return these rows, then others.
@@ -203,7 +205,7 @@ async def client_role(
     features = params.scaling.features(data.vectors)
     vectors, class_ids = features[kept], data.class_ids[kept]
     labelled, n_classes = class_ids != UNLABELLED, len(params.classes)
-    if isinstance(params.privacy, RandomizedResponse):
+    if isinstance(params.privacy, RandomizedResponse) and not data.randomised:
         class_ids[labelled] = params.privacy.randomize(class_ids[labelled], n_classes, rng)
     with io.step("setup"):
         numbers = [len(class_ids), int(labelled.sum()), vectors.shape[1]]

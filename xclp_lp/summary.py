@@ -251,6 +251,15 @@ def privacy_cautions(
         )
 
 
+def retry_cautions(params: Parameters, entered: ClientData) -> Iterator[str]:
+    """Say that each session spends ε again, where no file keeps the labels that were randomised."""
+    if isinstance(params.privacy, RandomizedResponse) and not entered.randomised:
+        yield (
+            "labels are randomised anew in every session, and each spends epsilon = "
+            f"{params.privacy.epsilon:g}; --remember FILE, of a Flower node remember, keeps them"
+        )
+
+
 def two_left_line(contributors: Sequence[str]) -> Iterator[str]:
     """Say that two clients only are in the sums, where that is so."""
     if len(contributors) == MIN_CLIENTS:

@@ -556,6 +556,16 @@ def test_a_log_of_other_data_is_not_taken(tmp_path, caplog):
     assert asked(config, RUN).failure is None  # the log was closed
 
 
+def test_a_node_draws_its_randomised_labels_once(tmp_path, caplog):
+    config = real_node(tmp_path, "a") | {"remember": str(tmp_path / "labels")}
+    with caplog.at_level("INFO", "flwr"):
+        for _ in range(2):
+            assert asked(config, RUN | {"privacy.epsilon": 1.0}).failure is None
+    first, again = (line for line in caplog.messages if "randomised before" in line)
+    assert ": 0 labels randomised before, " in first
+    assert again.endswith(" randomised before, 0 now")
+
+
 @pytest.mark.parametrize("with_epoch", [False, True])
 def test_attack_10_a_node_whose_log_was_restored_is_given_up_at_once(tmp_path, caplog, with_epoch):
     """By itself, or, if what says how far the log got is older as well, by the server."""

@@ -96,8 +96,9 @@ def test_a_simulated_node_has_no_data():
         ({"output": ""}, "output must be text that is not empty"),
         ({"features": 3}, "features must be text"),
         ({"feature": "x"}, "feature"),
-        ({"state": "logs"}, "state and key_file belong together"),
-        ({"key_file": "log.key"}, "state and key_file belong together"),
+        ({"state": "logs"}, "state or remember and key_file belong together"),
+        ({"remember": "labels"}, "state or remember and key_file belong together"),
+        ({"key_file": "log.key"}, "state or remember and key_file belong together"),
         ({"epoch": "epochs"}, "epoch is of the log in the folder state"),
     ],
 )

@@ -374,7 +374,13 @@ def test_logs_need_a_key(federation, monkeypatch, says, tmp_path):
     says(2, "needs a key that it is encrypted under", *serve, "--state", state)
     monkeypatch.setenv("XCLP_LOG_KEY", "short")
     says(2, "XCLP_LOG_KEY: the key of a log is 64 hex digits or", *serve, "--state", state)
-    says(2, "--key-file is the key of what --state or --keep names", *serve, "--key-file", state)
+    says(
+        2,
+        "--key-file is the key of what --state, --keep or --remember names",
+        *serve,
+        "--key-file",
+        state,
+    )
     says(2, "--epoch is of the log that --state names", *serve, "--epoch", state)
     with_key = (*serve, "--state", state, "--key-file")
     says(2, "cannot be read", *with_key, tmp_path / "none")
@@ -457,6 +463,29 @@ def test_results_that_the_disk_did_not_take_are_written_by_another_start(
     assert {c: federation.labels(c) for c in both} == federation.labels_of(both, both)
     assert not log.exists()
     assert not epoch.exists()
+
+
+def test_labels_are_randomised_once_where_a_file_keeps_them(federation, monkeypatch, xclp, says):
+    """The role, which is none here, gets what was drawn first."""
+    entered = []
+
+    async def role(io, data, *others):
+        entered.append(data.class_ids.tolist())
+        raise ProtocolError("enough")
+
+    monkeypatch.setattr("xclp_lp.cli.network.client_role", role)
+    federation.edit("hospital-0", "grace = 60.0", "grace = 0.1")
+    file, join = federation.folder / "labels", ("join", federation.file("hospital-0"))
+    options = ("--remember", file, "--key-file", federation.key_file)
+    says(2, f"{file} is for labels that are randomised, and these are not", *join, *options)
+    says(2, "--remember is of labels, and with --predict", *join, *options, "--predict")
+    federation.edit("hospital-0", "[parameters]", "[parameters]\nprivacy = {epsilon = 1e-6}")
+    for before, now in ((0, 2), (2, 0), (2, 0)):
+        said = f"{file}: {before} labels randomised before, {now} now"
+        says(1, (said, "enough"), *join, *options)
+    assert entered[0] == entered[1] == entered[2]
+    said = "randomised anew in every session, and each spends epsilon = 1e-06; --remember"
+    says(1, said, *join)
 
 
 def small_files():

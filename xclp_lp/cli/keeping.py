@@ -22,8 +22,8 @@ KeyFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="File with the key of what --state or --keep names: 64 hex digits, or a passphrase. "
-        f"By default it is in the environment's {KEY_VARIABLE}.",
+        help="File with the key of what --state, --keep or --remember names: 64 hex digits, or a "
+        f"passphrase. By default it is in the environment's {KEY_VARIABLE}.",
     ),
 ]
 Keep = Annotated[

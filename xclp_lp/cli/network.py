@@ -44,12 +44,19 @@ from xclp_lp.files.network import (
     names_of,
     parse_address,
 )
+from xclp_lp.files.remembered import randomised_once
 from xclp_lp.files.toml import beside
 from xclp_lp.labelling import Participation
 from xclp_lp.later import Answered, predict_client_role, predict_server_role
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role, server_role
-from xclp_lp.summary import client_lines, dropout_lines, privacy_cautions, two_left_line
+from xclp_lp.summary import (
+    client_lines,
+    dropout_lines,
+    privacy_cautions,
+    retry_cautions,
+    two_left_line,
+)
 from xclp_lp.wording import count, listing, size
 
 T = TypeVar("T")
@@ -185,14 +192,19 @@ class _Files:
     key_file: Path | None
     log: Path | None
 
-    def require_use(self, keep: Path | None = None) -> None:
+    def require_use(self, *others: Path | None) -> None:
         """Refuse a key or an epoch of nothing.
+
+        Args:
+            others: what else is encrypted under the key.
 
         Raises:
             ParameterError: there is one, and no place of what it is for.
         """
-        if self.key_file is not None and self.state is None and keep is None:
-            raise ParameterError("--key-file is the key of what --state or --keep names; name it")
+        if self.key_file is not None and {self.state, *others} == {None}:
+            raise ParameterError(
+                "--key-file is the key of what --state, --keep or --remember names; name it"
+            )
         if self.epoch is not None and self.state is None:
             raise ParameterError("--epoch is of the log that --state names; name it")
 
@@ -385,6 +397,14 @@ def join(
             "is secret, and encrypted as a log is. With --predict: where it is.",
         ),
     ] = None,
+    remember: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep in this file the labels that are randomised for privacy, encrypted as a log "
+            "is: another session enters the same ones, and spends no epsilon again.",
+        ),
+    ] = None,
     predict: Predict = False,
 ) -> None:
     """Take part in a federation as a client, and write this client's labels.
@@ -393,8 +413,10 @@ def join(
     calibrated) and NAME-cost.json. See docs/do/deployment.md.
     """
     files = _Files(state, epoch, key_file, log)
-    files.require_use(keep)
+    files.require_use(keep, remember)
     if predict:
+        if remember is not None:
+            raise ParameterError("--remember is of labels, and with --predict none are entered")
         _join_later(load_client_file(file), dry_run, files, keep)
         return
     if dry_run:
@@ -406,10 +428,12 @@ def join(
         return
     key = kept_key(keep, [loaded.name], key_file, loaded.mounted)
     table, data = _read(loaded, agreement, lambda: _load(loaded))
+    entered = _read(loaded, agreement, lambda: _randomised(loaded, table, data, remember, key_file))
     note(*data_lines(table, data, loaded.params.classes))
     own = {loaded.name: data.vectors}
     cautions = [
         *_privacy_cautions(loaded),
+        *retry_cautions(loaded.params, entered),
         *feature_cautions(own, loaded.params.scale, table.columns),
     ]
     for caution in cautions:
@@ -417,10 +441,10 @@ def join(
 
     async def role(io: Any, rng: Any) -> Any:
         return await client_role(
-            io, data, loaded.params, loaded.clients, rng, loaded.seed, loaded.identities
+            io, entered, loaded.params, loaded.clients, rng, loaded.seed, loaded.identities
         )
 
-    binding = loaded.binding(data)
+    binding = loaded.binding(entered)
     with _running(loaded.name, role, loaded, binding, files) as durable:
         prediction = _joined(durable, loaded, agreement)
         written = loaded.write(table, data, prediction, durable.cost)
@@ -517,6 +541,22 @@ def _joined(durable: DurableRole, loaded: ClientFile, agreement: Agreement) -> P
 def _load(loaded: ClientFile) -> tuple[LoadedClient, ClientData]:
     loaded.require_writable()
     return loaded.load()
+
+
+def _randomised(
+    loaded: ClientFile,
+    table: LoadedClient,
+    data: ClientData,
+    remember: Path | None,
+    key_file: Path | None,
+) -> ClientData:
+    """Return the data to enter; where a file keeps randomised labels, with these."""
+    if remember is None:
+        return data
+    key = read_key(f"--remember {remember}", key_file, loaded.mounted)
+    entered, said = randomised_once(remember, key, table, data, loaded.params)
+    note(said)
+    return entered
 
 
 def _read(loaded: ClientFile, agreement: Agreement, load: Callable[[], T]) -> T:

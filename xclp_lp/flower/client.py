@@ -35,6 +35,7 @@ from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.files.network import client_binding, load_data
 from xclp_lp.files.private import read_log_key
+from xclp_lp.files.remembered import randomised_once
 from xclp_lp.files.results import write_result
 from xclp_lp.files.toml import beside
 from xclp_lp.flower.records import pack, unpack_ask
@@ -43,7 +44,7 @@ from xclp_lp.lsh import checked_vectors
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role
-from xclp_lp.summary import client_lines, privacy_cautions
+from xclp_lp.summary import client_lines, privacy_cautions, retry_cautions
 
 CONTEXT: Final = "xclp"
 """Name of the record in the context."""
@@ -117,9 +118,10 @@ def _taken_further(
     """Rebuild the client's role, give it what came, and keep its log, or write its result."""
     pinned = node.read_identities(run.clients)
     loaded, data = _load(run.params, node, simulated)
+    entered = _randomised(run.params, node, loaded, data)
 
     async def role(io: RoleIO, rng: Rng) -> Prediction:
-        return await client_role(io, data, run.params, run.clients, rng, run.seed, pinned)
+        return await client_role(io, entered, run.params, run.clients, rng, run.seed, pinned)
 
     agreement = run.agreement(pinned)
 
@@ -129,11 +131,13 @@ def _taken_further(
             role,
             log,
             peers=[p for p in (*run.clients, SERVER) if p != node.name],
-            binding=domain_tag("flower run", place.run, client_binding(agreement, data)),
+            binding=domain_tag("flower run", place.run, client_binding(agreement, entered)),
         )
         with closing(durable):
             got = answer(durable, ask, deferred=place.deferred)
             if durable.ended and durable.failure is None:
+                for caution in retry_cautions(run.params, entered):
+                    _logger.warning("%s: %s", node.name, caution)
                 _write(durable, run, node, loaded, data)
             place.keep(log)
     return got
@@ -185,6 +189,19 @@ def _load(
     vectors = checked_vectors(features, missing=params.missing != "refuse")
     loaded = LoadedClient(node.name, vectors, given, list(range(len(vectors))))
     return loaded, ClientData(vectors, labels.encode(values, labelled, params.classes))
+
+
+def _randomised(
+    params: Parameters, node: NodeSettings, loaded: LoadedClient, data: ClientData
+) -> ClientData:
+    """Return the data to enter; where a file keeps randomised labels, with these."""
+    section = node.section
+    if section is None or section.remember is None or section.key_file is None:
+        return data
+    key = read_log_key(beside(NODE, section.key_file), node.mounted)
+    entered, said = randomised_once(beside(NODE, section.remember), key, loaded, data, params)
+    _logger.info("%s: %s", node.name, said)
+    return entered
 
 
 class _InContext:

@@ -19,7 +19,8 @@ A node's, by ``flower-supernode --node-config``, which only this node has::
     output="/data/results"              # folder for its results
     state="/var/lib/xclp"               # folder for its log; without it, Flower keeps the log
     epoch="/var/lib/xclp-epochs"        # optional: folder of what says how far the log got
-    key_file="/etc/xclp/log.key"        # the key of the log; needed with state
+    remember="/var/lib/xclp/labels"     # optional: file that keeps randomised labels
+    key_file="/etc/xclp/log.key"        # the key of both; needed with state and remember
     identities="/etc/xclp/identities.toml"  # everybody's public identities
     identity="/etc/xclp/north.identity"     # and this client's own key. Or identities=false
     mounted_secrets="/etc/xclp/log.key" # optional: files that others may read, with commas
@@ -129,6 +130,7 @@ class NodeSection(DataSection):
     output: Text = field(kw_only=True)
     state: Text | None = None
     epoch: Text | None = None
+    remember: Text | None = None
     key_file: Text | None = None
     identities: FileOrFalse = None
     identity: Text | None = None
@@ -138,10 +140,11 @@ class NodeSection(DataSection):
         super().__post_init__()
         if self.new_features is not None:
             raise ParameterError("new_features is for xclp run and xclp join, not for Flower")
-        if (self.state is None) != (self.key_file is None):
+        if (self.state is None and self.remember is None) != (self.key_file is None):
             raise ParameterError(
-                "state and key_file belong together: the log in the folder state is encrypted "
-                "under the key in key_file (openssl rand -hex 32 makes one)"
+                "state or remember and key_file belong together: the log in the folder state and "
+                "the file remember are encrypted under the key in key_file (openssl rand -hex 32 "
+                "makes one)"
             )
         if self.epoch is not None and self.state is None:
             raise ParameterError("epoch is of the log in the folder state; name that")
