@@ -197,6 +197,11 @@ def test_arrays_too(north: Path, features: object, labels: object, words: str) -
     change(north, 'id_column = "patient"\nlabel_column = "diagnosis"\n', "")
     (problem,) = check_client(north).problems
     assert words in problem
+    np.save(north.parent / "x.npy", np.ones((2, 2)))
+    np.save(north.parent / "y.npy", np.array(["flu", "cold"]))
+    found = check_client(north)
+    assert found.problems == []
+    assert "labels are those of y.npy by position, which nothing can check" in found.facts[-2]
 
 
 def test_cells_are_those_of_the_schema(north: Path) -> None:

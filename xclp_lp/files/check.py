@@ -170,6 +170,11 @@ def _check_data(
     if settings is not None:
         found.cautions += feature_cautions({own.name: features}, settings.scale, columns)
     given = found.attempt(lambda: read_labels(own.name, own, path, source, ids, features)[1])
+    if given is not None and own.labels is not None and ids is None:
+        found.facts.append(
+            f"labels are those of {own.labels} by position, which nothing can check without an "
+            f"id_column in both: are they in the order of {own.rows}?"
+        )
     if given is not None and settings is not None:
         _check_labels(found, own.name, settings.params.classes, given, names)
 
