@@ -7,6 +7,7 @@ _SHARES = "the distances between its rows, and to them"
 _PAIR = "the distances between its rows and those of the receiver"
 _CHOSEN = "the messages of its transfers, or the distances that they carry"
 _TRANSFERS = ("OtSetup", "OtChoices", "OtColumns", "OtOffers", "OtCorrections")
+_SHARED = "what two parties compute on bits that they share"
 _SUM = "the sum, by any number"
 
 SPOILS: Final[dict[tuple[str, str], str]] = {
@@ -15,6 +16,8 @@ SPOILS: Final[dict[tuple[str, str], str]] = {
     **{("client", m): _PAIR for m in ("RlweCiphertexts", "RlweMasks", "RlweAnswers")},
     **{("client", m): _PAIR for m in ("PaillierRows", "PaillierAnswers")},
     **{("client", m): _CHOSEN for m in _TRANSFERS},
+    **{("client", m): _SHARED for m in ("DealtSeed", "DealtCorrections")},
+    **{("client", m): _SHARED for m in ("GateOpenings", "OutputShares")},
     **{("client", m): _SUM for m in ("SumReady", "SumUpload", "RowSumsUpload")},
     ("server", "Roster"): "the common secret: clients have different ones",
     ("server", "SumClients"): "the sum, by the masks of clients that it names to some only",

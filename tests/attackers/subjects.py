@@ -19,6 +19,7 @@ from carriers import Ending
 from sum_checks import exact, exact_total, same
 
 from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.boolean.words import words_to_bits
 from xclp_crypto.protocols.hamming import distances_between
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import Factory
@@ -102,6 +103,15 @@ def _row_sums(party: str, ending: Ending) -> bool:
 DATA = sessions.blobs({"a": 3, "b": 2, "c": 2, "d": 2}, labelled=1, seed=5)
 
 
+def _boolean(party: str, ending: Ending) -> bool:
+    if party == "dealer":
+        return ending.results[party] is None
+    numbers, (planes, _) = WIRE["NUMBERS"], ending.results[party]
+    return np.array_equal(
+        words_to_bits(planes[0], numbers.shape[1]), numbers <= np.sort(numbers, axis=0)[1]
+    )
+
+
 def _session(party: str, ending: Ending) -> bool:
     """Labels are those of the plain computation over some clients, of whom this one is told."""
     if party == SERVER:
@@ -127,6 +137,7 @@ _RIGHT: Mapping[str, Right] = {
     "between": _between,
     "ot triples": _triples,
     "ot": _transfers,
+    "boolean": _boolean,
     "sum, sparse": partial(_sum, WIRE["FEW"], FixedPoint(8, len(WIRE["FEW"]), 1 << 32)),
     "sum": partial(_sum, WIRE["VALUES"], FixedPoint(20, len(WIRE["VALUES"]))),
     "row sums": _row_sums,

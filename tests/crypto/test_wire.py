@@ -24,6 +24,8 @@ from xclp_crypto.fields import Floats, Modular, Packed, Uints, pack, packed_size
 from xclp_crypto.params import INSECURE_TEST_128
 from xclp_crypto.primitives import paillier
 from xclp_crypto.primitives.rlwe import parameters_for
+from xclp_crypto.protocols.boolean.gmw import GateOpenings, OutputShares
+from xclp_crypto.protocols.boolean.triples import DealtCorrections, DealtSeed
 from xclp_crypto.protocols.hamming.between import BlockShares
 from xclp_crypto.protocols.hamming.interface import DistanceShares
 from xclp_crypto.protocols.hamming.masked import MaskedRows, masked_width
@@ -394,6 +396,17 @@ def _ot_corrections(rng):
     return dims, OtCorrections(residues, width)
 
 
+def _words(kind, *shape):
+    """Make examples of a message of words of shared bits."""
+
+    def example(rng):
+        count = int(rng.integers(0, 9))
+        words = rng.integers(0, 1 << 64, (*shape, count), dtype=np.uint64)
+        return {"count": count}, kind(words)
+
+    return example
+
+
 PAILLIER = paillier.generate(SeededRng(0), INSECURE_TEST_128).public
 
 
@@ -451,6 +464,10 @@ EXAMPLES = {
     OtColumns: _ot_columns,
     OtChallenge: lambda rng: ({}, OtChallenge(rng.bytes(16))),
     OtProof: _ot_proof,
+    DealtSeed: lambda rng: ({}, DealtSeed(rng.bytes(32))),
+    DealtCorrections: _words(DealtCorrections),
+    GateOpenings: _words(GateOpenings, 2),
+    OutputShares: _words(OutputShares),
     OtCorrections: _ot_corrections,
     RlweCiphertexts: _rlwe_ciphertexts,
     RlweMasks: _rlwe_masks,

@@ -27,6 +27,7 @@ def test_the_baseline_covers_all_protocols_and_message_types():
             "Roster",
             "Confirm",
         ),
+        *("DealtSeed", "DealtCorrections", "GateOpenings", "OutputShares"),
         *("PlainBits", "MaskedRows", "DistanceShares", "BlockShares"),
         *("RlweCiphertexts", "RlweMasks", "RlweAnswers"),
         *("PaillierKey", "PaillierRows", "PaillierAnswers", "PaillierShares"),

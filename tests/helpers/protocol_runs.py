@@ -6,9 +6,24 @@ from xclp_crypto.errors import FaultyPeer
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.primitives.identity import IdentityKey
+from xclp_crypto.protocols.boolean import (
+    Gates,
+    StoredTriples,
+    deal_triples,
+    dealt_triples,
+    ideal_triples,
+    smallest,
+    to_boolean,
+)
 from xclp_crypto.protocols.hamming import between_backend, get_backend
 from xclp_crypto.protocols.hamming.between import Sizes
-from xclp_crypto.protocols.ot import Extension, base_transfers, naor_pinkas
+from xclp_crypto.protocols.ot import (
+    Extension,
+    base_transfers,
+    bit_triples,
+    ideal_ot,
+    naor_pinkas,
+)
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     secure_row_sums_client,
@@ -280,3 +295,61 @@ def triples(make_triples, count, *, base=naor_pinkas, check=False, seed=0):
         return {"client-a": role, "client-b": role}
 
     return make
+
+
+async def triples_of(source, io, peer, words, seed):
+    """Return a party's triples from one of the sources that `boolean` names."""
+    if source == "ideal":
+        return ideal_triples(io.name, peer, b"sid", words)
+    if source == "dealer":
+        return await dealt_triples(io, "dealer", peer, b"sid", words)
+    rng = SeededRng(seed).child(io.name)
+    with io.step("triples"):
+        base = await base_transfers(io, (peer,), (peer,), b"base", rng, ideal_ot)
+        extension = Extension(base, b"triples", rng)
+        return StoredTriples(await bit_triples(io, peer, words, extension, rng))
+
+
+def boolean(circuit, values, width, *, source="dealer", seed=0, budget=1 << 12, known_to=None):
+    """Return a factory of p and q, which run a circuit on numbers that they share, and a dealer.
+
+    Args:
+        circuit: a coroutine function of the gates and the planes of each number.
+        values: the numbers, (…, n) each, of an unsigned dtype; shared additively modulo 2^width.
+        width: bits of a number.
+        source: of triples, ``dealer``, ``transfers`` (with ideal base transfers) or ``ideal``.
+        seed: of all randomness.
+        budget: words of triples.
+        known_to: who has the numbers as they are, by default nobody.
+
+    Each party's result is the opened planes that the circuit gives, and its gates.
+    """
+
+    def make():
+        draw = SeededRng(seed).child("addends")
+        masks = [draw.residues(1 << width, value.shape).astype(value.dtype) for value in values]
+        low = np.uint64((1 << width) - 1)
+        addends = {"p": [(v - m) & low for v, m in zip(values, masks, strict=True)], "q": masks}
+        if known_to is not None:
+            addends = {c: values if c == known_to else [v - v for v in values] for c in "pq"}
+
+        def party(me, peer):
+            async def role(io):
+                gates = Gates(io, peer, await triples_of(source, io, peer, budget, seed))
+                planes = [await to_boolean(gates, own, width) for own in addends[me]]
+                return await gates.open(await circuit(gates, *planes)), gates
+
+            return role
+
+        async def dealer(io):
+            await deal_triples(io, ("p", "q"), b"sid", budget, SeededRng(seed).child("dealer"))
+
+        roles = {"p": party("p", "q"), "q": party("q", "p")}
+        return roles | ({"dealer": dealer} if source == "dealer" else {})
+
+    return make
+
+
+async def two_smallest(gates, numbers):
+    """Return which two numbers of each lane are the smallest, a circuit for `boolean`."""
+    return (await smallest(gates, numbers, 2))[None]

@@ -49,6 +49,7 @@ ROWS = {"a": [0, 4], "b": [5], "c": [1, 3, 2]}
 SPARSE = MaskGraph(tuple("abcdefg"), threshold=5, degree=4, share_threshold=3)
 FEW = {c: np.arange(3.0) * (k - 2.5) for k, c in enumerate(SPARSE.clients)}
 MESSAGES = np.arange(5 * 2 * 7, dtype=np.uint8).reshape(5, 2, 7)
+NUMBERS = np.arange(12, dtype=np.uint64).reshape(3, 4) * np.uint64(7) % np.uint64(16)
 CHOICES = np.array([True, False, False, True, True])
 
 
@@ -80,6 +81,7 @@ PROTOCOLS: dict[str, Callable[[], Factory]] = {
     "ot extension, checked": lambda: _transfer(partial(extended_ot, check_receiver=True)),
     "ot triples of bits": lambda: runs.triples(bit_triples, 2),
     "ot ideal": lambda: _transfer(ideal_ot),
+    "boolean smallest": lambda: runs.boolean(runs.two_smallest, (NUMBERS,), 4, budget=50),
     "sum": lambda: runs.secure_sum(VALUES),
     "sum, sparse, modulo 2^32": lambda: runs.secure_sum(
         FEW, graph=SPARSE, fraction_bits=8, modulus=1 << 32

@@ -4,9 +4,9 @@ from xclp_crypto.protocols.ot.extension import BaseTransfers, Extension, base_tr
 from xclp_crypto.protocols.ot.ideal import ideal_ot
 from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
-from xclp_crypto.protocols.ot.triples import bit_triples
+from xclp_crypto.protocols.ot.triples import Triples, bit_triples
 
-__all__ = ["BaseTransfers", "Choices", "Extension", "ObliviousTransfer"]
+__all__ = ["BaseTransfers", "Choices", "Extension", "ObliviousTransfer", "Triples"]
 __all__ += ["base_transfers", "bit_triples", "extended_ot", "ideal_ot", "naor_pinkas"]
 
 

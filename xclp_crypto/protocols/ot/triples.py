@@ -23,7 +23,7 @@ tells the other party of that error, so triples by themselves are for semi-hones
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,14 @@ from xclp_crypto.protocols.ot.extension import Extension
 from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO
 
-Triples: TypeAlias = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
-"""One party's shares a, b and c."""
+
+class Triples(NamedTuple):
+    """One party's shares of some triples."""
+
+    a: NDArray[np.uint64]
+    b: NDArray[np.uint64]
+    c: NDArray[np.uint64]
+
 
 BATCH_WORDS: Final = 1 << 13
 """Words of triples that are made at once: 2^19 transfers in each direction, so that memory is
@@ -74,4 +80,4 @@ async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, r
         zero, one = sent[peer]
         np.bitwise_xor(zero, one, out=b[done])
         np.bitwise_xor(received[peer] ^ zero, a[done] & b[done], out=c[done])
-    return a, b, c
+    return Triples(a, b, c)

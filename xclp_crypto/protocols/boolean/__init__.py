@@ -1,0 +1,52 @@
+"""Boolean circuits on bits that two parties share: comparing, counting, selecting.
+
+`Gates` are one party's gates over a `TripleSource`; `circuits`, `conversion` and `smallest` have
+what is built of them. Everything works on words of 64 values at once; see `words`.
+"""
+
+from xclp_crypto.protocols.boolean.circuits import (
+    add,
+    any_of,
+    at_least,
+    count,
+    less_than,
+    less_than_public,
+    subtract,
+)
+from xclp_crypto.protocols.boolean.conversion import to_additive, to_boolean
+from xclp_crypto.protocols.boolean.gmw import Gates
+from xclp_crypto.protocols.boolean.smallest import Bounds, smallest
+from xclp_crypto.protocols.boolean.triples import (
+    StoredTriples,
+    TripleSource,
+    deal_triples,
+    dealt_triples,
+    ideal_triples,
+)
+from xclp_crypto.protocols.boolean.words import from_planes, to_planes
+
+__all__ = [
+    "Bounds",
+    "Gates",
+    "StoredTriples",
+    "TripleSource",
+    "add",
+    "any_of",
+    "at_least",
+    "count",
+    "deal_triples",
+    "dealt_triples",
+    "from_planes",
+    "ideal_triples",
+    "less_than",
+    "less_than_public",
+    "smallest",
+    "subtract",
+    "to_additive",
+    "to_boolean",
+    "to_planes",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

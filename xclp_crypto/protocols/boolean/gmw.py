@@ -1,0 +1,177 @@
+"""Gates on bits that two parties share by XOR (Goldreich, Micali and Wigderson, STOC 1987).
+
+A bit x is x0 ⊕ x1, of which each party holds one. Exclusive or, and what is public, are local. A
+conjunction takes one triple (a, b, c = a·b) and one exchange::
+
+    each party                                            the other
+      GateOpenings(its shares of x⊕a and y⊕b) ────────────▶ (both directions at once)
+      d = x⊕a, e = y⊕b are known to both; a share of xy is  c ⊕ d·b ⊕ e·a, and the first's ⊕ d·e
+
+since xy = (d⊕a)(e⊕b). What one party knows alone is shared as itself and zero: nothing that is
+computed from it reaches the other without a mask of a triple.
+
+*A party learns* d and e, which are uniform as long as each triple serves once, and what is opened.
+Both are semi-honest: one that deviates changes any result, unnoticed, and so may learn from what is
+opened. Whoever knows a party's triples besides, such as a dealer that colludes, learns everything.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.fields import Uints
+from xclp_crypto.protocols.boolean.triples import TripleSource
+from xclp_crypto.protocols.boolean.words import WORD, Words
+from xclp_crypto.protocols.ot import Triples
+from xclp_crypto.role import RoleIO
+from xclp_crypto.secret import Secret
+from xclp_crypto.wire import Message, sent
+
+_ONES = np.uint64(2**64 - 1)
+
+
+class GateOpenings(Message):
+    """A party's shares of x⊕a, and then of y⊕b, of every conjunction of a layer.
+
+    Size: 16·count bytes.
+    """
+
+    TAG = 0x0510
+    words: NDArray[np.uint64] = sent(Uints(2, "count", n_bytes=8))
+
+
+class OutputShares(Message):
+    """A party's shares of what is opened. Size: 8·count bytes."""
+
+    TAG = 0x0511
+    words: NDArray[np.uint64] = sent(Uints("count", n_bytes=8))
+
+
+class Gates(Secret):
+    """One party's gates. Both parties call the same methods in the same order.
+
+    Shares are arrays of words (see `words`) of any shape, which is the same for both parties and
+    public; no method changes its arguments.
+
+    Args:
+        io: this party.
+        peer: the other one. The first of the two, by name, adds what is public.
+        triples: this party's shares of the triples that the circuit takes.
+
+    Attributes:
+        io: this party.
+        names: of both, the first one first.
+        first: whether this party is the first.
+        used: how many words of triples were used.
+        layers: how many exchanges there were.
+    """
+
+    def __init__(self, io: RoleIO, peer: str, triples: TripleSource) -> None:
+        if peer == io.name:
+            raise ParameterError(f"{peer} cannot share bits with itself")
+        self.io, self.used, self.layers = io, 0, 0
+        self.names = (min(io.name, peer), max(io.name, peer))
+        self.first = io.name == self.names[0]
+        self._peer, self._triples = peer, triples
+
+    def own(self, words: Words) -> Words:
+        """Return shares of what this party alone knows, for which the other calls `others`."""
+        return words.copy()
+
+    def others(self, shape: tuple[int, ...]) -> Words:
+        """Return this party's share of what the other one alone knows."""
+        return np.zeros(shape, WORD)
+
+    def public(self, words: Words) -> Words:
+        """Return shares of what both know."""
+        return words.copy() if self.first else np.zeros_like(words)
+
+    def ones(self, shape: tuple[int, ...]) -> Words:
+        """Return shares of words of ones."""
+        return self.public(np.full(shape, _ONES, WORD))
+
+    def invert(self, x: Words) -> Words:
+        """Return shares of the complement of every bit."""
+        return ~x if self.first else x
+
+    async def conjunction(self, x: Words, y: Words) -> Words:
+        """Return shares of x·y, bit by bit, in one exchange.
+
+        Raises:
+            ParameterError: different shapes, or the triples are used up.
+        """
+        if x.shape != y.shape:
+            raise ParameterError(f"operands of shapes {x.shape} and {y.shape}")
+        if not x.size:
+            return x.copy()
+        self.used += x.size
+        self.layers += 1
+        triple = await self._triples.take(self.io, x.size)
+        own = await self.io.compute(_masked, x, y, triple)
+        await self.io.send(self._peer, GateOpenings(own))
+        got = await self.io.recv(GateOpenings, self._peer, count=x.size)
+        product = await self.io.compute(_product, own, got.words, triple, self.first)
+        return product.reshape(x.shape)
+
+    async def conjunctions(self, *pairs: tuple[Words, Words]) -> list[Words]:
+        """Return shares of the products of several pairs, of any shapes, in one exchange."""
+        flat = [np.concatenate([p[side].reshape(-1) for p in pairs]) for side in (0, 1)]
+        products = await self.conjunction(flat[0], flat[1])
+        ends = np.cumsum([x.size for x, _ in pairs])[:-1]
+        parts = np.split(products, ends)
+        return [part.reshape(x.shape) for part, (x, _) in zip(parts, pairs, strict=True)]
+
+    async def disjunction(self, x: Words, y: Words) -> Words:
+        """Return shares of x ∨ y, bit by bit, in one exchange; see `conjunction`."""
+        return self.invert(await self.conjunction(self.invert(x), self.invert(y)))
+
+    async def choose(self, bit: Words, one: Words, zero: Words) -> Words:
+        """Return shares of a choice between two, bit by bit, in one exchange.
+
+        Args:
+            bit: what chooses, of the shape of both.
+            one: taken where `bit` is set.
+            zero: taken elsewhere.
+        """
+        return zero ^ await self.conjunction(bit, one ^ zero)
+
+    async def open(self, x: Words) -> Words:
+        """Tell both parties the bits of x, padding included, and return them."""
+        await self.io.send(self._peer, OutputShares(x.reshape(-1)))
+        return x ^ await self._received(x)
+
+    async def open_to(self, party: str, x: Words) -> Words | None:
+        """Tell one party the bits of x, padding included; returns None to the other one."""
+        if party == self.io.name:
+            return x ^ await self._received(x)
+        await self.io.send(party, OutputShares(x.reshape(-1)))
+        return None
+
+    async def _received(self, x: Words) -> Words:
+        got = await self.io.recv(OutputShares, self._peer, count=x.size)
+        words: Words = got.words.reshape(x.shape)
+        return words
+
+
+def _masked(x: Words, y: Words, triple: Triples) -> Words:
+    """Return this party's shares of x⊕a and y⊕b, (2, words)."""
+    shares = np.empty((2, x.size), WORD)
+    np.bitwise_xor(x.reshape(-1), triple.a, out=shares[0])
+    np.bitwise_xor(y.reshape(-1), triple.b, out=shares[1])
+    return shares
+
+
+def _product(own: Words, others: Words, triple: Triples, first: bool) -> Words:
+    """Return this party's share of the products."""
+    d, e = own ^ others
+    product: Words = d & triple.b
+    product ^= triple.c
+    if first:
+        d ^= triple.a
+        e &= d
+    else:
+        e &= triple.a
+    product ^= e
+    return product

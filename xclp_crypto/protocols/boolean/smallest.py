@@ -1,0 +1,73 @@
+"""Which of its candidates are the k smallest, for many rows at once.
+
+A row is a lane, a candidate a plane: candidate j of row i is lane i of plane j, so that what
+belongs to one row is counted by adding planes. Radix search for the k-th smallest, θ, from its
+highest bit::
+
+    e = candidates whose higher bits are those of θ, l = candidates that are less already
+    x = e·¬b, those of them with a zero here        g = [at least k in l ⊕ x]
+    g = 1: θ has a zero, e = x                       g = 0: θ has a one, l = l ⊕ x, e = e ⊕ x
+
+In the end l ⊕ e are the candidates up to θ: the k smallest, and those that are as large as the
+k-th. Rows with fewer than k candidates keep all of them.
+
+*Both parties learn* g with ``bounds="opened"``, which is θ bit by bit, and nothing else; with
+``"shared"`` nothing, for two conjunctions more in each bit.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.protocols.boolean.circuits import at_least
+from xclp_crypto.protocols.boolean.gmw import Gates
+from xclp_crypto.protocols.boolean.words import Words
+
+Bounds = Literal["opened", "shared"]
+"""Whether both parties learn the k-th smallest number of every row."""
+
+
+async def smallest(
+    gates: Gates, numbers: Words, k: int, *, valid: Words | None = None, bounds: Bounds = "opened"
+) -> Words:
+    """Return shares of the bits [candidate j is among the k smallest of row i].
+
+    Args:
+        gates: this party's.
+        numbers: its share, (width, candidates, ⌈rows/64⌉), of the numbers, the lowest bit first.
+        k: how many, at least 1; ties with the k-th are kept.
+        valid: public, (candidates, ⌈rows/64⌉): which candidates count; by default all.
+        bounds: see `Bounds`.
+
+    Returns:
+        (candidates, ⌈rows/64⌉), its share. For each plane 1 conjunction in every bit for x and
+        about 1 for counting; with shared bounds 3 and about 1.
+
+    Raises:
+        ParameterError: k or `bounds` is out of range, or `valid` has another shape.
+    """
+    if bounds not in ("opened", "shared"):
+        raise ParameterError(f"bounds must be 'opened' or 'shared', got {bounds!r}")
+    shape = numbers.shape[1:]
+    valid = np.full(shape, ~np.uint64(0)) if valid is None else valid
+    if valid.shape != shape:
+        raise ParameterError(f"valid has shape {valid.shape}, not {shape}")
+    equal, less = gates.public(valid), np.zeros(shape, numbers.dtype)
+    for done, plane in enumerate(numbers[::-1], 1):
+        zero = gates.invert(plane)
+        below = await gates.conjunction(equal, zero) if done > 1 else zero & valid
+        enough = await at_least(gates, less ^ below, k)
+        if bounds == "opened":
+            found = await gates.open(enough)
+            less ^= below & ~found
+            equal = below ^ (equal & ~found)
+        else:
+            one = np.broadcast_to(gates.invert(enough), shape)
+            of_equal, of_below = await gates.conjunctions((one, equal), (one, below))
+            less ^= of_below
+            equal = below ^ of_equal
+        gates.io.report("bits of the bounds", done, len(numbers))
+    return less ^ equal
