@@ -402,6 +402,93 @@ def test_arrays_broadcast_and_are_indexed_as_in_numpy():
     assert (decrypt(KEY, x.reshape(3, 2)) == values.reshape(3, 2)).all()
 
 
+MATRIX = np.array([[3, -1, 0], [2, 5, 7]])
+VECTOR = np.array([4, -6, 9])
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda v: np.dot([1, -2, 3], v(VECTOR)),
+        lambda v: np.dot(v(MATRIX), VECTOR),
+        lambda v: np.dot(5, v(VECTOR)),
+        lambda v: np.inner(v(VECTOR), [1, 2, 3]),
+        lambda v: np.inner(MATRIX, v(MATRIX)),
+        lambda v: np.outer([1, 2], v(VECTOR)),
+        lambda v: np.outer(v(MATRIX), [1, 2]),
+        lambda v: np.tensordot(MATRIX, v(MATRIX), axes=([0, 1], [0, 1])),
+        lambda v: MATRIX @ v(VECTOR),
+        lambda v: v(MATRIX) @ VECTOR.tolist(),
+        lambda v: np.matmul(MATRIX, v(MATRIX.T)),
+        lambda v: np.zeros((2, 0), int) @ v(np.zeros((0, 3), int)),
+        lambda v: np.sum(v(MATRIX), axis=0),
+        lambda v: np.sum(v(MATRIX), keepdims=True),
+        lambda v: v(MATRIX).sum(1) + v(MATRIX).sum(),
+        lambda v: v(np.zeros((0, 2), int)).sum(axis=0),
+        lambda v: sum(v(MATRIX)),
+        lambda v: np.add(VECTOR, v(VECTOR)) - np.subtract(VECTOR, v(VECTOR)) * np.negative(1),
+        lambda v: np.multiply(v(MATRIX), VECTOR),
+        lambda v: np.concatenate([v(MATRIX), v(MATRIX[1:])]),
+        lambda v: np.vstack([np.stack([v(VECTOR), v(VECTOR)]), v(MATRIX)]),
+        lambda v: np.transpose(np.reshape(v(MATRIX), (3, 2))),
+        lambda v: np.squeeze(np.expand_dims(np.broadcast_to(np.ravel(v(VECTOR)), (2, 3)), 1)),
+    ],
+)
+def test_user_case_products_and_sums_of_numpy_are_right(apply):
+    found = apply(lambda values: encrypt(KEY, values, rng()))
+    expected = np.asarray(apply(np.asarray))
+    assert found.shape == expected.shape
+    assert decrypt(KEY, found).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda x: x == x,
+        lambda x: x != 1,
+        lambda x: np.array([1, 2, 3]) == x,
+        lambda x: x > 1,
+        lambda x: x >= [1, 2, 3],
+        lambda x: 1 in x,
+        lambda x: bool(x),
+        lambda x: np.array(x),
+        lambda x: np.array([x, x]),
+        lambda x: np.asarray([x[0], 1]),
+        lambda x: np.array([1, 2, 3]).dot(x),
+        lambda x: encrypt(KEY, [x[0]], rng()),
+        lambda x: x * x,
+        lambda x: np.dot(x, x),
+        lambda x: x @ x,
+        lambda x: np.dot([1, 2], x),
+        lambda x: x + np.array([1, 2]),
+        lambda x: x * [1, 2],
+        lambda x: x.reshape(2, 2),
+        lambda x: x / 2,
+        lambda x: x**2,
+        lambda x: np.add.reduce(x),
+        lambda x: np.exp(x),
+        lambda x: np.mean(x),
+        lambda x: np.sort(x),
+        lambda x: np.array_equal(x, x),
+        lambda x: np.sum(x, dtype=float),
+        lambda x: np.sum(x, 0, float),
+        lambda x: np.concatenate([x, [1, 2]]),
+        lambda x: np.concatenate([x, encrypt(OTHER, [1], rng())]),
+        lambda x: np.dot([1, 2, 3], x) + encrypt(OTHER, 1, rng()),
+        lambda x: sum(x[0]),
+    ],
+)
+def test_user_case_whatever_else_numpy_does_with_numbers_is_refused(misuse):
+    with pytest.raises(ParameterError, match="ciphertext"):
+        misuse(encrypt(KEY, [1, 2, 3], rng()))
+
+
+def test_only_shapes_that_decode_are_encoded():
+    for shape in ((1,) * 33, (0, 1 << 32)):
+        with pytest.raises(ParameterError, match="cannot be encoded"):
+            encrypt(KEY, np.zeros(shape, int), rng()).encode(rng())
+
+
 def test_integers_are_refused_outside_of_the_range_and_kept_at_its_ends():
     ends = [-HALF, HALF]
     for key in (KEY, KEY.public):

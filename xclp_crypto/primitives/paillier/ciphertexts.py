@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import index
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import gmpy2
 import numpy as np
 from gmpy2 import mpz
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, DecodeError, EncodingOverflow, ParameterError
+from xclp_crypto.errors import (
+    DataError,
+    DecodeError,
+    EncodingOverflow,
+    ParameterError,
+    XclpError,
+)
 from xclp_crypto.primitives.paillier.arithmetic import (
     Mpz,
     from_bytes,
@@ -24,18 +32,30 @@ from xclp_crypto.rng import Rng
 FORMAT = b"xPC\x01"
 MAX_DIMENSIONS = 32
 
+_SIZES: Final = {np.shape, np.ndim, np.size}
+_MOVES: Final = {np.reshape, np.ravel, np.transpose, np.squeeze, np.expand_dims, np.broadcast_to}
+_JOINS: Final = {np.concatenate, np.stack, np.vstack, np.hstack}
+_OPERANDS: Final = {np.dot: 2, np.inner: 2, np.outer: 2, np.tensordot: 2, np.matmul: 2, np.sum: 1}
+"""Of NumPy's products and sums: how many of the first arguments are numbers or ciphertexts."""
+_OPTIONS: Final = {"axis", "axes", "keepdims"}
+
 
 class Ciphertexts:
     """An array of encrypted integers under one key, of any shape.
 
     ``+``, ``-`` and ``*`` work elementwise and broadcast as in NumPy, with another array of
-    ciphertexts under the same key (``+`` and ``-``) or with integers. They do not re-randomise:
-    results would show how they came about, and equal inputs give equal results. `encode`, the only
-    way out, therefore re-randomises all but what was just encrypted and never sent.
+    ciphertexts under the same key (``+`` and ``-``) or with integers. ``@``, `np.dot`, `np.inner`,
+    `np.outer`, `np.tensordot` and `np.sum` are the same for ciphertexts and integers, and
+    `np.concatenate`, `np.stack` and functions that change the shape work too. Whatever else NumPy
+    or Python could do with numbers, such as comparing them, raises `ParameterError`.
+
+    Nothing re-randomises: results would show how they came about, and equal inputs give equal
+    results. `encode`, the only way out, therefore re-randomises all but what was just encrypted and
+    never sent.
     """
 
     __slots__ = ("_fresh", "_values", "key")
-    __array_ufunc__ = None  # NumPy leaves array + ciphertexts to this class
+    __hash__ = None  # type: ignore[assignment]  # nor are they compared
 
     def __init__(self, key: PublicKey, values: NDArray[np.object_], *, fresh: bool = False) -> None:
         self.key = key
@@ -52,30 +72,40 @@ class Ciphertexts:
         """Return the number of ciphertexts."""
         return self._values.size
 
+    @property
+    def ndim(self) -> int:
+        """Return the number of dimensions."""
+        return self._values.ndim
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise ParameterError("a single ciphertext has no length")
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[Ciphertexts]:
+        return (self[i] for i in range(len(self)))
+
     def __getitem__(self, where: Any) -> Ciphertexts:
         return self._result(self._values[where])
 
     def reshape(self, *shape: int) -> Ciphertexts:
         """Return the same ciphertexts in another shape."""
-        return Ciphertexts(self.key, self._values.reshape(*shape))
+        with _numpy_errors("reshape"):
+            return Ciphertexts(self.key, self._values.reshape(*shape))
 
     def __add__(self, other: Any) -> Ciphertexts:
         """Add ciphertexts, or integers of magnitude below n/2."""
         if isinstance(other, Ciphertexts):
-            if self.key != other.key:
-                raise ParameterError("these ciphertexts belong to different keys")
-            factor = other._values
+            factor = self._of_same_key(other)
         else:
             factor = 1 + lifted(integers(other), self.key, signed=True) * self.key.n
-        return self._result(self._values * factor)
+        with _numpy_errors("+"):
+            return self._result(self._values * factor)
 
     def __mul__(self, other: Any) -> Ciphertexts:
         """Multiply with integers of magnitude below n/2."""
-        if isinstance(other, Ciphertexts):
-            raise ParameterError("Paillier ciphertexts can be added, not multiplied")
-        scalars = integers(other)
-        _require_range(scalars, self.key, signed=True)
-        return self._result(_powmod(self._values, scalars, self.key.n_squared))
+        with _numpy_errors("*"):
+            return self._result(_powmod(self._values, self._scalars(other), self.key.n_squared))
 
     def __neg__(self) -> Ciphertexts:
         return self * -1
@@ -89,6 +119,88 @@ class Ciphertexts:
 
     __radd__ = __add__
     __rmul__ = __mul__
+
+    def __matmul__(self, other: Any) -> Ciphertexts:
+        return self._sum_of_products(np.matmul, (self, other), {})
+
+    def __rmatmul__(self, other: Any) -> Ciphertexts:
+        return self._sum_of_products(np.matmul, (other, self), {})
+
+    def sum(self, axis: int | None = None) -> Ciphertexts:
+        """Add up all ciphertexts, or those along one axis."""
+        return self._sum_of_products(np.sum, (self,), {"axis": axis})
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise ParameterError(
+            "Paillier ciphertexts can be added, and multiplied with integers, as arrays; decrypt "
+            "them for anything else"
+        )
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
+    __truediv__ = __floordiv__ = __mod__ = __pow__ = __array__ = _refuse
+
+    def __array_ufunc__(
+        self, ufunc: Callable[..., Any], method: str, *inputs: Any, **kwargs: Any
+    ) -> Ciphertexts:
+        if method != "__call__" or kwargs or ufunc not in _OPERATORS:
+            self._refuse()
+        direct, reflected = _OPERATORS[ufunc]
+        first, *others = inputs
+        if isinstance(first, Ciphertexts):
+            return direct(first, *others)
+        return reflected(self, first)
+
+    def __array_function__(
+        self, function: Any, types: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if function in _OPERANDS:
+            return self._sum_of_products(function, args, kwargs)
+        if not args or function not in _SIZES | _MOVES | _JOINS:
+            self._refuse()
+        parts: Sequence[Any] = args[0] if function in _JOINS else args[:1]
+        values = [self._of_same_key(part) for part in parts]
+        with _numpy_errors(function.__name__):
+            found = function(values if function in _JOINS else values[0], *args[1:], **kwargs)
+        return found if function in _SIZES else Ciphertexts(self.key, found)
+
+    def _sum_of_products(
+        self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Ciphertexts:
+        """Apply one of `_OPERANDS`."""
+        count = _OPERANDS[function]
+        if not count <= len(args) <= count + 1 or not kwargs.keys() <= _OPTIONS:
+            self._refuse()
+        operands = [
+            self._terms(a) if isinstance(a, Ciphertexts) else self._scalars(a) for a in args[:count]
+        ]
+        with _numpy_errors(function.__name__):
+            found = np.asarray(function(*operands, *args[count:], **kwargs), dtype=object)
+        # Where there is nothing to add up, NumPy says 0 or None; 1 is a ciphertext of 0.
+        terms = [t.value if isinstance(t, _Term) else mpz(1) for t in found.reshape(-1)]
+        return Ciphertexts(self.key, _array(terms, found.shape))
+
+    def _terms(self, other: Ciphertexts) -> NDArray[np.object_]:
+        square = self.key.n_squared
+        flat = self._of_same_key(other).reshape(-1)
+        return _array([_Term(value, square) for value in flat], other.shape)
+
+    def _scalars(self, values: Any) -> NDArray[np.object_]:
+        """Return integers that ciphertexts can be multiplied with."""
+        if isinstance(values, Ciphertexts):
+            raise ParameterError("Paillier ciphertexts can be added, not multiplied")
+        scalars = integers(values)
+        _require_range(scalars, self.key, signed=True)
+        return scalars
+
+    def _of_same_key(self, other: object) -> NDArray[np.object_]:
+        """Return the numbers in ciphertexts of this key."""
+        if not isinstance(other, Ciphertexts):
+            raise ParameterError(
+                f"ciphertexts do not go into one array with {type(other).__name__}; encrypt it"
+            )
+        if self.key != other.key:
+            raise ParameterError("these ciphertexts belong to different keys")
+        return other._values
 
     def rerandomise(self, rng: Rng, workers: int = 1) -> Ciphertexts:
         """Return ciphertexts of the same integers that do not show how they came about."""
@@ -106,7 +218,12 @@ class Ciphertexts:
         Args:
             rng: source of the randomisers.
             workers: processes to use.
+
+        Raises:
+            ParameterError: more than 32 dimensions, or a dimension from 2^32 on.
         """
+        if self.ndim > MAX_DIMENSIONS or any(n >> 32 for n in self.shape):
+            raise ParameterError(f"ciphertexts of shape {self.shape} cannot be encoded")
         values = self._values if self._fresh else self.rerandomise(rng, workers)._values
         self._fresh = False
         shape = b"".join(n.to_bytes(4, "big") for n in self.shape)
@@ -203,6 +320,44 @@ def decrypt(
 
 
 _powmod = np.frompyfunc(gmpy2.powmod, 3, 1)
+_OPERATORS: Final[dict[Any, tuple[Callable[..., Ciphertexts], Callable[..., Ciphertexts]]]] = {
+    np.add: (Ciphertexts.__add__, Ciphertexts.__radd__),
+    np.subtract: (Ciphertexts.__sub__, Ciphertexts.__rsub__),
+    np.multiply: (Ciphertexts.__mul__, Ciphertexts.__rmul__),
+    np.matmul: (Ciphertexts.__matmul__, Ciphertexts.__rmatmul__),
+    np.negative: (Ciphertexts.__neg__, Ciphertexts.__neg__),
+}
+"""What NumPy's functions are of ciphertexts on the left, and on the right."""
+
+
+class _Term:
+    """A ciphertext as an element of NumPy's products, which multiply with integers and add up."""
+
+    __slots__ = ("modulus", "value")
+
+    def __init__(self, value: Mpz, modulus: Mpz) -> None:
+        self.value, self.modulus = value, modulus
+
+    def __mul__(self, scalar: Mpz | _Term) -> _Term:
+        if isinstance(scalar, _Term):
+            raise ParameterError("Paillier ciphertexts can be added, not multiplied")
+        return _Term(gmpy2.powmod(self.value, scalar, self.modulus), self.modulus)
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: _Term) -> _Term:
+        return _Term(self.value * other.value % self.modulus, self.modulus)
+
+
+@contextmanager
+def _numpy_errors(what: str) -> Iterator[None]:
+    """Turn what NumPy says of shapes and arguments into a `ParameterError`."""
+    try:
+        yield
+    except XclpError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ParameterError(f"{what} of ciphertexts: {error}") from None
 
 
 def _array(values: list[Any], shape: tuple[int, ...]) -> NDArray[np.object_]:
@@ -222,6 +377,8 @@ def integers(values: Any) -> NDArray[np.object_]:
         raise DataError(f"plaintexts must be integers, got an array of {values.dtype}")
     try:
         array = np.array(values, dtype=object)
+    except XclpError:  # what ciphertexts among them say
+        raise
     except ValueError:
         raise DataError("plaintexts must form a rectangular array") from None
     result = np.empty(array.size, dtype=object)
