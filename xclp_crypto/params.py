@@ -12,7 +12,9 @@ import hashlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
+
+import numpy as np
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import FaultyPeer, ParameterError
@@ -305,13 +307,17 @@ class Agreement:
     """Named parameters that all parties of a session must have in common.
 
     Args:
-        fields: name to value; values are compared by their ``repr``.
+        fields: name to value: text, numbers, booleans, bytes, None, and tuples of these; NumPy's
+            are the same as Python's. Values are the same only if their types are: 1 is not 1.0.
+
+    Raises:
+        ParameterError: a value of another type, of which two copies might look different.
     """
 
     def __init__(
-        self, **fields: str | int | float | bool | bytes | tuple[object, ...] | None
+        self, **fields: str | int | float | bool | bytes | tuple[object, ...] | np.generic | None
     ) -> None:
-        self.fields = dict(sorted(fields.items()))
+        self.fields = {name: _plain(name, value) for name, value in sorted(fields.items())}
 
     @property
     def size(self) -> int:
@@ -343,8 +349,25 @@ class Agreement:
             raise FaultyPeer(
                 party,
                 f"all parties must agree on {', '.join(different)}; {party} has another value",
+                public=True,
             )
         if len(other) != len(own):
             raise FaultyPeer(
-                party, f"it compares {len(other)} bytes of parameters, and {len(own)} are agreed on"
+                party,
+                f"it compares {len(other)} bytes of parameters, and {len(own)} are agreed on",
+                public=True,
             )
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a value that has one ``repr``, by which agreement is compared."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return tuple(_plain(name, item) for item in value)
+    if value is not None and type(value) not in (str, int, float, bool, bytes):
+        raise ParameterError(
+            f"{name} must be text, a number, a boolean, bytes, None or a tuple of these to be "
+            f"agreed on, got {type(value).__name__}"
+        )
+    return value

@@ -52,9 +52,11 @@ def _private_backend(backend: str | HammingBackend) -> HammingBackend:
 
 def _check_rows(others: int, n_bits: int, at_most_rows: int | None, receives: bool) -> None:
     """Refuse more rows of the other program than allowed; warn if they tell this one's."""
+    other, own = ("sender", "receiver") if receives else ("receiver", "sender")
     if at_most_rows is not None and others > at_most_rows:
         raise ParameterError(
-            f"the other program has {others} rows, and at_most_rows = {at_most_rows}"
+            f"the {other} has {others} rows, and the {own} says at_most_rows = {at_most_rows}",
+            public=True,
         )
     if not receives and others >= solvable_rows(n_bits):
         warnings.warn(

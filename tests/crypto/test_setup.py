@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import re
 import weakref
 from collections import Counter
 
@@ -145,6 +146,30 @@ def test_a_client_with_other_parameters_is_named_with_every_field_that_differs()
 def test_another_number_of_fields_is_refused_too():
     outcome = run(setup(agreement={"b": {"extra": 1}}))
     assert outcome.errors[SERVER].parties == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("numpy", "python"),
+    [
+        (np.int64(1), 1),
+        (np.uint8(1), 1),
+        (np.float64(0.1), 0.1),
+        (np.bool_(True), True),
+        (np.str_("x"), "x"),
+        (np.bytes_(b"x"), b"x"),
+        ((np.int64(2), (np.int32(3),)), (2, (3,))),
+    ],
+)
+def test_user_case_numbers_of_numpy_are_those_of_python_to_agree_on(numpy, python):
+    Agreement(v=numpy).require_same(Agreement(v=python).encode(), "b")
+    with pytest.raises(FaultyPeer, match=re.escape(f"v (here {python!r});")):
+        Agreement(v=numpy).require_same(Agreement(v=None).encode(), "b")
+
+
+@pytest.mark.parametrize("value", [[1], {1}, {"a": 1}, object(), np.zeros(2), (1, [2]), 1j])
+def test_what_may_look_different_to_others_is_not_agreed_on(value):
+    with pytest.raises(ParameterError, match=r"^v must be text, a number"):
+        Agreement(v=value)
 
 
 def test_agreement_tells_names_types_and_values_apart():

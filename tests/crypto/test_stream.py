@@ -34,7 +34,7 @@ from xclp_crypto.protocols.setup.key_exchange import _signed_hello
 from xclp_crypto.protocols.setup.messages import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import SeedShare
 from xclp_crypto.rng import SeededRng
-from xclp_crypto.transport.stream import FRAME, SocketDriver
+from xclp_crypto.transport.stream import FRAME, TO_ALL, SocketDriver
 from xclp_crypto.transport.tls import make_authority
 from xclp_crypto.two_party import solvable_rows
 
@@ -122,13 +122,31 @@ def test_back_ends_that_are_not_private_between_two_programs_are_refused(backend
         cross_distances(MINE, ours, receives=True, backend=backend)
 
 
-def test_other_parameters_are_named():
-    received, sent = cross(theirs=THEIRS[:, :60])
-    assert_blames(received, ("sender",), "n_bits")
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"theirs": THEIRS[:, :60]}, "n_bits (here 70)"),
+        ({"sender": {"backend": "shade-ext"}}, "hamming (here 'rlwe')"),
+    ],
+)
+def test_user_case_both_programs_learn_which_parameters_differ(options, why):
+    received, sent = cross(**options)
+    assert_blames(received, ("sender",), why)
     assert str(sent) == (
-        "sender stalled in step 'setup': no Directory from server; the other program closed the "
-        "connection, see its error"
+        "sender stalled in step 'setup': no Directory from server; the other program says: "
+        f"{received}"
     )
+
+
+def test_what_the_other_program_says_is_one_line_of_few_characters():
+    def says(text):
+        def run(sock):
+            sock.sendall(FRAME.pack(len(text), 0, 1, TO_ALL) + text)
+
+        return both(lambda s: cross_distances(MINE, s, receives=True), run)[0]
+
+    assert "the other program says: a\ufffd b [31m)" in str(says(b"a\xff\nb\x1b[31m"))
+    assert_blames(says(b"x" * 1025), ("sender",), "a frame of 1025 bytes; at most 1024 are")
 
 
 def test_two_receivers_or_two_senders_do_not_hang():
@@ -218,8 +236,8 @@ def test_rows_that_can_be_solved_for_give_a_warning_and_can_be_refused():
     assert "can be solved for" in str(caught[0].message)
     received, sent = cross(sender={"at_most_rows": 4})
     assert isinstance(sent, ParameterError)
-    assert "5 rows, and at_most_rows = 4" in str(sent)
-    assert isinstance(received, ProtocolError)
+    assert str(sent) == "the receiver has 5 rows, and the sender says at_most_rows = 4"
+    assert f"the other program says: {sent}" in str(received)
 
 
 def test_limit_as_many_rows_as_bits_reveal_the_others_rows():

@@ -4,13 +4,14 @@
 
     frame:  payload length (4 bytes) ‖ depth (4) ‖ sender (2) ‖ receiver (2) ‖ payload
 
-Parties are numbered in the order that both ends agree on. The driver is that of the simulation;
-when nobody here can move it waits for a frame. It reads whenever it cannot write, so that two
-programs that send a lot at once do not block each other, and it does so in one thread, because a
-TLS connection must not be used by two. The caller connects the socket, and wraps it with `ssl`
-where the network is not trusted: messages are sealed, but without identities key exchange is not
-authenticated, and who talks to whom and how much is visible. One connection serves one run; the
-caller closes it.
+Parties are numbered in the order that both ends agree on. When parties end in errors, the first
+error is told to the other program (`TO_ALL`), as far as others are told of it. The driver is that
+of the simulation; when nobody here can move it waits for a frame. It reads whenever it cannot
+write, so that two programs that send a lot at once do not block each other, and it does so in one
+thread, because a TLS connection must not be used by two. The caller connects the socket, and wraps
+it with `ssl` where the network is not trusted: messages are sealed, but without identities key
+exchange is not authenticated, and who talks to whom and how much is visible. One connection serves
+one run; the caller closes it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,21 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from xclp_crypto.errors import FaultyPeer, ParameterError
+from xclp_crypto.errors import FaultyPeer, ParameterError, XclpError
 from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.transport.driver import Progress, Role
+from xclp_crypto.transport.failures import printable
 from xclp_crypto.transport.simulate import Outcome, Simulation
 
 FRAME = struct.Struct(">IIHH")
 MAX_PAYLOAD = 1 << 30
 """Longest payload of a frame, in bytes; a longer one is refused before it is read."""
+
+TO_ALL = (1 << 16) - 1
+"""The receiver of a frame that says why a party ended."""
+
+MAX_REASON = 1 << 10
+"""Bytes of that reason."""
 
 CHUNK = 1 << 20  # bytes read or written at a time
 
@@ -128,6 +136,7 @@ class SocketDriver(Simulation):
         self._connection = _Duplex(sock, timeout)
         self._order = tuple(parties)
         self._frames: deque[tuple[str, str, bytes, int]] = deque()
+        self._heard = ""
 
     def run(self, roles: Mapping[str, Role]) -> Outcome:
         """Run the parties of this process, some of all and the server last, to their ends.
@@ -144,7 +153,10 @@ class SocketDriver(Simulation):
         before = self._socket.gettimeout()
         self._socket.setblocking(False)
         try:
-            return super().run(roles)
+            outcome = super().run(roles)
+            for party, error in list(outcome.errors.items())[:1]:
+                self._say_why(party, error)
+            return outcome
         finally:
             with suppress(OSError):  # the other end may have ended already
                 self._socket.settimeout(before)
@@ -155,6 +167,11 @@ class SocketDriver(Simulation):
             len(payload), depth, self._order.index(sender), self._order.index(receiver)
         )
         self._connection.send(header + payload)
+
+    def _say_why(self, party: str, error: XclpError) -> None:
+        reason = error.public(self._parties[party].step).encode()[:MAX_REASON]
+        header = FRAME.pack(len(reason), 0, self._order.index(party), TO_ALL)
+        self._connection.send(header + reason)
 
     def _wait_for_more(self) -> bool:
         waits = [party.missing for party in self._parties.values() if party.waiting is not None]
@@ -172,6 +189,8 @@ class SocketDriver(Simulation):
 
     def _why_missing(self) -> str:
         connection = self._connection
+        if self._heard:
+            return f"the other program says: {self._heard}"
         if connection.ended and not connection.used:  # both programs waited for the other
             return f"{connection.ended}; {_SAME_PARTY}"
         return connection.ended
@@ -186,17 +205,23 @@ class SocketDriver(Simulation):
                 return
             payload = bytes(received[FRAME.size : FRAME.size + size])
             del received[: FRAME.size + size]
+            if receiver == TO_ALL:
+                self._heard = printable(payload.decode(errors="replace"))
+                continue
             self._frames.append((self._order[sender], self._order[receiver], payload, depth))
 
     def _require_frame(self, size: int, depth: int, sender: int, receiver: int) -> None:
         error = None
-        if size > MAX_PAYLOAD:
-            error = f"a frame of {size} bytes; at most {MAX_PAYLOAD} are accepted"
+        most = MAX_REASON if receiver == TO_ALL else MAX_PAYLOAD
+        if size > most:
+            error = f"a frame of {size} bytes; at most {most} are accepted"
         elif depth > MAX_DEPTH:
             error = f"a frame at depth {depth}; at most {MAX_DEPTH} is possible"
         elif sender >= len(self._order) or self._order[sender] not in self._elsewhere:
             error = f"a frame from party number {sender}, which does not run there; {_SAME_PARTY}"
-        elif receiver >= len(self._order) or self._order[receiver] in self._elsewhere:
+        elif receiver != TO_ALL and (
+            receiver >= len(self._order) or self._order[receiver] in self._elsewhere
+        ):
             error = f"a frame for party number {receiver}, which does not run here"
         if error is not None:
             raise FaultyPeer(self._elsewhere, error)

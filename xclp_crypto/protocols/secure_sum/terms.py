@@ -51,7 +51,7 @@ def sum_terms(
             f"{me!r} is none of the clients of the mask graph: {', '.join(graph.clients)}"
         )
     return Agreement(
-        clients=tuple(map(str, graph.clients)),  # not the repr of a NumPy string
+        clients=graph.clients,
         **graph_and_codec(graph, codec),
         **values,
     )
