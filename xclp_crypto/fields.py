@@ -235,13 +235,20 @@ class Encoded(Kind[T]):
     """A value that encodes itself.
 
     Args:
+        kind: its type.
         n_bytes: what its `encode` gives.
         decode: takes these bytes and the public sizes, and returns the value.
     """
 
-    def __init__(self, n_bytes: Length, decode: Callable[[bytes, Dims], T]) -> None:
+    def __init__(self, kind: type[T], n_bytes: Length, decode: Callable[[bytes, Dims], T]) -> None:
         super().__init__()
-        self.n_bytes, self.decode = n_bytes, decode
+        self.kind, self.n_bytes, self.decode = kind, n_bytes, decode
+
+    def measure(self, value: T) -> tuple[int, ...]:
+        """See `Kind.measure`."""
+        if not isinstance(value, self.kind):
+            raise ParameterError(f"is {type(value).__name__}, not {self.kind.__name__}")
+        return ()
 
     def size(self, dims: Dims) -> int:
         """See `Kind.size`."""

@@ -221,7 +221,7 @@ def test_the_roles_send_what_the_functions_make():
     seen = views(make)
     assert [type(m) for _, m in seen["s"]] == [OtChoices]
     assert [type(m) for _, m in seen["r"]] == [OtSetup, OtOffers]
-    assert run(make).cost.total_bytes == 3 * 2 + 32 + 4 * 32 + 2 * 4 * 3
+    assert run(make).cost.total_bytes == 3 * 2 + 8 + 32 + 4 * 32 + 2 * 4 * 3
 
 
 def test_the_oracle_of_half_the_constant_agrees_with_libsodium():

@@ -211,7 +211,7 @@ def test_metered_bytes_are_the_formula(count, check):
     cost = exchange(*calls, check=check).raise_errors().cost
     metered = {t.message: n for t, n in cost.bytes_sent.items() if t.step == "extension"}
     columns = 128 * (16 * (-(-count // 128) + 1) if check else -(-count // 8))
-    expected = {"OtColumns": 2 + columns, "OtCorrections": 2 + -(-count * 5 * 3 // 8)}
+    expected = {"OtColumns": 2 + 8 + columns, "OtCorrections": 2 + -(-count * 5 * 3 // 8)}
     if check:
         expected |= {"OtChallenge": 2 + 16, "OtProof": 2 + 129 * 16}
     assert metered == expected
@@ -226,6 +226,7 @@ def unrelated(one, other):
     return one.size == other.size > 1000 and (one == other).mean() < 0.02
 
 
+BITS = np.zeros(9, bool)
 ALTERNATING = of_random(np.arange(64) % 2 == 1, 16)
 
 
@@ -241,6 +242,23 @@ def test_two_extensions_over_one_set_of_base_transfers_give_unrelated_bytes():
 def test_one_identifier_twice_over_one_set_of_base_transfers_is_refused():
     errors = exchange(*ALTERNATING, sids=[b"one", b"one"]).errors
     assert {type(e) for e in errors.values()} == {ReuseError}
+
+
+def test_user_case_an_extension_of_another_sid_or_another_batch_is_a_typed_error(monkeypatch):
+    async def another_sid(io, base, rng, to, frm):
+        extension = Extension(base, io.name.encode(), rng)
+        return await extension.extend(io, dict.fromkeys(to, 9), dict.fromkeys(frm, BITS))
+
+    async def another_batch(io, base, rng, to, frm):
+        extension = Extension(base, b"sid", rng)
+        if frm:
+            await extension.ask(io, {})
+            monkeypatch.setattr(extension._receivers["s"], "_rows", 64)
+        return await extension.extend(io, dict.fromkeys(to, 9), dict.fromkeys(frm, BITS))
+
+    for body in (another_sid, another_batch):
+        outcome = run(links(body))
+        assert_blames(outcome.errors["s"], ("r",), "sid, and the order of batches, must be the sa")
 
 
 def test_two_batches_of_one_extension_give_unrelated_bytes():
@@ -548,9 +566,9 @@ def tampered(kind, change, check=True, seed=0):
 
 def flip_byte_of_all_columns_but_one(payload):
     altered = bytearray(payload)
-    step = (len(payload) - 2) // 128
+    step = (len(payload) - 10) // 128  # after tag and digest
     for column in range(1, 128):
-        altered[2 + column * step] ^= 1
+        altered[10 + column * step] ^= 1
     return bytes(altered)
 
 

@@ -30,10 +30,11 @@ from xclp_crypto.primitives.key_agreement import KeyPair
 from xclp_crypto.protocols.hamming import BACKENDS
 from xclp_crypto.protocols.hamming.interface import DistanceShares
 from xclp_crypto.protocols.hamming.plain import PlainBits
+from xclp_crypto.protocols.ot import Choices, naor_pinkas
 from xclp_crypto.protocols.setup.key_exchange import _signed_hello
 from xclp_crypto.protocols.setup.messages import Directory, Hello
 from xclp_crypto.protocols.setup.seed_agreement import SeedShare
-from xclp_crypto.rng import SeededRng
+from xclp_crypto.rng import SeededRng, SystemRng
 from xclp_crypto.transport.stream import FRAME, TO_ALL, SocketDriver
 from xclp_crypto.transport.tls import make_authority
 from xclp_crypto.two_party import solvable_rows
@@ -136,6 +137,23 @@ def test_user_case_both_programs_learn_which_parameters_differ(options, why):
         "sender stalled in step 'setup': no Directory from server; the other program says: "
         f"{received}"
     )
+
+
+def test_user_case_transfers_of_another_sid_are_an_error_in_both_programs():
+    """The sender would take the receiver, which ended, for a dropout."""
+
+    def transfer(name, sending, receiving):
+        def role(io):
+            return naor_pinkas(io, sending, receiving, name.encode(), SystemRng())
+
+        return lambda sock: SocketDriver(sock, ["r", "s"]).run({name: role}).raise_errors()
+
+    received, sent = both(
+        transfer("r", {}, {"s": Choices(np.zeros(1, bool), 1)}),
+        transfer("s", {"r": np.zeros((1, 2, 1), np.uint8)}, {}),
+    )
+    assert_blames(received, ("s",), "sid")
+    assert str(sent) == f"the other program says: {received}"
 
 
 def test_what_the_other_program_says_is_one_line_of_few_characters():

@@ -288,10 +288,11 @@ def _plain_bits(rng):
     return dims, PlainBits(rng.integers(0, 2, (dims["rows"], dims["n_bits"])).astype(np.uint8))
 
 
-def _pairs(kind):
+def _pairs(kind, *digests):
     def make(rng):
         dims = {"count": int(rng.integers(0, 9)), "length": int(rng.integers(1, 20))}
-        return dims, kind(rng.integers(0, 256, (dims["count"], 2, dims["length"]), dtype=np.uint8))
+        pairs = rng.integers(0, 256, (dims["count"], 2, dims["length"]), dtype=np.uint8)
+        return dims, kind(*map(rng.bytes, digests), pairs)
 
     return make
 
@@ -382,7 +383,7 @@ def _rlwe_answers(rng):
 def _ot_columns(rng):
     rows = int(rng.integers(0, 40))
     columns = rng.integers(0, 256, (128, (rows + 7) // 8)).astype(np.uint8)
-    return {"rows": rows}, OtColumns(columns)
+    return {"rows": rows}, OtColumns(rng.bytes(8), columns)
 
 
 def _ot_proof(rng):
@@ -472,10 +473,10 @@ EXAMPLES = {
     RlweCiphertexts: _rlwe_ciphertexts,
     RlweMasks: _rlwe_masks,
     RlweAnswers: _rlwe_answers,
-    OtSetup: lambda rng: ({}, OtSetup(_point(rng))),
+    OtSetup: lambda rng: ({}, OtSetup(rng.bytes(8), _point(rng))),
     OtChoices: _choices,
     OtOffers: _pairs(OtOffers),
-    IdealMessages: _pairs(IdealMessages),
+    IdealMessages: _pairs(IdealMessages, 8),
     RowSumsRound: _round,
     RowSumsUpload: _block(RowSumsUpload),
     RowSumsBlock: _block(RowSumsBlock),
@@ -582,6 +583,9 @@ def spoiled(value):
     elif isinstance(value, int):
         yield -1
         yield 1 << 16
+    else:
+        yield "x" * 32
+        yield None
 
 
 @KINDS

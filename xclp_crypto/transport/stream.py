@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
-from xclp_crypto.errors import FaultyPeer, ParameterError, XclpError
+from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError, XclpError
 from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.failures import printable
@@ -136,10 +136,13 @@ class SocketDriver(Simulation):
         self._connection = _Duplex(sock, timeout)
         self._order = tuple(parties)
         self._frames: deque[tuple[str, str, bytes, int]] = deque()
-        self._heard = ""
+        self._heard: dict[str, XclpError] = {}
 
     def run(self, roles: Mapping[str, Role]) -> Outcome:
         """Run the parties of this process, some of all and the server last, to their ends.
+
+        Returns:
+            The outcome of the parties here, and what the other program said of an error there.
 
         Raises:
             ParameterError: a role is none of the parties, or all of them run here.
@@ -156,6 +159,7 @@ class SocketDriver(Simulation):
             outcome = super().run(roles)
             for party, error in list(outcome.errors.items())[:1]:
                 self._say_why(party, error)
+            outcome.errors.update(self._heard)
             return outcome
         finally:
             with suppress(OSError):  # the other end may have ended already
@@ -189,8 +193,8 @@ class SocketDriver(Simulation):
 
     def _why_missing(self) -> str:
         connection = self._connection
-        if self._heard:
-            return f"the other program says: {self._heard}"
+        for error in self._heard.values():
+            return str(error)
         if connection.ended and not connection.used:  # both programs waited for the other
             return f"{connection.ended}; {_SAME_PARTY}"
         return connection.ended
@@ -206,7 +210,8 @@ class SocketDriver(Simulation):
             payload = bytes(received[FRAME.size : FRAME.size + size])
             del received[: FRAME.size + size]
             if receiver == TO_ALL:
-                self._heard = printable(payload.decode(errors="replace"))
+                text = printable(payload.decode(errors="replace"))
+                self._heard[self._order[sender]] = ProtocolError(f"the other program says: {text}")
                 continue
             self._frames.append((self._order[sender], self._order[receiver], payload, depth))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from protocol_runs import oblivious_transfer, on
+from protocol_runs import assert_blames, oblivious_transfer, on
 
 from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError
 from xclp_crypto.protocols.ot import Choices
@@ -143,6 +143,18 @@ class Transfers:
         assert errors
         assert "r" not in outcome.results or not outcome.results["r"]
         assert {e.parties for e in errors} <= {("s",), ("r",)}
+
+    def test_user_case_another_sid_is_a_typed_error_and_nothing_is_transferred(self):
+        messages, bits, _ = batch(3, 4)
+        transfer, sids = self.construction, {"s": b"one", "r": b"two"}
+
+        def other(io, sending, receiving, _, rng):
+            return transfer(io, sending, receiving, sids[io.name], rng)
+
+        outcome = run(between(other, messages, bits))
+        ((party, error),) = outcome.errors.items()
+        assert_blames(error, tuple({"s", "r"} - {party}), "sid")
+        assert not any(outcome.results.values())
 
 
 class QuickTransfers(Transfers):

@@ -127,7 +127,17 @@ class Ciphertexts:
         return self._sum_of_products(np.matmul, (other, self), {})
 
     def sum(self, axis: int | None = None) -> Ciphertexts:
-        """Add up all ciphertexts, or those along one axis."""
+        """Add up ciphertexts.
+
+        Args:
+            axis: along which; None for all.
+
+        Returns:
+            Ciphertexts of the sums, without this axis.
+
+        Raises:
+            ParameterError: there is no such axis.
+        """
         return self._sum_of_products(np.sum, (self,), {"axis": axis})
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:

@@ -135,7 +135,7 @@ class PaillierKey(Message):
     """The owner's public key, see `PublicKey.encode`. Size: 6 + 2·bits/8 bytes."""
 
     TAG = 0x0250
-    key: PublicKey = sent(Encoded(PublicKey.size, _decoded_key))
+    key: PublicKey = sent(Encoded(PublicKey, PublicKey.size, _decoded_key))
 
 
 class PaillierRows(Message):

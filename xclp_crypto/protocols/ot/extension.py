@@ -6,7 +6,7 @@ and Zohner (CCS 2013)::
     sender: s in {0,1}^128                            receiver: choices r in {0,1}^m
     128 base transfers, roles reversed: gets k_i^{s_i} ◀──── keys k_i^0, k_i^1
                                            t_i = G(k_i^0), column i of 128
-                        ◀──────────────    OtColumns(u_i = t_i ⊕ G(k_i^1) ⊕ r)
+                        ◀──────────────    OtColumns(sid, u_i = t_i ⊕ G(k_i^1) ⊕ r)
     q_i = G(k_i^{s_i}) ⊕ s_i·u_i, so row l is q_l = t_l ⊕ r_l·s
     pads H(q_l, l) for 0 and H(q_l ⊕ s, l) for 1      pad of its choice: H(t_l, l)
 
@@ -53,7 +53,7 @@ from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import KEY_BYTES
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of
-from xclp_crypto.params import CHALLENGE_BYTES, KAPPA
+from xclp_crypto.params import CHALLENGE_BYTES, DIGEST_BYTES, KAPPA
 from xclp_crypto.protocols.ot import link
 from xclp_crypto.protocols.ot.bits import (
     BLOCK_BYTES,
@@ -72,6 +72,7 @@ from xclp_crypto.protocols.ot.interface import (
     check_choices,
     check_offsets,
     check_transfers,
+    require_same_sid,
     sizes,
 )
 from xclp_crypto.protocols.ot.link import SenderPads
@@ -83,9 +84,13 @@ from xclp_crypto.wire import Message, sent
 
 
 class OtColumns(Message):
-    """u_i of every column, (128, ⌈rows/8⌉). Size: 128·⌈rows/8⌉ bytes."""
+    """A digest of the sid, and u_i of every column, (128, ⌈rows/8⌉).
+
+    Size: 8 + 128·⌈rows/8⌉ bytes.
+    """
 
     TAG = 0x0304
+    digest: bytes = sent(Raw(DIGEST_BYTES))
     columns: NDArray[np.uint8] = sent(Uints(KAPPA, lambda rows: (rows + 7) // 8, n_bytes=1))
 
 
@@ -239,7 +244,7 @@ class Extension(Secret):
             choices = self._with_sacrifice(bits) if self._check else bits
             batch = await io.compute(self._receivers[peer].extend, choices, len(bits))
             packed = batch.u.view(np.uint8)[:, : (len(choices) + 7) // 8]
-            await io.send(peer, OtColumns(packed))
+            await io.send(peer, OtColumns(batch.digest, packed))
             asked[peer] = batch
         return asked
 
@@ -247,6 +252,9 @@ class Extension(Secret):
         """Receive the columns of the next batch, challenge checked receivers, and return both.
 
         The pads may be used when `verify` has returned them.
+
+        Raises:
+            FaultyPeer: a peer has another `sid`, or asks for batches in another order.
         """
         present = {peer: count for peer, count in sending.items() if peer in self._senders}
         rows = {peer: link.batch_rows(count, self._check) for peer, count in present.items()}
@@ -254,6 +262,7 @@ class Extension(Secret):
         taken = {}
         for peer, message in got.items():
             end = self._senders[peer]
+            require_same_sid(message.digest, end.digest, peer)
             pads, q = await io.compute(end.extend, message.columns, sending[peer])
             seed = self._rng.bytes(CHALLENGE_BYTES) if self._check else b""
             taken[peer] = link.Taken(pads, q, seed)
@@ -301,8 +310,8 @@ class Extension(Secret):
 
         Raises:
             ParameterError: choices of another type.
-            FaultyPeer: columns of another size, or, with `check_receiver`, inconsistent ones. The
-                base transfers with that peer are then burnt.
+            FaultyPeer: columns of another size, or under another `sid`; or, with `check_receiver`,
+                inconsistent ones, and the base transfers with that peer are then burnt.
         """
         asked = await self.ask(io, receiving)
         taken = await self.take(io, sending)

@@ -2,7 +2,7 @@
 
 ::
 
-    sender ── IdealMessages(m_0, m_1) ──▶ receiver picks m_σ
+    sender ── IdealMessages(sid, m_0, m_1) ──▶ receiver picks m_σ
 
 *Receiver learns* both messages.
 """
@@ -12,17 +12,28 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.fields import Uints
-from xclp_crypto.protocols.ot.interface import Chosen, Pairs, Requests, check_transfers, pick, sizes
+from xclp_crypto.fields import Raw, Uints
+from xclp_crypto.params import DIGEST_BYTES
+from xclp_crypto.protocols.ot.interface import (
+    Chosen,
+    Pairs,
+    Requests,
+    check_transfers,
+    pick,
+    require_same_sid,
+    sid_digest,
+    sizes,
+)
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, sent
 
 
 class IdealMessages(Message):
-    """Both messages of every transfer in the clear. Size: 2·m·length bytes."""
+    """A digest of the sid, and both messages of every transfer. Size: 8 + 2·m·length bytes."""
 
     TAG = 0x0310
+    digest: bytes = sent(Raw(DIGEST_BYTES))
     pairs: NDArray[np.uint8] = sent(Uints("count", 2, "length", n_bytes=1))
 
 
@@ -30,6 +41,8 @@ async def ideal_ot(io: RoleIO, sending: Pairs, receiving: Requests, sid: bytes, 
     """Hand over both messages and pick one. See `ObliviousTransfer`."""
     check_transfers(sending, receiving)
     for peer, messages in sending.items():
-        await io.send(peer, IdealMessages(messages))
+        await io.send(peer, IdealMessages(sid_digest(sid, io.name, peer), messages))
     got = await io.gather(IdealMessages, tuple(receiving), 0, **sizes(receiving))
+    for peer, message in got.items():
+        require_same_sid(message.digest, sid_digest(sid, peer, io.name), peer)
     return {peer: pick(message.pairs, receiving[peer].bits) for peer, message in got.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -9,8 +10,10 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.algebra.domain_tags import domain_tag
+from xclp_crypto.errors import FaultyPeer, ParameterError
 from xclp_crypto.fields import MAX_PACKED_WIDTH
+from xclp_crypto.params import DIGEST_BYTES
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 
@@ -59,7 +62,8 @@ class ObliviousTransfer(Protocol):
 
         Raises:
             ParameterError: messages or choices have the wrong shape or type.
-            FaultyPeer: a peer sent something that does not decode to group elements.
+            FaultyPeer: a peer has another `sid`, which is found before any choice or message is
+                used, or sent something that does not decode to group elements.
         """
         ...
 
@@ -70,6 +74,33 @@ def sizes(receiving: Requests) -> dict[str, dict[str, int]]:
         "count": {peer: len(request.bits) for peer, request in receiving.items()},
         "length": {peer: request.length for peer, request in receiving.items()},
     }
+
+
+def sid_digest(sid: bytes, sender: str, receiver: str, start: int = 0) -> bytes:
+    """Return what the first message between two parties says of the transfers that it begins.
+
+    Args:
+        sid: their identifier.
+        sender: of the transfers.
+        receiver: of the transfers.
+        start: how many came before under this identifier.
+    """
+    named = domain_tag("oblivious transfers", sid, sender, receiver, start)
+    return hashlib.sha256(named).digest()[:DIGEST_BYTES]
+
+
+def require_same_sid(found: bytes, expected: bytes, party: str) -> None:
+    """Refuse transfers that are not those of this party: all that they give would be garbage.
+
+    Raises:
+        FaultyPeer: names `party`, which sent the digest that was found.
+    """
+    if found != expected:
+        raise FaultyPeer(
+            party,
+            "it runs other transfers: sid, and the order of batches, must be the same at both ends",
+            public=True,
+        )
 
 
 def pick(pairs: NDArray[np.uint8], bits: NDArray[np.bool_]) -> NDArray[np.uint8]:

@@ -28,7 +28,7 @@ from xclp_crypto.protocols.ot.bits import (
     lane_groups,
     transpose,
 )
-from xclp_crypto.protocols.ot.interface import Choices, pick
+from xclp_crypto.protocols.ot.interface import Choices, pick, sid_digest
 from xclp_crypto.secret import Secret
 
 WORD_BITS: Final = 64
@@ -91,7 +91,7 @@ class Taken:
 class SenderEnd(Secret):
     """The sender's end of one link: s, one key per column, and the number of rows so far."""
 
-    __slots__ = ("_choices", "_hash", "_keystreams", "_rows", "_s", "_select")
+    __slots__ = ("_choices", "_hash", "_keystreams", "_link", "_rows", "_s", "_select")
 
     def __init__(
         self, choices: NDArray[np.bool_], keys: NDArray[np.uint8], sid: bytes, me: str, peer: str
@@ -101,7 +101,13 @@ class SenderEnd(Secret):
         self._select = -choices.astype(WORD)[:, None]  # all ones where s_i = 1
         self._keystreams = _column_keys(keys, sid, me, peer)
         self._hash = _hash(sid, me, peer)
+        self._link = sid, me, peer
         self._rows = 0
+
+    @property
+    def digest(self) -> bytes:
+        """Return what the receiver says of the next batch."""
+        return sid_digest(*self._link, self._rows)
 
     def extend(self, sent: NDArray[np.uint8], count: int) -> tuple[SenderPads, NDArray[np.uint64]]:
         """Return the pads of `count` transfers, and q_i of every column, (128, words)."""
@@ -134,8 +140,9 @@ class SenderEnd(Secret):
 
 @dataclass(frozen=True, repr=False)
 class Asked:
-    """A receiver's batch: its pads, its choices (1, words), and t_i and u_i (128, words)."""
+    """A receiver's batch: `sid_digest`, pads, choices (1, words), and t_i and u_i (128, words)."""
 
+    digest: bytes
     pads: HashPoints
     choices: NDArray[np.uint64]
     t: NDArray[np.uint64]
@@ -145,11 +152,12 @@ class Asked:
 class ReceiverEnd(Secret):
     """The receiver's end of one link: two keys per column, and the number of rows so far."""
 
-    __slots__ = ("_hash", "_keystreams", "_rows")
+    __slots__ = ("_hash", "_keystreams", "_link", "_rows")
 
     def __init__(self, pairs: NDArray[np.uint8], sid: bytes, peer: str, me: str) -> None:
         self._keystreams = tuple(_column_keys(pairs[:, b], sid, peer, me) for b in (0, 1))
         self._hash = _hash(sid, peer, me)
+        self._link = sid, peer, me
         self._rows = 0
 
     def extend(self, choices: NDArray[np.bool_], count: int) -> Asked:
@@ -169,7 +177,8 @@ class ReceiverEnd(Secret):
             done = slice(at * WORD_BITS, (at + CHUNK_WORDS) * WORD_BITS)
             points[done] = self._hash.permute(transpose(columns))
         start, self._rows = self._rows, self._rows + len(points)
-        return Asked(HashPoints(self._hash, points[:count], start), x, t, u)
+        pads = HashPoints(self._hash, points[:count], start)
+        return Asked(sid_digest(*self._link, start), pads, x, t, u)
 
 
 def prove(seed: bytes, choices: NDArray[np.uint64], t: NDArray[np.uint64]) -> NDArray[np.uint8]:

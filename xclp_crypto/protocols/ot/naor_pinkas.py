@@ -3,7 +3,7 @@
 ::
 
     sender: m_0, m_1 per transfer               receiver: a choice σ per transfer
-    OtSetup(g^r) ───────────────────────────▶   k random, PK_σ = g^k, PK_{1−σ} = C − PK_σ
+    OtSetup(sid, g^r) ──────────────────────▶   k random, PK_σ = g^k, PK_{1−σ} = C − PK_σ
                  ◀───────────────────────────   OtChoices(PK_0)
     OtOffers(Hash(sid, i, b, PK_b^r) ⊕ m_b) ─▶  m_σ = e_σ ⊕ Hash(sid, i, σ, (g^r)^k)
 
@@ -36,19 +36,30 @@ from xclp_crypto.algebra.group import (
     multiply_base,
 )
 from xclp_crypto.errors import DecodeError, FaultyPeer
-from xclp_crypto.fields import Encoded, Many, Uints
-from xclp_crypto.protocols.ot.interface import Chosen, Pairs, Requests, check_transfers, pick, sizes
+from xclp_crypto.fields import Encoded, Many, Raw, Uints
+from xclp_crypto.params import DIGEST_BYTES
+from xclp_crypto.protocols.ot.interface import (
+    Chosen,
+    Pairs,
+    Requests,
+    check_transfers,
+    pick,
+    require_same_sid,
+    sid_digest,
+    sizes,
+)
 from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.wire import Message, sent
 
-_ELEMENT = Encoded(POINT_BYTES, lambda data, dims: Point.decode(data))
+_ELEMENT = Encoded(Point, POINT_BYTES, lambda data, dims: Point.decode(data))
 
 
 class OtSetup(Message):
-    """g^r, one for a batch. Size: 32 bytes."""
+    """A digest of the session identifier, and g^r, one for a batch. Size: 40 bytes."""
 
     TAG = 0x0301
+    digest: bytes = sent(Raw(DIGEST_BYTES))
     point: Point = sent(_ELEMENT)
 
 
@@ -151,8 +162,11 @@ async def naor_pinkas(
     require_rng(rng)
     secrets = {peer: Scalar.random(rng) for peer in sending}
     for peer, secret in secrets.items():
-        await io.send(peer, OtSetup(multiply_base(secret)))
+        digest = sid_digest(sid, io.name, peer)
+        await io.send(peer, OtSetup(digest, multiply_base(secret)))
     setups = await io.gather(OtSetup, tuple(receiving), 0)
+    for peer, setup in setups.items():
+        require_same_sid(setup.digest, sid_digest(sid, peer, io.name), peer)
 
     own: dict[str, list[Scalar]] = {}
     for peer in setups:
@@ -175,6 +189,6 @@ async def naor_pinkas(
     chosen = {}
     for peer, message in got.items():
         _, tag = _constants(sid, peer, io.name)
-        bits, setup = receiving[peer].bits, setups[peer].point
-        chosen[peer] = await io.compute(open_chosen, message.offers, bits, own[peer], setup, tag)
+        bits, point = receiving[peer].bits, setups[peer].point
+        chosen[peer] = await io.compute(open_chosen, message.offers, bits, own[peer], point, tag)
     return chosen
