@@ -138,7 +138,7 @@ async def label_client(
         sums = await row_sums
     with io.step("labels"):
         mine, totals = own_sums(params, sums.values)
-        _require_scores(params, mine, totals, [c for c in sums.contributors if c != io.name])
+        _require_scores(params, mine, totals, tuple(c for c in sizes if c != io.name))
         kept = Kept(session.id, own, mine, totals)
         weighed_sums = await io.compute(own_scores, params, mine, totals, kept.labels)
         prediction = replace(
@@ -161,14 +161,15 @@ def _require_scores(
     params: Parameters,
     sums: NDArray[np.float64],
     totals: NDArray[np.int64] | None,
-    others: Sequence[str],
+    others: tuple[str, ...],
 ) -> None:
-    """Refuse sums that no scores have, as what others added or the server gave out is wrong."""
+    """Refuse sums that no scores have, as what others added or the server gave out is wrong.
+
+    A client can make a sum wrong that it is not in, by the pads that it left: `double_masks`.
+    """
     negative = params.noise is None and (sums < 0).any()
     if negative or (totals is not None and (totals < 0).any()):
-        raise FaultyPeerOrServer(
-            tuple(others) or (SERVER,), "a sum of scores or of labels is negative", public=True
-        )
+        raise FaultyPeerOrServer(others, "a sum of scores or of labels is negative", public=True)
 
 
 async def receive_participants(

@@ -13,6 +13,7 @@ The role may run under any driver, and over any transport.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,17 +98,19 @@ class LyingIO(RoleIO):
         io: the honest one.
         which: numbers of the statements that are replaced.
         lie: takes these.
+        silent: whether it says nothing afterwards.
 
     Attributes:
         made: all statements so far, as the role made them.
     """
 
-    def __init__(self, io: RoleIO, which: Collection[int], lie: Lie) -> None:
+    def __init__(self, io: RoleIO, which: Collection[int], lie: Lie, silent: bool = False) -> None:
         super().__init__(io.name)
         self._steps = io._steps
         self.honest = io
         self.made: list[Statement] = []
         self._which, self._lie = which, lie
+        self._last = max(which) if silent else math.inf
         self._acts = 0
         for name in ("recv", "gather", "gather_each", "compute", "observe", "report"):
             setattr(self, name, getattr(io, name))
@@ -121,7 +124,8 @@ class LyingIO(RoleIO):
             now = Statement(number, self._acts, self.current_step, peer, payload, places)
             lied = self._lie(now, self.made) if number in self._which else None
             self.made.append(now)
-            said += [(peer, payload)] if lied is None else lied
+            if number <= self._last:
+                said += [(peer, payload)] if lied is None else lied
         self._acts += 1
         return said
 
@@ -153,7 +157,14 @@ def deviating() -> Iterator[None]:
         yield
 
 
-def lying(role: Any, which: Collection[int], lie: Lie, made: list[Statement] | None = None) -> Any:
+def lying(
+    role: Any,
+    which: Collection[int],
+    lie: Lie,
+    made: list[Statement] | None = None,
+    *,
+    silent: bool = False,
+) -> Any:
     """Return a role of which these statements are replaced.
 
     Args:
@@ -161,10 +172,11 @@ def lying(role: Any, which: Collection[int], lie: Lie, made: list[Statement] | N
         which: numbers of statements.
         lie: what is said instead.
         made: is given all statements of the honest role.
+        silent: whether nothing is said after these.
     """
 
     async def attacker(io: RoleIO, *rng: Any) -> Any:
-        liar = LyingIO(io, which, lie)
+        liar = LyingIO(io, which, lie, silent)
         if made is not None:
             liar.made = made
         return await role(liar, *rng)

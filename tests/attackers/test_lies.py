@@ -43,6 +43,14 @@ def test_a_lie_about_any_message_of_any_protocol_ends_as_it_may():
     assert len(endings) > 80
 
 
+def test_wrong_pads_of_a_client_that_vanishes_have_nobody_honest_blamed():
+    """A sum is wrong then that it is not in, so those in the sum must not be named alone."""
+    cases = lies.cases_of("session")
+    found = [case for case in cases if case.what == "padded_keys: last bit, then silence"]
+    endings = [ending for _, ending in lies.run_cases(found[:2])]
+    assert all("the attacker named" in ending for ending in endings)
+
+
 def test_false_headers_of_answers_end_as_they_may():
     cases = [case for case in lies.header_cases() if case.carrier == "supersteps"]
     endings = [ending for _, ending in lies.run_cases(lies.in_turn(cases, 4)[:50])]
