@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.transport.failures import Code, Reason
 from xclp_crypto.wording import did_you_mean
 
 STEPS = ("setup", "hashing", "hamming", "propagation", "row sums", "labels", "validation")
@@ -13,6 +16,8 @@ STEPS = ("setup", "hashing", "hamming", "propagation", "row sums", "labels", "va
 
 BEFORE_GRAPH = STEPS[:3]
 """Steps before all distances are known."""
+
+SILENT = Reason()
 
 
 @dataclass(frozen=True)
@@ -25,11 +30,15 @@ class Dropout:
             ``labels`` or ``validation``. That of a dropout in ``propagation``, where clients send
             nothing, is ``row sums``.
         contributed: whether its labels are in the sums.
+        reason: why, as the server says; in one process all that drop out are silent.
+        later: whether the session was only about rows that came later.
     """
 
     client: str
     step: str
     contributed: bool
+    reason: Reason = SILENT
+    later: bool = False
 
     @property
     def in_graph(self) -> bool:
@@ -39,6 +48,11 @@ class Dropout:
     @property
     def effect(self) -> str:
         """Return what that means, for whom (paper, §4.3, Robustness)."""
+        if self.later:
+            return (
+                f"its old rows {'' if self.contributed else 'do not '}count, for anybody. It gets "
+                "its own labels if it comes back within the session"
+            )
         if not self.in_graph:
             return (
                 "to the others it is as if it had never taken part: its points are not in the "
@@ -54,6 +68,33 @@ class Dropout:
             "it comes back within the session"
         )
 
+    @property
+    def why(self) -> str:
+        """Return the reason in words; empty for one that was silent, as most are."""
+        said = {
+            Code.DECLINED: "it takes no part",
+            Code.LEFT: "it stopped",
+            Code.FAULTY: "the server found it at fault",
+        }.get(self.reason.code, "")
+        return said + f": {self.reason.text}" * bool(self.reason.text)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return who dropped out, when, why, and with what effect, for a file."""
+        return {
+            "client": self.client,
+            "step": self.step,
+            "reason": self.reason.code.value,
+            "text": self.reason.text,
+            "blamed_by": [SERVER] if self.reason.code is Code.FAULTY else [],
+            "contributed": self.contributed,
+            "effect": self.effect,
+        }
+
+
+def with_reasons(dropouts: Iterable[Dropout], reasons: Mapping[str, Reason]) -> tuple[Dropout, ...]:
+    """Return dropouts with what a transport knows of why; see `DurableRole.reasons`."""
+    return tuple(replace(own, reason=reasons.get(own.client, own.reason)) for own in dropouts)
+
 
 class Leavers(dict[str, str]):
     """By client that has dropped out, the step in which that was seen."""
@@ -64,9 +105,11 @@ class Leavers(dict[str, str]):
             if client not in present:
                 self.setdefault(client, step)
 
-    def dropouts(self, contributors: Collection[str]) -> tuple[Dropout, ...]:
+    def dropouts(
+        self, contributors: Collection[str], *, later: bool = False
+    ) -> tuple[Dropout, ...]:
         """Return what that means for whom, given whose labels are in the sums."""
-        return tuple(Dropout(c, step, c in contributors) for c, step in self.items())
+        return tuple(Dropout(c, step, c in contributors, later=later) for c, step in self.items())
 
 
 def checked_drop(drop: Mapping[str, str] | None, clients: Iterable[str]) -> dict[str, str]:

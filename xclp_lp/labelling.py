@@ -7,7 +7,7 @@ The figure in `xclp_lp.session` has its messages.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -64,10 +64,10 @@ class Participation:
     kept: KeptDistances | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return for a file whose labels were counted, who dropped out, when, with what effect."""
+        """Return for a file whose labels were counted, and of each dropout what a file says."""
         return {
             "contributors": list(self.contributors),
-            "dropouts": [asdict(own) | {"effect": own.effect} for own in self.dropouts],
+            "dropouts": [own.to_dict() for own in self.dropouts],
         }
 
 
@@ -145,7 +145,7 @@ async def label_client(
             spread(await io.compute(predict, weighed_sums), own.in_graph, n_classes),
             geometry=geometry,
             kept=kept,
-            dropouts=_missing(invited, session.clients, sizes, sums.contributors),
+            dropouts=missing_from(invited, session.clients, sizes, sums.contributors),
         )
         await io.send(SERVER, Labelled())
     if totals is None or not params.validated or io.name not in sums.contributors:
@@ -267,16 +267,18 @@ async def _draw_noise(
     return await io.compute(noise_of_client, params, own, told, n, len(sizes), rng)
 
 
-def _missing(
+def missing_from(
     invited: Iterable[str],
     came: Collection[str],
     in_graph: Collection[str],
     in_sums: Collection[str],
+    *,
+    later: bool = False,
 ) -> tuple[Dropout, ...]:
     """Return whose points or labels are missing from a client's scores, as far as it can tell."""
     steps = (("setup", came), ("hamming", in_graph), ("row sums", in_sums))
     left = {c: step for step, there in reversed(steps) for c in invited if c not in there}
-    return tuple(Dropout(client, step, contributed=False) for client, step in left.items())
+    return tuple(Dropout(c, step, contributed=False, later=later) for c, step in left.items())
 
 
 async def label_server(

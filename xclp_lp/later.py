@@ -36,7 +36,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,13 @@ from xclp_crypto.role import RoleIO
 from xclp_lp.dropouts import Leavers
 from xclp_lp.graph import nearest_weights
 from xclp_lp.kept import Kept
-from xclp_lp.labelling import own_scores, receive_participants, spread
+from xclp_lp.labelling import (
+    Participation,
+    missing_from,
+    own_scores,
+    receive_participants,
+    spread,
+)
 from xclp_lp.lsh import zero_rows
 from xclp_lp.messages import (
     Introduction,
@@ -77,21 +83,6 @@ from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.predictions import Prediction, predict
 from xclp_lp.scaling import Moments, clipped
 from xclp_lp.session import hash_rows, open_client, require_same_features
-
-
-@dataclass(frozen=True)
-class Answered:
-    """All that the server keeps of such a session.
-
-    Attributes:
-        sizes: new rows by client that was there when the distances were complete.
-        contributors: clients whose old rows count.
-        dropouts: in which step it was seen that a client had dropped out.
-    """
-
-    sizes: dict[str, int]
-    contributors: tuple[str, ...]
-    dropouts: dict[str, str]
 
 
 def _agreement(params: Parameters) -> Agreement:
@@ -190,7 +181,8 @@ async def predict_client_role(
         weighed = await io.compute(own_scores, params, sums.values, known.totals, known.labels)
         prediction = spread(await io.compute(predict, weighed), taken, n_classes)
         await io.send(SERVER, Labelled())
-        return prediction
+        there = session.clients, sizes, sums.contributors
+        return replace(prediction, dropouts=missing_from(invited, *there, later=True))
 
 
 def with_direction(
@@ -336,7 +328,7 @@ async def predict_server_role(
     invited: Sequence[str],
     rng: Rng,
     identities: Identities | None = None,
-) -> Answered:
+) -> Participation:
     """Get labels for new rows as the server, which needs nothing of the session before.
 
     Args:
@@ -345,6 +337,10 @@ async def predict_server_role(
         invited: names of all clients, in the order that all parties agree on.
         rng: source of its keys.
         identities: own key and pinned identities; all parties use the same, or none.
+
+    Returns:
+        New rows by client that was there when the distances were complete, and clients whose old
+        rows count.
 
     Raises:
         ParameterError: the back end does not know distances of new to old rows only.
@@ -407,7 +403,8 @@ async def predict_server_role(
         leavers.note("row sums", record.dropouts, ())
     with io.step("labels"):
         leavers.note("labels", sizes, await io.gather(Labelled, tuple(sizes), 0))
-    return Answered(sizes, record.survivors, leavers)
+    dropouts = leavers.dropouts(record.survivors, later=True)
+    return Participation(sizes, record.survivors, dropouts)
 
 
 def _sizes(session: Session) -> Sizes:

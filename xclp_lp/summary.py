@@ -181,9 +181,10 @@ def came_back_lines(result: Result, group: str, most: int = 8) -> Iterator[str]:
 
 
 def dropout_lines(dropouts: Sequence[Dropout]) -> Iterator[str]:
-    """Say who dropped out, when, and what that means."""
+    """Say who dropped out, when, why, and what that means."""
     for own in dropouts:
-        yield f"{own.client} dropped out before the end of the step {own.step!r}: {own.effect}."
+        when = f"before the end of the step {own.step!r}{f' ({own.why})' * bool(own.why)}"
+        yield f"{own.client} dropped out {when}: {own.effect}."
 
 
 def outcome_lines(
@@ -231,7 +232,7 @@ def result_lines(result: Result) -> Iterator[str]:
 def privacy_cautions(
     params: Parameters, invited: Sequence[str], random_state: int | None, *, identities: bool
 ) -> Iterator[str]:
-    """Say what all parties of a federation should know before it begins.
+    """Say what all parties of a federation should know before it begins, and in its results.
 
     Args:
         params: the agreement.
@@ -260,10 +261,31 @@ def retry_cautions(params: Parameters, entered: ClientData) -> Iterator[str]:
         )
 
 
+def present_in(invited: Sequence[str], found: Prediction) -> list[str]:
+    """Return the clients whose part is in a client's scores, as far as it can tell."""
+    missing = {dropout.client for dropout in found.dropouts}
+    return [client for client in invited if client not in missing]
+
+
 def two_left_line(contributors: Sequence[str]) -> Iterator[str]:
     """Say that two clients only are in the sums, where that is so."""
     if len(contributors) == MIN_CLIENTS:
         yield f"only {' and '.join(contributors)} are in the sums, so {EACH_LEARNS}"
+
+
+def result_warnings(result: Result) -> list[str]:
+    """Return what two clients learn of each other in a run of all parties in one process.
+
+    Args:
+        result: of the run; its groups are named where there are several.
+    """
+    plan, counted, found = result.plan, result.participation.contributors, []
+    for group, members in plan.groups.items():
+        own = [*privacy_cautions(plan.params, members, None, identities=True)]
+        if len(members) > MIN_CLIENTS:
+            own += two_left_line([c for c in members if c in counted])
+        found += [f"group {group!r}: " * plan.grouped + line for line in own]
+    return found
 
 
 def client_lines(
@@ -293,8 +315,7 @@ def client_lines(
         if moments is not None:
             rows = geometry.rows
             yield from moment_cautions(client, data.vectors, moments, columns, rows=rows)
-    missing = {dropout.client for dropout in found.dropouts}
-    yield from two_left_line([client for client in invited if client not in missing])
+    yield from two_left_line(present_in(invited, found))
     shown = settings.shown(found, data.class_ids)
     yield from outcome_lines(params, {"": data.class_ids}, {"": shown})
     yield from validation_lines(found.validation, advise=is_sound(params, [found]))

@@ -14,6 +14,7 @@ from network_runs import SERVER
 
 from xclp_crypto.errors import FaultyPeerOrServer
 from xclp_crypto.testing import blamed
+from xclp_crypto.transport.failures import Code
 from xclp_crypto.transport.network import client as client_module
 from xclp_crypto.transport.network.client import ClientParty
 from xclp_crypto.transport.network.frames import Ack, Data, Resume
@@ -32,7 +33,7 @@ LIMITS = Limits(join=20, grace=20, deadline=20)
 
 
 def run_with(tls, monkeypatch, *lies):
-    """Run a sum in which d sends these frames first."""
+    """Run a sum in which d sends these frames first; return results, and who knows why it left."""
 
     class Liar(ClientParty):
         async def write_to(self, connection, peers):
@@ -42,7 +43,11 @@ def run_with(tls, monkeypatch, *lies):
             await super().write_to(connection, peers)
 
     monkeypatch.setattr(client_module, "ClientParty", Liar)
-    return runs.run(seedless(SUM), tls, limits=LIMITS)
+    federation = runs.Federation(seedless(SUM), tls, limits=LIMITS).serve()
+    for name in CLIENTS:
+        federation.join(name)
+    found = federation.results()
+    return found, {name: role.reasons for name, role in federation.durable.items()}
 
 
 def test_attack_4_damaged_shares_for_two_others_stop_the_session_for_all(tls):
@@ -58,7 +63,7 @@ def test_attack_4_damaged_shares_for_two_others_stop_the_session_for_all(tls):
 def test_attack_4_counting_messages_that_were_never_sent_stops_the_session_for_all(
     tls, monkeypatch, kind, count
 ):
-    found = run_with(tls, monkeypatch, kind("a", "d", count))
+    found, _ = run_with(tls, monkeypatch, kind("a", "d", count))
     for party in ("a", "b", "c", SERVER):
         assert "d" in blamed(found[party]), found
     assert found["a"].parties == ("d",)
@@ -74,8 +79,10 @@ def test_attack_4_counting_messages_that_were_never_sent_stops_the_session_for_a
     Ack(SERVER, "d", 1_000_000),
 ], ids=str)  # fmt: skip
 def test_attacks_4_and_5_headers_that_cannot_be_leave_their_sender_out(tls, monkeypatch, lie):
-    found = run_with(tls, monkeypatch, lie)
+    found, reasons = run_with(tls, monkeypatch, lie)
     assert found[SERVER].total.tolist() == [3, 6, 9]
     assert found[SERVER].record.dropouts == {"d": "setup"}
     assert [found[c] for c in "abc"] == [None] * 3
+    for party in ("a", "b", "c", SERVER):
+        assert reasons[party]["d"].code is Code.FAULTY, reasons
     assert type(found["d"]) is FaultyPeerOrServer

@@ -20,7 +20,7 @@ from xclp_crypto.errors import (
     TooFewParties,
     VersionMismatch,
 )
-from xclp_crypto.transport.failures import Failure, verdict
+from xclp_crypto.transport.failures import Code, Failure, Reason, verdict
 from xclp_crypto.transport.network.frames import (
     HEAD,
     PIECE_BYTES,
@@ -63,7 +63,7 @@ FRAMES = st.one_of(
     st.builds(lambda ends, count: Ack(*ends, count), ENDS, U64),
     st.builds(lambda ends, *n: Data(*ends, *n, b"piece"), ENDS, U64, U32, U64, U64),
     st.builds(Beat, st.booleans(), U64),
-    st.builds(DroppedOut, st.sampled_from(PARTIES)),
+    st.builds(DroppedOut, st.sampled_from(PARTIES), st.binary(max_size=40)),
     st.builds(lambda why: Bye(not why, why), st.binary(max_size=40)),
     st.just(End(False)),
     st.builds(lambda why: End(True, why), st.binary(min_size=1, max_size=40)),
@@ -77,7 +77,7 @@ EXAMPLES = [
     Ack("a", "b", 1 << 63),
     Data("server", "b", 3, 1, 10, 4, b"piece"),
     Beat(True, 5),
-    DroppedOut("b"),
+    DroppedOut("b", b"\3late"),
     Bye(True),
     End(True, b"\1why"),
 ]
@@ -105,7 +105,7 @@ def test_what_is_read_is_what_was_written(kind, body):
         frame = CODEC.decode(kind, body)
     except VersionMismatch:
         return
-    if frame != DroppedOut(""):
+    if not isinstance(frame, DroppedOut) or frame.party:
         assert written(frame) == HEAD.pack(len(body), kind) + body
 
 
@@ -119,7 +119,7 @@ def test_the_bytes_of_every_kind():
         bytes([0, 0, 0, 1, 128, *bytes(7)]),
         struct.pack(">HHQIQQ", 2, 1, 3, 1, 10, 4) + b"piece",
         b"\1" + bytes(7) + b"\5",
-        b"\0\1",
+        b"\0\1\3late",
         b"\1",
         b"\1\1why",
     ]
@@ -224,6 +224,14 @@ def test_what_is_heard_is_one_line_of_any_bytes_and_what_is_told_fits_a_frame():
     assert heard(b"\7\0\3a\0b").heard("c", ("a", "b")).parties == ("a", "b")
     error = FaultyPeer(("é" * 99,) * 999, "é" * PIECE_BYTES, public=True)
     assert len(told(Failure.of(error))) == PIECE_BYTES
+
+
+def test_why_somebody_is_missing_is_a_code_and_one_line():
+    for code in Code:
+        reason = Reason(code, "row 3")
+        assert Reason.decode(reason.encode()) == reason
+    assert Reason.decode(b"\xffone\ntwo\xff") == Reason(Code.LEFT, "one two\ufffd")
+    assert len(Reason(Code.LEFT, "é" * 999).encode()) == 1001
 
 
 def test_others_are_told_type_step_and_parties_and_no_text_that_is_not_marked():

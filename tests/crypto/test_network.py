@@ -30,7 +30,7 @@ from xclp_crypto.errors import (
 from xclp_crypto.params import Agreement
 from xclp_crypto.testing import blamed, run
 from xclp_crypto.transport import network
-from xclp_crypto.transport.failures import Failure
+from xclp_crypto.transport.failures import Code, Failure, Reason
 from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.network import Limits, party
 from xclp_crypto.transport.network.client import ClientParty
@@ -247,6 +247,7 @@ def test_nobody_waits_for_a_client_that_declines(tls, caplog):
     assert federation.results() == {SERVER: ["a"], "a": "sent"}
     found = [(r.message, getattr(r, "client", None)) for r in caplog.records]
     assert ("does not take part", "b") in found
+    assert federation.durable[SERVER].reasons == {"b": Reason(Code.DECLINED)}
 
 
 def test_who_has_declined_is_welcome_before_the_others_have_begun(tls):

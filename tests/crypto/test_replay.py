@@ -32,6 +32,7 @@ from xclp_crypto.rng import SeededRng
 from xclp_crypto.role import recorded
 from xclp_crypto.testing import run
 from xclp_crypto.transport import log as logs
+from xclp_crypto.transport.failures import Code, Reason
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
 from xclp_lp.messages import Labelled, Sensitivity
@@ -281,14 +282,17 @@ def test_a_log_that_comes_to_another_record_than_the_role_is_refused():
         durable("a", sends, ["b"], party._log.to_bytes())
 
 
-@pytest.mark.parametrize("fed", [struct.pack(">HI", 1, 1) + b"z", b"\0\0\0"])
-def test_a_log_with_a_message_of_nobody_is_refused(fed):
+@pytest.mark.parametrize(("kind", "record", "words"), [
+    *((3, record, "has a message of nobody") for record in (b"\0\1\0\0\0\1z", b"\0\0\0")),
+    *((7, record, "why nobody") for record in (b"", b"\0\1", b"\0\1b", b"\0\1z\0")),
+])  # fmt: skip
+def test_a_log_with_a_record_of_nobody_is_refused(kind, record, words):
     async def receives(io, rng):
         await io.recv(Labelled, "b")
 
     party = started("a", receives, ["b"])
-    party._log.append(3, fed)
-    with pytest.raises(LogError, match="the log has a message of nobody in this session"):
+    party._log.append(kind, record)
+    with pytest.raises(LogError, match=words):
         durable("a", receives, ["b"], party._log.to_bytes())
 
 
@@ -305,15 +309,18 @@ def test_a_role_that_has_ended_takes_nothing_and_keeps_nothing():
     assert party._log.to_bytes() == data
 
 
-def test_the_last_note_is_kept_wherever_it_is_in_the_log():
+def test_the_last_note_and_the_first_reason_or_fault_are_kept_wherever_they_are_in_the_log():
     party = durable("a", sending(1.0), ["b"])
     assert party.note == b""
     party.keep(b"before")
     party.run()
     party.keep(b"between")
     party.keep(b"after")
+    for reason in (Reason(), Reason(Code.LEFT, "not first"), fault := Reason(Code.FAULTY, "lies")):
+        party.note_reason("b", reason)
     again = durable("a", sending(1.0), ["b"], party._log.to_bytes())
     assert party.note == again.note == b"after"
+    assert party.reasons == again.reasons == {"b": fault}
     again.run()
     assert [out.before for out in again.outgoing()] == [True]
 

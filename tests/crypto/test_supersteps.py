@@ -20,7 +20,7 @@ from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
-from xclp_crypto.transport.failures import Failure
+from xclp_crypto.transport.failures import Code, Failure, Reason
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import (
@@ -135,7 +135,7 @@ def test_a_client_that_has_lost_its_log_takes_no_further_part(caplog):
             engine.sent = {}
 
     engine = Engine(SUM()).run(each=forget)
-    assert "d takes no further part: has lost its log: it is another start of its role" in (
+    assert "d takes no further part (left): has lost its log: it is another start of its role" in (
         caplog.messages
     )
     result = engine.relay.role.result()
@@ -164,7 +164,7 @@ def test_attack_10_who_restores_an_older_log_is_given_up_at_once_and_sends_nothi
     assert engine.relay.role.result().total.tolist() in (total("abc"), total("abcd"))
     assert engine.relay.role.result().record.dropouts.keys() == {"d"}
     assert engine.now < 50
-    said = "d takes no further part: its log was rolled back: it has not all that was sent and"
+    said = "d takes no further part (left): its log was rolled back: it has not all that was sent"
     assert sum(line.startswith(said) for line in caplog.messages) == 1
 
 
@@ -290,16 +290,16 @@ def test_a_failure_is_said_when_its_log_is_kept():
 
 
 def test_an_older_log_takes_nothing_after_a_gap_and_gives_nobody_up():
-    got, _ = asked(Ask((Item("b", "a", 1, 1, X),), gone=("b", SERVER)))
+    got, _ = asked(Ask((Item("b", "a", 1, 1, X),), gone={"b": None, SERVER: None}))
     assert got.fed == {"b": 0, SERVER: 0}
     assert got.missing == ("b",)
     assert not got.ended
 
 
 def test_a_role_ends_without_those_that_are_gone_and_says_so(caplog):
-    got, _ = asked(Ask(gone=(SERVER,)))
+    got, _ = asked(Ask(gone={SERVER: None}))
     assert got.missing == ("b",)
-    got, _ = asked(Ask(gone=("b",)))
+    got, _ = asked(Ask(gone={"b": None}))
     assert got.ended
     assert "no Blob from b" in got.failure.text
     assert caplog.messages == ["given up: a waits for b"]
@@ -370,7 +370,7 @@ def test_who_may_lack_messages_again_does_not_hear_that_their_sender_has_ended()
     engine.take("b", fed={"a": 1}, kept={"a": 0}, missing=("a",))
     assert engine.due()["b"] == Ask()
     engine.take("b", fed={"a": 1}, kept={"a": 1}, missing=("a",))
-    assert engine.due()["b"] == Ask(gone=("a",), kept={"a": 1})
+    assert engine.due()["b"] == Ask(gone={"a": None}, kept={"a": 1})
 
 
 def test_after_a_gap_a_client_is_asked_for_what_is_lacking():
@@ -436,7 +436,8 @@ def test_attack_5_a_depth_that_cannot_be_is_the_fault_of_whoever_sends_it(depth,
     engine = Now()
     engine.take("a", Item("a", SERVER, 0, depth, X))
     engine.take("b", to_server("b"))
-    assert "a did not follow the protocol: sends a message at depth" in caplog.text
+    assert "a takes no further part (faulty): sends a message at depth" in caplog.text
+    assert engine.relay.role.reasons["a"].code is Code.FAULTY
     assert isinstance(engine.relay.failure, Stalled)
     with pytest.raises(DecodeError, match="at depth"):
         asked(Ask((Item("b", "a", 0, depth, X),)))
@@ -467,7 +468,7 @@ def test_a_late_answer_of_a_client_that_was_given_up_is_taken():
     engine.take("a", to_server("a"), missing=("b",))
     engine.now += 101
     engine.relay.turn()  # without b
-    assert engine.due()["a"].gone == ("b",)
+    assert engine.due()["a"].gone == {"b": Reason()}
     engine.take("b", Item("b", "a", 0, 1, b"late"), to_server("b"))
     assert engine.due(after=5)["a"] == Ask((Item("b", "a", 0, 1, b"late"),), {SERVER: 1})
     engine.take("a", to_server("a", 1), ended=True)
@@ -483,7 +484,7 @@ def test_the_session_is_over_when_all_clients_have_ended():
     engine.take("b", to_server("b"))
     assert engine.relay.role.ended
     done = Item(SERVER, "a", 0, 2, encode(Blob(b"done")))
-    assert engine.due()["a"] == Ask((done,), {SERVER: 1}, (SERVER,))
+    assert engine.due()["a"] == Ask((done,), {SERVER: 1}, {SERVER: None})
     engine.take("a", to_server("a", 1), ended=True)  # nobody takes this any more
     assert engine.relay.role.fed["a"] == 1
     assert not engine.relay.done
@@ -504,10 +505,10 @@ def test_when_everybody_waits_for_somebody_else_the_wait_ends():
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        (Item("b", SERVER, 0, 1, X), "a did not follow the protocol: sends in the name of another"),
-        (Item("a", "nobody", 0, 1, X), "a did .* sends to 'nobody', who is nobody here"),
-        (to_server("a", 0, bytes(101)), "a did .* message of 101 bytes, and at most 100 are taken"),
-        (Item("a", "b", 0, 1, Parts((bytes(60), bytes(41)))), "a did .* 101 bytes, and at most"),
+        (Item("b", SERVER, 0, 1, X), "sends in the name of another"),
+        (Item("a", "nobody", 0, 1, X), "sends to 'nobody', who is nobody here"),
+        (to_server("a", 0, bytes(101)), "sends a message of 101 bytes, and at most 100 are taken"),
+        (Item("a", "b", 0, 1, Parts((bytes(60), bytes(41)))), ".* 101 bytes, and at most"),
     ],
 )
 def test_a_client_that_sends_what_it_may_not_takes_no_further_part(item, words, caplog):
@@ -516,7 +517,7 @@ def test_a_client_that_sends_what_it_may_not_takes_no_further_part(item, words, 
     engine.relay.take(Answer("a", b"a" * 16, (item,)))
     assert engine.relay.present == ("b",)
     (said,) = caplog.messages
-    assert re.match(f"a takes no further part: {words}", said)
+    assert re.match(rf"a takes no further part \(faulty\): {words}", said)
     engine.take("a", to_server("a"))  # whatever it says now
     assert engine.relay.role.fed["a"] == 0
     with pytest.raises(Stalled, match="no Blob from a"):
@@ -562,7 +563,8 @@ def test_which_start_a_client_has_shown():
 
 
 ITEM = Item("a", "b", 3, 1, b"three")
-ASK = Ask((ITEM,), {"b": 3}, ("c",), end=True)
+GONE = {"c": None, "d": Reason(Code.FAULTY, "lies")}
+ASK = Ask((ITEM,), {"b": 3}, GONE, end=True)
 ANSWER = Answer(
     "a", b"i" * 16, (ITEM,), {"b": 2}, {"b": 1}, ("c",), True, True, Failure(0, (), "lost")
 )
@@ -626,7 +628,7 @@ def test_a_header_without_a_list_of_messages_is_refused(message, items):
     ("message", "field", "values", "words"),
     [
         (ASK, "taken", [None, [], {"b": "3"}, {"b": -1}, {"b": True}], "no counts in taken"),
-        (ASK, "gone", [None, "c", {}, [1]], "no names in gone"),
+        (ASK, "gone", [None, ["c"], {"c": 1}, {"c": ["left"]}, {"c": ["left", 1]}], "is gone"),
         (ASK, "end", [None, 1, "true"], "does not say end"),
         (ANSWER, "fed", [None, [], {"b": 1.5}], "no counts in fed"),
         (ANSWER, "kept", [None, [], {"b": 1.5}], "no counts in kept"),

@@ -401,6 +401,7 @@ def test_a_node_that_answers_garbage_is_refused_and_the_others_go_on(tmp_path, w
     grid, run = federation(tmp_path, {"d": lambda n: garbage if n >= number else 0})
     graph = serve(grid, run)
     assert [(d.client, d.step) for d in graph.dropouts] == [("d", "setup")]
+    assert graph.dropouts[0].reason.code == "faulty" or not number  # nobody has named itself yet
     assert labels_in(tmp_path) == expected("a", "b", "c")
     assert len(grid.nodes[4].times) < 5
 
@@ -465,6 +466,7 @@ def test_no_other_node_and_no_log_of_the_server_gets_what_is_in_the_inputs_of_on
     clients = [*CLIENTS, *spoilt]
     make_authority(tmp_path / "certs", clients, ["localhost"])
     settings = {"clients": ",".join(clients), "threshold": 3, "random_state": RANDOM_STATE}
+    settings["server_output"] = str(tmp_path / "results")
     grid, run = federation(tmp_path, **settings, **identities(tmp_path, "server"))
     (tmp_path / "log.key").write_text(key)
     for node, name in zip(grid.nodes.values(), CLIENTS, strict=True):
@@ -500,8 +502,13 @@ def test_no_other_node_and_no_log_of_the_server_gets_what_is_in_the_inputs_of_on
     serve(grid, run)
     assert labels_in(tmp_path).keys() == {*CLIENTS}
     for name, (what, _, kind) in spoilt.items():
-        assert f"{name} takes no further part: {kind}" in caplog.messages, what
+        assert f"{name} takes no further part (left): {kind}" in caplog.messages, what
         assert any(m.startswith(f"{name}: ") and CANARY in m for m in caplog.messages), what
+    for party in (*CLIENTS, "server"):
+        record = json.loads((tmp_path / "results" / f"{party}-cost.json").read_text())
+        reasons = {own["client"]: (own["reason"], own["text"]) for own in record["dropouts"]}
+        assert reasons == {name: ("left", kind) for name, (_, _, kind) in spoilt.items()}
+        assert len(record["warnings"]) == 1  # of the random_state
     own = tuple(f"{name}: " for name in clients)
     of_server = "\n".join(m for m in caplog.messages if not m.startswith(own)).encode()
     results = tmp_path / "results"
@@ -582,7 +589,7 @@ def test_attack_10_a_node_whose_log_was_restored_is_given_up_at_once(tmp_path, c
     grid, run = federation(tmp_path, {"d": way}, deadline=10_000)
     serve(grid, run)
     said = "its log was rolled back" if with_epoch else "LogRolledBack"
-    assert any(f"d takes no further part: {said}" in line for line in caplog.messages)
+    assert any(f"d takes no further part (left): {said}" in line for line in caplog.messages)
     assert len(grid.nodes[4].times) <= 6
     assert grid.now < 100
     assert labels_in(tmp_path).keys() == {"a", "b", "c"}

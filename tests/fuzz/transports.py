@@ -15,7 +15,7 @@ from decoders import Decoder, Finding, require_nothing
 from xclp_crypto.params import Agreement
 from xclp_crypto.rng import Rng, SeededRng
 from xclp_crypto.role import RoleIO, recorded
-from xclp_crypto.transport.failures import Failure
+from xclp_crypto.transport.failures import Code, Failure, Reason
 from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.network.client import ClientParty
 from xclp_crypto.transport.network.frames import (
@@ -212,6 +212,9 @@ class _InOneThread(ClientParty):
     async def in_thread(self, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
 
+    def later(self, function: Any, *arguments: Any) -> None:
+        function(*arguments)
+
 
 def _client_frames() -> Decoder:
     """What the server sends, from its READY on."""
@@ -245,7 +248,7 @@ def _client_frames() -> Decoder:
         Ack("a", "b", 0),
         Data(SERVER, "a", 0, 1, 2, 0, b"a"),
         Data(SERVER, "a", 0, 1, 2, 1, b"b"),
-        DroppedOut("b"),
+        DroppedOut("b", Reason(Code.LEFT, "why").encode()),
         Beat(False, 1),
         End(False),
     )
@@ -273,7 +276,8 @@ def _supersteps() -> Iterator[Decoder]:
         return header, [bytes(n) for n in sizes_of(header, MAX_MESSAGE)]
 
     item = Item("b", "a", 3, 7, b"\0" * 5)
-    ask = Ask((item,), {"b": 2, "server": 1}, ("c",), {"b": 1})
+    gone = {"c": None, "d": Reason(Code.FAULTY, "why")}
+    ask = Ask((item,), {"b": 2, "server": 1}, gone, {"b": 1})
     answer = Answer(
         "a",
         bytes(16),
@@ -393,7 +397,12 @@ def _log_records() -> Decoder:
         [(kind, data.replace(b"NUMPY", b"numpy")) for kind, data in start],
         [(kind, data.replace(b"'shape': (3,)", b"'shape': (9,)")) for kind, data in start],
     ]
-    seeds = tuple(map(joined, (whole[1:], whole[1:2], [], [*whole[1:], (6, b"note")], *wrong)))
+    seeds = tuple(
+        map(
+            joined,
+            (whole[1:], whole[1:2], [], [*whole[1:], (6, b"note"), (7, b"\0\1b\3why")], *wrong),
+        )
+    )
     return Decoder("log-records", decode, seeds, require_nothing, 512)
 
 

@@ -303,6 +303,12 @@ class Federation:
         """Wait for all processes and return their exit codes."""
         return {party: self.exit_code(party, timeout) for party in self.processes}
 
+    def record(self, party: str) -> dict[str, Any]:
+        """What a party says of the session beside its labels."""
+        file = self.folder / "results" / f"{party}-cost.json"
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+
     def labels(self, party: str) -> list[str] | None:
         """What is in a client's file of results."""
         file = self.folder / "results" / f"{party}.csv"

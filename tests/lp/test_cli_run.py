@@ -140,6 +140,8 @@ def test_a_client_of_a_federation_drops_out(xclp: Xclp, federation: Path) -> Non
     (dropout,) = content["dropouts"]
     assert dropout["client"] == "east"
     assert content["without_result"] == ["east"]
+    left = [line for line in content["warnings"] if line.startswith("only north and south are in")]
+    assert len(left) == 1
     assert (results / "east.csv").read_text() == "of an earlier run"
     assert {p.name for p in results.iterdir()} == {
         *("cost.json", "east.csv", "north.csv", "south.csv", "west.csv")

@@ -205,6 +205,9 @@ def test_labels_are_identical_when_a_client_drops_out(step: str, class_weight: A
             {
                 "client": "b",
                 "step": dropout.step,
+                "reason": "silent",
+                "text": "",
+                "blamed_by": [],
                 "contributed": dropout.contributed,
                 "effect": dropout.effect,
             }

@@ -25,6 +25,7 @@ from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.setup import SERVER as SERVER_NAME
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network.frames import Ready
 from xclp_crypto.transport.network.mailboxes import Outbox
 from xclp_crypto.transport.network.party import Clock
@@ -425,7 +426,7 @@ def test_results_on_a_full_disk(federation, monkeypatch):
     table, data = loaded.load()
     monkeypatch.setattr("xclp_lp.files.results.write_table", full)
     with pytest.raises(StorageError, match=r"results cannot be written to .*No space left"):
-        loaded.write(table, data, Prediction.none(8, 3), None)
+        loaded.write(table, data, Prediction.none(8, 3), Cost())
     assert not loaded.output.exists()
 
 

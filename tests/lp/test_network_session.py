@@ -20,6 +20,7 @@ from network_runs import Relay
 
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.dropouts import BEFORE_GRAPH
+from xclp_lp.summary import NO_IDENTITIES
 
 
 class Tap(Relay):
@@ -82,7 +83,8 @@ def test_labels_are_those_of_the_simulation_and_nothing_travels_in_the_clear(
 
 
 def test_one_killed_during_the_hamming_step_is_left_out(tmp_path, certificates):
-    federation = Federation(tmp_path, certificates=certificates, hamming="rlwe")
+    federation = Federation(tmp_path, certificates=certificates, hamming="rlwe", threshold=3)
+    federation.edit(SERVER, "[server]", '[server]\noutput = "results"')
     federation.serve()
     for name in federation.clients:
         last = name == federation.clients[-1]
@@ -101,6 +103,12 @@ def test_one_killed_during_the_hamming_step_is_left_out(tmp_path, certificates):
     given_up = [e for e in federation.events(SERVER) if e["event"] == "given up"]
     assert given_up[0]["without"] == ["hospital-3"]
     assert given_up[0]["step"] in BEFORE_GRAPH
+    for record in map(federation.record, (*present, SERVER)):
+        (missing,) = record["dropouts"]
+        assert (missing["client"], missing["reason"]) == ("hospital-3", "silent")
+        assert missing["step"] in BEFORE_GRAPH
+        assert record["warnings"][0] == NO_IDENTITIES
+        assert record["warnings"][1].startswith("random_state fixes the projection")
 
 
 @pytest.mark.parametrize("hamming", ["masked", "rlwe"])

@@ -7,6 +7,7 @@ import pytest
 
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
 from xclp_crypto.protocols.hamming import BACKENDS
+from xclp_crypto.transport.failures import Code, Reason
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.dropouts import Dropout
 from xclp_lp.messages import Geometry
@@ -257,6 +258,8 @@ def test_what_changes_the_result_is_announced() -> None:
 
 def test_a_dropout_is_one_sentence_about_who_when_and_what_that_means() -> None:
     dropouts = [Dropout("north", "hamming", False), Dropout("east", "labels", True)]
-    one, two = dropout_lines(dropouts)
+    told = replace(dropouts[0], reason=Reason(Code.FAULTY, "sends nonsense"))
+    one, two, three = dropout_lines([*dropouts, told])
+    assert "'hamming' (the server found it at fault: sends nonsense): to the others" in three
     assert one == f"north dropped out before the end of the step 'hamming': {dropouts[0].effect}."
     assert two == f"east dropped out before the end of the step 'labels': {dropouts[1].effect}."

@@ -1,9 +1,10 @@
-"""What parties tell each other of failures, and who is at fault when some blame others."""
+"""What parties tell each other of failures and dropouts, and who is at fault if some blame some."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final, Self
 
 from xclp_crypto import errors
@@ -66,6 +67,42 @@ class Failure:
 def printable(text: str) -> str:
     """Return what another party wrote as one line that any terminal can show."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+class Code(StrEnum):
+    """Why the others go on without a party, in a word."""
+
+    SILENT = "silent"
+    """It did not come, or did not answer, in its time."""
+    DECLINED = "declined"
+    """It said that it takes no part."""
+    LEFT = "left"
+    """Its role failed, and it blames nobody."""
+    FAULTY = "faulty"
+    """It did not follow the protocol, as the server saw itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why the others go on without a party.
+
+    Attributes:
+        code: in a word.
+        text: of an error that says more, see `XclpError.public`; may be empty.
+    """
+
+    code: Code = Code.SILENT
+    text: str = ""
+
+    def encode(self) -> bytes:
+        """Return the number of the code, and up to 500 characters of text."""
+        return bytes([list(Code).index(self.code)]) + self.text[:500].encode(errors="replace")
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read what `encode` wrote, at least one byte; an unknown number says that it left."""
+        codes = dict(enumerate(Code))
+        return cls(codes.get(data[0], Code.LEFT), printable(data[1:].decode(errors="replace")))
 
 
 class Accusations:

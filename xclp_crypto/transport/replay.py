@@ -38,6 +38,7 @@ from xclp_crypto.params import SEED_BYTES
 from xclp_crypto.rng import Rng, SeededRng, rng_or_system
 from xclp_crypto.role import Compute, Operation, RoleIO, Send, is_recorded, name_of
 from xclp_crypto.transport.driver import Driver, Progress, Running
+from xclp_crypto.transport.failures import Code, Reason
 from xclp_crypto.transport.log import Log
 from xclp_crypto.transport.meter import Cost
 
@@ -47,7 +48,7 @@ SeededRole = Callable[[RoleIO, Rng], Coroutine[Any, Any, Any]]
 HIGH_WATER = 64 << 20
 """Bytes of messages after which a role that goes on sending lets them leave first."""
 
-_START, _SENT, _FED, _GAVE_UP, _RESULT, _NOTE = range(1, 7)
+_START, _SENT, _FED, _GAVE_UP, _RESULT, _NOTE, _REASON = range(1, 8)
 _KINDS = {
     _START: "its start",
     _SENT: "a message that it sends",
@@ -55,8 +56,10 @@ _KINDS = {
     _GAVE_UP: "a wait that ends",
     _RESULT: "a result",
     _NOTE: "a note",
+    _REASON: "why a party is missing",
 }
 _FEED = struct.Struct(">HI")  # bytes of the sender's name, depth
+_NAMED = struct.Struct(">H")  # bytes of a name
 _DIGEST_BYTES = 32
 
 
@@ -116,6 +119,7 @@ class DurableRole(Driver):
         fed: by party, how many of its messages this role was given.
         sent: by party, how many messages this role has sent it.
         note: what `keep` kept; empty before.
+        reasons: by party that others went on without, why, as far as that is known.
         instance: 16 public bytes that rebuilding keeps and another start of the role does not.
         fresh: whether the log was empty.
 
@@ -142,6 +146,7 @@ class DurableRole(Driver):
         self._log = log
         self._records = log.replay()
         self.note = b""
+        self.reasons: dict[str, Reason] = {}
         self._next: tuple[int, bytes] | None = None
         self._next_record()
         self.sent = dict.fromkeys(peers, 0)
@@ -195,6 +200,15 @@ class DurableRole(Driver):
             if sender in self.fed:
                 return sender, data[at:], depth
         raise LogError(f"{self._log.name} has a message of nobody in this session")
+
+    def _reason_of(self, data: bytes) -> tuple[str, Reason]:
+        """Return whom a record of why a party is missing is about, and why it is."""
+        if len(data) >= _NAMED.size:
+            at = _NAMED.size + _NAMED.unpack_from(data)[0]
+            name = data[_NAMED.size : at].decode(errors="replace")
+            if name in self.fed and len(data) > at:
+                return name, Reason.decode(data[at:])
+        raise LogError(f"{self._log.name} says why nobody of this session is missing")
 
     @property
     def ready(self) -> bool:
@@ -266,6 +280,15 @@ class DurableRole(Driver):
         """Keep something beside the role, such as whom it talks to; read it from `note`."""
         self._log.append(_NOTE, note)
         self.note = note
+
+    def note_reason(self, party: str, reason: Reason) -> None:
+        """Keep why others go on without a party; the first reason counts, or that it is faulty."""
+        known = self.reasons.get(party)
+        news = known is None or (reason.code is Code.FAULTY and known.code is not Code.FAULTY)
+        if news and party in self.fed:  # others may be named by a server that lies
+            name = party.encode()
+            self._log.append(_REASON, _NAMED.pack(len(name)), name, reason.encode())
+            self.reasons[party] = reason
 
     def outgoing(self) -> list[Outgoing]:
         """Return the messages that are to leave, each once, after the log is on the disk.
@@ -355,8 +378,13 @@ class DurableRole(Driver):
     def _next_record(self) -> None:
         self._next = None  # before the next one is read, which may be as large
         self._next = next(self._records, None)
-        while self._next is not None and self._next[0] == _NOTE:
-            self.note = self._next[1]
+        while self._next is not None and self._next[0] in (_NOTE, _REASON):
+            kind, data = self._next
+            if kind == _NOTE:
+                self.note = data
+            else:
+                name, reason = self._reason_of(data)
+                self.reasons[name] = reason
             self._next = next(self._records, None)
 
     def _difference(self, what: str) -> str:

@@ -38,7 +38,7 @@ from typing import Any, Final
 
 from xclp_crypto.errors import DecodeError, FaultyPeer, LogRolledBack, ParameterError, XclpError
 from xclp_crypto.params import MAX_DEPTH
-from xclp_crypto.transport.failures import Accusations, Failure, printable
+from xclp_crypto.transport.failures import Accusations, Code, Failure, Reason, printable
 from xclp_crypto.transport.replay import DurableRole
 
 VERSION: Final = 1
@@ -91,7 +91,7 @@ class Ask:
     Attributes:
         items: messages for it, of each sender in their order.
         taken: by receiver, how many of its messages have arrived at the relay.
-        gone: parties of which no more will come.
+        gone: parties of which no more will come, and why; None for one that has ended well.
         kept: by sender, how many messages the log of the client keeps, as it has said.
         end: whether the session is over, so that the client may forget everything.
         failure: why it is, if it failed.
@@ -99,7 +99,7 @@ class Ask:
 
     items: tuple[Item, ...] = ()
     taken: Mapping[str, int] = field(default_factory=dict)
-    gone: tuple[str, ...] = ()
+    gone: Mapping[str, Reason | None] = field(default_factory=dict)
     kept: Mapping[str, int] = field(default_factory=dict)
     end: bool = False
     failure: Failure | None = None
@@ -154,6 +154,9 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
         raise LogRolledBack(
             "its log was rolled back: it has not all that was sent and taken before", public=True
         )
+    for party, reason in ask.gone.items():
+        if reason is not None:
+            role.note_reason(party, reason)
     leaving: list[Item] = []
     held = False
 
@@ -187,7 +190,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
             break
         role.feed(item.sender, item.whole, item.depth)
         run()
-    while whole and (wait := role.waiting) is not None and set(wait.missing) <= set(ask.gone):
+    while whole and (wait := role.waiting) is not None and set(wait.missing) <= ask.gone.keys():
         _logger.warning("given up: %s waits for %s", role.name, ", ".join(wait.missing))
         role.give_up()
         run()
@@ -319,10 +322,11 @@ class Relay:
         if client.failed:
             return
         if got.failure is None and client.instance and got.instance != client.instance:
-            self._fail(got.name, "has lost its log: it is another start of its role")
+            text = "has lost its log: it is another start of its role"
+            self._fail(got.name, Reason(Code.LEFT, text))
             return
         if got.failure is not None:
-            self._fail(got.name, printable(got.failure.text))
+            self._fail(got.name, Reason(Code.LEFT, printable(got.failure.text)))
             came = [name for name, other in self.clients.items() if other.came]
             self._blamed = self._accusations.add(got.name, got.failure, came) or self._blamed
             return
@@ -330,7 +334,7 @@ class Relay:
         try:
             self._take_items(got, client)
         except FaultyPeer as error:
-            self._fail(got.name, error.public())
+            self._fail(got.name, Reason(Code.FAULTY, printable(error.reason)))
             return
         client.fed, client.missing = dict(got.fed), got.missing
         client.kept |= {p: n for p, n in got.kept.items() if n > client.kept.get(p, 0)}
@@ -383,8 +387,9 @@ class Relay:
                 self.role.feed(item.sender, item.whole, item.depth)
                 self._run()
 
-    def _fail(self, name: str, why: str) -> None:
-        _logger.warning("%s takes no further part: %s", name, why)
+    def _fail(self, name: str, reason: Reason) -> None:
+        _logger.warning("%s takes no further part (%s): %s", name, reason.code, reason.text)
+        self.role.note_reason(name, reason)
         self.clients[name].failed = True
         self.clients[name].queue.clear()
 
@@ -403,6 +408,7 @@ class Relay:
             dropped_out = not client.ended and self._expired(client)
             if dropped_out and not client.dropped_out and not client.failed:
                 _logger.warning("%s is given up: it does not answer", name)
+                self.role.note_reason(name, Reason())
             client.dropped_out = dropped_out
         wait = self.role.waiting
         if wait is None:
@@ -430,7 +436,7 @@ class Relay:
             items = tuple(i for i in client.queue if i.number >= client.fed.get(i.sender, 0))
             # With an older log, a client would give up whose messages it had, and gets again.
             unsure = {i.sender for i in client.queue if i.number < client.fed.get(i.sender, 0)}
-            gone = tuple(n for n in self._gone_for(name) if n not in unsure)
+            gone = {n: why for n, why in self._gone_for(name).items() if n not in unsure}
             asks.append((name, Ask(items, dict(client.taken), gone, dict(client.kept))))
         return asks
 
@@ -443,14 +449,18 @@ class Relay:
             or client.more
             or (self._over and not client.missing)  # it waits for nobody, and has to end
             or any(i.number >= client.fed.get(i.sender, 0) for i in client.queue)
-            or (bool(client.missing) and set(client.missing) <= set(self._gone_for(name)))
+            or (bool(client.missing) and set(client.missing) <= self._gone_for(name).keys())
         )
 
-    def _gone_for(self, name: str) -> tuple[str, ...]:
-        """Return of whom nothing more will come for this client."""
+    def _gone_for(self, name: str) -> dict[str, Reason | None]:
+        """Return of whom nothing more will come for this client, and why."""
         others = [(n, c) for n, c in self.clients.items() if n != name]
-        gone = [n for n, c in others if self._over or self._silent(c)]
-        return (*gone, self.role.name) if self.role.ended else tuple(gone)
+        gone = {n: self._reason(n) for n, c in others if self._over or self._silent(c)}
+        return gone | ({self.role.name: None} if self.role.ended else {})
+
+    def _reason(self, name: str) -> Reason | None:
+        """Return why the others go on without a client, if they do."""
+        return self.role.reasons.get(name, Reason()) if self._expired(self.clients[name]) else None
 
     def _silent(self, client: _Correspondent) -> bool:
         return client.ended or self._expired(client)
@@ -494,6 +504,8 @@ def header_of(message: Ask | Answer) -> str:
         value = getattr(message, name)
         if name == "failure" and value is not None:
             value = [value.code, value.parties, value.text]
+        if name == "gone":
+            value = {party: why and [why.code, why.text] for party, why in value.items()}
         if name == "items":
             value = [[i.sender, i.receiver, i.number, i.depth, len(i.payload)] for i in value]
         fields[name] = value.hex() if isinstance(value, bytes) else value
@@ -524,7 +536,7 @@ def ask_from(header: str, payloads: Iterable[bytes | bytearray]) -> Ask:
     return Ask(
         items=_items(f, payloads),
         taken=_counts(f, "taken"),
-        gone=_names(f, "gone"),
+        gone=_gone(f),
         kept=_counts(f, "kept"),
         end=_flag(f, "end"),
         failure=_failure(f),
@@ -604,6 +616,20 @@ def _names(fields: Mapping[str, Any], key: str) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
         raise DecodeError(f"a header has no names in {key}")
     return tuple(names)
+
+
+def _gone(fields: Mapping[str, Any]) -> dict[str, Reason | None]:
+    gone = fields.get("gone")
+    if not isinstance(gone, dict):
+        raise DecodeError("a header does not say who is gone")
+    return {party: None if why is None else _reason(why) for party, why in gone.items()}
+
+
+def _reason(told: object) -> Reason:
+    if not isinstance(told, list) or len(told) != 2 or not all(isinstance(v, str) for v in told):
+        raise DecodeError("a header does not say why somebody is gone")
+    code, text = told
+    return Reason(Code(code) if code in [*Code] else Code.LEFT, printable(text))
 
 
 def _failure(fields: Mapping[str, Any]) -> Failure | None:

@@ -32,6 +32,7 @@ from xclp_lp.cli.keeping import KEY_VARIABLE, KeyFile, keep_files, kept_key, rea
 from xclp_lp.cli.terminal import StepReporter, complain, note, remind, say
 from xclp_lp.cli.tune import show_own
 from xclp_lp.diagnostics import feature_cautions, moment_cautions
+from xclp_lp.dropouts import with_reasons
 from xclp_lp.files.check import check_client
 from xclp_lp.files.clients import LoadedClient, data_lines, rows_line
 from xclp_lp.files.kept import sealed
@@ -45,18 +46,13 @@ from xclp_lp.files.network import (
     parse_address,
 )
 from xclp_lp.files.remembered import randomised_once
+from xclp_lp.files.results import write_server_record
 from xclp_lp.files.toml import beside
 from xclp_lp.labelling import Participation
-from xclp_lp.later import Answered, predict_client_role, predict_server_role
+from xclp_lp.later import predict_client_role, predict_server_role
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role, server_role
-from xclp_lp.summary import (
-    client_lines,
-    dropout_lines,
-    privacy_cautions,
-    retry_cautions,
-    two_left_line,
-)
+from xclp_lp.summary import client_lines, dropout_lines, retry_cautions, two_left_line
 from xclp_lp.wording import count, listing, size
 
 T = TypeVar("T")
@@ -307,20 +303,20 @@ def serve(
     loaded = load_server_file(file)
     address = loaded.address if listen is None else parse_address(listen, "--listen")
 
-    for caution in _privacy_cautions(loaded):
+    for caution in loaded.warnings():
         complain(f"caution: {caution}")
 
     def listening(port: int) -> None:
         say(f"listening on {address[0]}:{port} for {', '.join(loaded.clients)}")
 
-    async def role(io: Any, rng: Any) -> Participation | Answered:
+    async def role(io: Any, rng: Any) -> Participation:
         own = predict_server_role if predict else server_role
         return await own(io, loaded.params, loaded.clients, rng, loaded.identities)
 
     agreement = loaded.agreement(predict=predict)
     binding = domain_tag("server binding", agreement.encode())
     with _running(SERVER, role, loaded, binding, files) as durable:
-        found: Participation | Answered = network.serve(
+        found: Participation = network.serve(
             durable,
             loaded.clients,
             agreement,
@@ -329,26 +325,18 @@ def serve(
             limits=loaded.limits,
             listening=listening,
         )
+        found = replace(found, dropouts=with_reasons(found.dropouts, durable.reasons))
+        if loaded.output is not None:
+            warnings = loaded.warnings(found.contributors)
+            written = write_server_record(loaded.output, found, durable.cost, warnings)
+            note(*(f"written to {file}" for file in written))
     helped = ", ".join(found.contributors)
     what = f"labels of {helped} were counted"
-    if isinstance(found, Participation):
-        note(*dropout_lines(found.dropouts))
-    else:
-        for client, step in found.dropouts.items():
-            note(f"{client} dropped out before the end of the step {step!r}")
+    if predict:
         new = count(sum(found.sizes.values()), "new row")
         what = f"{new} of {', '.join(found.sizes)} labelled with the help of {helped}"
-    note(*two_left_line(found.contributors))
+    note(*dropout_lines(found.dropouts), *two_left_line(found.contributors))
     say(f"{what}; {size(durable.cost.sent_by(SERVER))} sent")
-
-
-def _privacy_cautions(loaded: NetworkFile) -> Iterator[str]:
-    return privacy_cautions(
-        loaded.params,
-        loaded.clients,
-        loaded.settings.random_state,
-        identities=loaded.identities is not None,
-    )
 
 
 def check(
@@ -432,7 +420,7 @@ def join(
     note(*data_lines(table, data, loaded.params.classes))
     own = {loaded.name: data.vectors}
     cautions = [
-        *_privacy_cautions(loaded),
+        *loaded.warnings(),
         *retry_cautions(loaded.params, entered),
         *feature_cautions(own, loaded.params.scale, table.columns),
     ]
@@ -480,6 +468,8 @@ def _join_later(
         return
     new = _read(loaded, agreement, lambda: load_client_new_rows(loaded, folder, key))
     data, kept = new.data, new.kept
+    for caution in loaded.warnings():
+        complain(f"caution: {caution}")
     for file in new.table.files[:1]:
         note(rows_line(file, data.vectors.shape, new.table.columns))
     if kept is None:
@@ -535,7 +525,7 @@ def _joined(durable: DurableRole, loaded: ClientFile, agreement: Agreement) -> P
         loaded.tls,
         limits=loaded.limits,
     )
-    return found
+    return replace(found, dropouts=with_reasons(found.dropouts, durable.reasons))
 
 
 def _load(loaded: ClientFile) -> tuple[LoadedClient, ClientData]:

@@ -19,7 +19,6 @@ from xclp_lp.files.clients import DataSection, LoadedClient, load_new
 from xclp_lp.files.federation import FederationFile, read_content, require_all_or_no_groups
 from xclp_lp.files.kept import KeptFile, read_kept
 from xclp_lp.files.network import ClientFile, client_binding, own_vectors, require_output
-from xclp_lp.files.results import write_result
 from xclp_lp.files.tables import Expected, agreed_on
 from xclp_lp.files.toml import beside
 from xclp_lp.labels import UNLABELLED, given_classes
@@ -205,16 +204,7 @@ class ClientNewRows(Secret):
         Raises:
             StorageError: they cannot be written.
         """
-        file = self.file
-        return write_result(
-            output_of(file),
-            self.table,
-            self.data,
-            prediction,
-            cost,
-            file.params.classes,
-            file.settings,
-        )
+        return self.file.write(self.table, self.data, prediction, cost, output_of(self.file))
 
 
 def output_of(file: ClientFile) -> Path:

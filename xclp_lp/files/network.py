@@ -24,6 +24,7 @@
 
     [server]                           # in the server's file
     listen = "0.0.0.0:7878"
+    output = "results"                 # optional: a folder for server-cost.json
 
     [client]                           # in a client's file
     name = "north"
@@ -62,7 +63,7 @@ from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
 from xclp_lp.files.private import require_private
-from xclp_lp.files.results import require_place, write_result
+from xclp_lp.files.results import SERVER_RECORD, require_place, write_result
 from xclp_lp.files.schema import NO_SCHEMA, Column, Schema, agreed_schema
 from xclp_lp.files.tables import agreed_on, values_of_texts
 from xclp_lp.files.toml import beside, read_section, read_toml
@@ -71,6 +72,7 @@ from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.predictions import Prediction
 from xclp_lp.scaling import require_company
 from xclp_lp.session import ClientData
+from xclp_lp.summary import present_in, privacy_cautions, two_left_line
 from xclp_lp.validation import Text, Validated
 
 LAST_PORT = 65535
@@ -113,6 +115,19 @@ class NetworkSettings(Settings):
         self.params.require_resolution(clients)
         require_company(self.scaling, clients, asked=self.threshold is not None)
 
+    def warnings(
+        self, clients: Sequence[str], contributors: Sequence[str] = (), *, identities: bool
+    ) -> list[str]:
+        """Return what all parties should know of what the session reveals.
+
+        Args:
+            clients: names of all clients.
+            contributors: those in the sums, once that is known.
+            identities: whether the parties check each other's identities.
+        """
+        before = privacy_cautions(self.params, clients, self.random_state, identities=identities)
+        return [*before, *two_left_line(contributors)]
+
     @property
     def seed(self) -> bytes | None:
         """Return the seed of the projection, if it is fixed."""
@@ -138,6 +153,7 @@ class ServerSection(Validated):
     """What only the server's file says."""
 
     listen: Text
+    output: Folder | None = None
 
 
 @dataclass(frozen=True)
@@ -224,6 +240,11 @@ class NetworkFile:
         """Return the seed of the projection, if it is fixed."""
         return self.settings.seed
 
+    def warnings(self, contributors: Sequence[str] = ()) -> list[str]:
+        """Return `NetworkSettings.warnings` of this federation."""
+        identities = self.identities is not None
+        return self.settings.warnings(self.clients, contributors, identities=identities)
+
     def agreement(self, *, predict: bool = False) -> Agreement:
         """Return what all programs compare before anything else.
 
@@ -237,6 +258,17 @@ class NetworkFile:
             identities=pinned_texts(self.identities, self.clients),
             session=SESSIONS[predict],
         )
+
+
+@dataclass(frozen=True)
+class ServerFile(NetworkFile):
+    """The file of the server.
+
+    Attributes:
+        output: folder for ``server-cost.json``, if it is written.
+    """
+
+    output: Path | None
 
 
 @dataclass(frozen=True)
@@ -274,15 +306,34 @@ class ClientFile(NetworkFile):
         require_output(self.name, self.section, self.path, self.output)
 
     def write(
-        self, loaded: LoadedClient, data: ClientData, prediction: Prediction, cost: Cost
+        self,
+        loaded: LoadedClient,
+        data: ClientData,
+        prediction: Prediction,
+        cost: Cost,
+        folder: Path | None = None,
     ) -> list[Path]:
         """Write ``NAME.csv`` and ``NAME-cost.json``; all or nothing.
+
+        Args:
+            loaded: the rows, as in their files.
+            data: the same, as the client's role takes them.
+            prediction: what its role returned.
+            cost: what it cost.
+            folder: by default that of the file.
 
         Raises:
             StorageError: they cannot be written.
         """
         return write_result(
-            self.output, loaded, data, prediction, cost, self.params.classes, self.settings
+            folder or self.output,
+            loaded,
+            data,
+            prediction,
+            cost,
+            self.params.classes,
+            self.settings,
+            self.warnings(present_in(self.clients, prediction)),
         )
 
 
@@ -396,19 +447,23 @@ def client_binding(agreement: Agreement, data: ClientData) -> bytes:
     )
 
 
-def load_server_file(path: Path) -> NetworkFile:
+def load_server_file(path: Path) -> ServerFile:
     """Read the server's file; it names no data.
 
     Raises:
-        ParameterError: the file cannot be read, a field is unknown, missing or of a wrong type, or
-            a certificate cannot be used.
+        ParameterError: the file cannot be read, a field is unknown, missing or of a wrong type, a
+            certificate cannot be used, or its folder cannot take what it writes.
     """
     given = _given(path)
     if "client" in given:
         raise ParameterError(f"{path} is a client's file; start it with xclp join")
     content = read_section(_ServerContent, given, path)
     address = parse_address(content.server.listen, f"{path}: listen")
-    return NetworkFile(**_common(content, path, SERVER, address))
+    folder = content.server.output
+    output = None if folder is None else beside(path, folder)
+    if output is not None:
+        require_place(output, [SERVER_RECORD], [path])
+    return ServerFile(**_common(content, path, SERVER, address), output=output)
 
 
 def _given(path: Path) -> dict[str, Any]:

@@ -15,18 +15,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError, StorageError
+from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.whole_files import whole_files, why_not_writable
 from xclp_lp.files.cells import masked
 from xclp_lp.files.clients import LoadedClient
+from xclp_lp.labelling import Participation
 from xclp_lp.parameters import Settings
 from xclp_lp.plan import Result
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData
+from xclp_lp.summary import result_warnings
 from xclp_lp.wording import listing
 
 if TYPE_CHECKING:
     from xclp_lp.files.federation import FederationFile
+
+SERVER_RECORD = f"{SERVER}-cost.json"
+"""What the server of a federation writes."""
 
 
 def require_writable(federation: FederationFile, option: str = "") -> None:
@@ -77,7 +83,8 @@ def write_results(federation: FederationFile, result: Result) -> list[Path]:
     """Write one ``NAME.csv`` per client that stayed and ``cost.json``; all or nothing.
 
     For the columns see `write_table`.
-    ``cost.json`` also says whose labels were counted, who dropped out, and who has no result.
+    ``cost.json`` also says whose labels were counted, who dropped out, when and why, who has no
+    result, and what was warned of.
 
     Returns:
         The files written.
@@ -91,6 +98,7 @@ def write_results(federation: FederationFile, result: Result) -> list[Path]:
         **({"groups": groups} if plan.grouped else {}),
         **result.participation.to_dict(),
         "without_result": list(without),
+        "warnings": result_warnings(result),
         "validation": {g: found.to_dict() for g, found in result.validations.items()},
         **result.cost.to_dict(),
     }
@@ -241,8 +249,11 @@ def write_result(
     cost: Cost,
     classes: tuple[Any, ...],
     settings: Settings,
+    warnings: Sequence[str],
 ) -> list[Path]:
     """Write ``NAME.csv`` and ``NAME-cost.json``; all or nothing.
+
+    ``NAME-cost.json`` also says who is missing, when and why, and what was warned of.
 
     Args:
         output: folder for them; it is made if it is missing.
@@ -252,15 +263,37 @@ def write_result(
         cost: what it cost.
         classes: labels by class index.
         settings: how the client shows its result.
+        warnings: of what the session reveals, see `NetworkSettings.warnings`.
 
     Raises:
         StorageError: they cannot be written there; names the folder where they are instead.
     """
+    content = {
+        "dropouts": [own.to_dict() for own in prediction.dropouts],
+        "warnings": list(warnings),
+        **cost.to_dict(),
+    }
     shown = settings.shown(prediction, data.class_ids)
     table, costs = f"{loaded.name}.csv", f"{loaded.name}-cost.json"
 
     def fill(folder: Path) -> None:
         write_table(folder / table, loaded, classes, data.class_ids, shown)
-        write_json_file(folder / costs, cost.to_dict())
+        write_json_file(folder / costs, content)
 
     return _write_safely(output, [table, costs], loaded.files, fill)
+
+
+def write_server_record(
+    output: Path, found: Participation, cost: Cost, warnings: Sequence[str]
+) -> list[Path]:
+    """Write ``server-cost.json``: what `write_result` says there, and whose labels were counted.
+
+    Raises:
+        StorageError: it cannot be written there; names the folder where it is instead.
+    """
+    content = {**found.to_dict(), "warnings": list(warnings), **cost.to_dict()}
+
+    def fill(folder: Path) -> None:
+        write_json_file(folder / SERVER_RECORD, content)
+
+    return _write_safely(output, [SERVER_RECORD], (), fill)

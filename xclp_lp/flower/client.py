@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, answer
 from xclp_lp import labels
 from xclp_lp.diagnostics import feature_cautions
+from xclp_lp.dropouts import with_reasons
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.files.network import client_binding, load_data
 from xclp_lp.files.private import read_log_key
@@ -44,7 +46,7 @@ from xclp_lp.lsh import checked_vectors
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role
-from xclp_lp.summary import client_lines, privacy_cautions, retry_cautions
+from xclp_lp.summary import client_lines, present_in, retry_cautions
 
 CONTEXT: Final = "xclp"
 """Name of the record in the context."""
@@ -150,18 +152,27 @@ def _write(
     loaded: LoadedClient,
     data: ClientData,
 ) -> None:
-    prediction: Prediction = durable.result()
+    found: Prediction = durable.result()
+    prediction = replace(found, dropouts=with_reasons(found.dropouts, durable.reasons))
     odd = feature_cautions({node.name: data.vectors}, run.params.scale, loaded.columns)
     trusting = node.section is not None and node.section.identities is False
-    cautions = privacy_cautions(run.params, run.clients, run.random_state, identities=not trusting)
-    found = client_lines(run.params, run, data, prediction, run.clients, node.name, loaded.columns)
-    for line in (*cautions, *odd, *found):
+    cautions = run.warnings(run.clients, identities=not trusting)
+    lines = client_lines(run.params, run, data, prediction, run.clients, node.name, loaded.columns)
+    for line in (*cautions, *odd, *lines):
         _logger.warning("%s: %s", node.name, line)
     if node.output is None:
         _logger.info("%s has %d labels", node.name, len(prediction.class_ids))
         return
+    in_sums = present_in(run.clients, prediction)
     for file in write_result(
-        node.output, loaded, data, prediction, durable.cost, run.params.classes, run
+        node.output,
+        loaded,
+        data,
+        prediction,
+        durable.cost,
+        run.params.classes,
+        run,
+        run.warnings(run.clients, in_sums, identities=not trusting),
     ):
         _logger.info("%s: %s is written", node.name, file)
 

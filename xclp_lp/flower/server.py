@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from flwr.app import Context, Message, MessageType
@@ -20,15 +21,17 @@ from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
-from xclp_crypto.transport.failures import Failure
+from xclp_crypto.transport.failures import Code, Failure, Reason
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import Answer, Ask, Relay
+from xclp_lp.dropouts import with_reasons
+from xclp_lp.files.results import write_server_record
 from xclp_lp.flower.records import bytes_of, pack, unpack_answer
 from xclp_lp.flower.settings import RunSettings
 from xclp_lp.labelling import Participation
 from xclp_lp.session import server_role
-from xclp_lp.summary import dropout_lines, privacy_cautions, two_left_line
+from xclp_lp.summary import dropout_lines, two_left_line
 
 POLL_SECONDS: Final = 0.2
 """Between two looks for answers."""
@@ -67,20 +70,18 @@ def run(
         sleep: waits so many seconds of that clock.
 
     Raises:
-        ParameterError: identities are missing or cannot be used.
+        ParameterError: identities are missing or cannot be used, or what the server writes cannot
+            be written.
         XclpError: the server's role failed.
     """
     pinned = settings.read_identities()
+    output = settings.require_output()
 
     async def role(io: RoleIO, rng: Rng) -> Participation:
         return await server_role(io, settings.params, settings.clients, rng, pinned)
 
-    for caution in privacy_cautions(
-        settings.params,
-        settings.clients,
-        settings.random_state,
-        identities=pinned is not None,
-    ):
+    warnings = partial(settings.warnings, settings.clients, identities=pinned is not None)
+    for caution in warnings():
         _logger.warning("caution: %s", caution)
     durable = DurableRole(
         SERVER,
@@ -116,6 +117,11 @@ def run(
     if failure is not None:
         raise failure
     found: Participation = durable.result()
+    found = replace(found, dropouts=with_reasons(found.dropouts, durable.reasons))
+    if output is not None:
+        record = found, durable.cost, warnings(found.contributors)
+        for file in write_server_record(output, *record):
+            _logger.info("%s is written", file)
     for line in (*dropout_lines(found.dropouts), *two_left_line(found.contributors)):
         _logger.warning("%s", line)
     _logger.info(
@@ -203,6 +209,8 @@ class _Nodes:
             self.relay.take(answer)
         except (DecodeError, ParameterError) as error:
             _logger.warning("node %d is refused: %s", node, error.public())
+            if name is not None:
+                self.relay.role.note_reason(name, Reason(Code.FAULTY, error.public()))
             self._refused.add(node)
             if name is not None:
                 del self._names[node]

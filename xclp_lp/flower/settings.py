@@ -8,6 +8,7 @@ The run's, in the app's ``pyproject.toml`` and by ``flwr run --run-config``; the
     privacy.epsilon = 2.0               # as its section [parameters.privacy]
     deadline = 600                      # and join, retry (seconds), max_message (bytes)
     simulation_output = "/data/labels"  # where simulated nodes write results; nowhere without it
+    server_output = "/data/records"     # where the ServerApp writes server-cost.json; the same
     identities = "/x/identities.toml"   # where the ServerApp runs: everybody's public identities;
     identity = "/x/server.identity"     # and the server's own key. Or identities = false
     mounted_secrets = "/x/server.identity"  # optional: files that others may read, with commas
@@ -48,6 +49,7 @@ from xclp_lp.files.network import (
     pinned_texts,
     read_identities,
 )
+from xclp_lp.files.results import SERVER_RECORD, require_place
 from xclp_lp.files.tables import values_of_texts
 from xclp_lp.files.toml import beside, read_section, require_known
 from xclp_lp.validation import Text
@@ -77,6 +79,8 @@ class RunSettings(NetworkSettings):
     """Bytes of a message at most."""
     simulation_output: str = ""
     """Folder for the results of simulated nodes; empty for none."""
+    server_output: str = ""
+    """Folder for server-cost.json where the ServerApp runs; empty for none."""
     identities: FileOrFalse = None
     """File of the public identities where the ServerApp runs, or false."""
     identity: Text | None = None
@@ -115,6 +119,14 @@ class RunSettings(NetworkSettings):
         return self.agreement_with(
             clients=self.clients, identities=pinned_texts(pinned, self.clients)
         )
+
+    def require_output(self) -> Path | None:
+        """Return the folder of the server's record, if there is one; raises as `require_place`."""
+        if not self.server_output:
+            return None
+        folder = beside(RUN, self.server_output)
+        require_place(folder, [SERVER_RECORD], ())
+        return folder
 
     def read_identities(self) -> Identities | None:
         """Read the server's key and those that it pins; raises as the function of this name."""

@@ -12,7 +12,7 @@ from typing import Any
 from xclp_crypto import errors
 from xclp_crypto.params import Agreement
 from xclp_crypto.rng import SystemRng
-from xclp_crypto.transport.failures import Failure
+from xclp_crypto.transport.failures import Failure, Reason
 from xclp_crypto.transport.network import frames, party
 from xclp_crypto.transport.network.limits import Clock, Limits
 from xclp_crypto.transport.network.party import Connection, Party
@@ -43,6 +43,7 @@ class ClientParty(Party):
         self.incarnation = SystemRng().bytes(16)
         self.connection: Connection | None = None
         self.dropouts: set[str] = set()
+        self._reasons: set[tuple[str, bytes]] = set()
         self.awaited = [name for name in clients if name != role.name]
         self.over = False
 
@@ -55,6 +56,9 @@ class ClientParty(Party):
     def connection_to(self, peer: str) -> Connection | None:
         """See `Party.connection_to`."""
         return self.connection
+
+    async def leave_out(self, peers: Sequence[str]) -> None:
+        """See `Party.leave_out`; it is the server that says so."""
 
     async def stay(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         """Keep a connection to the server until the session is over or the server is given up."""
@@ -145,6 +149,10 @@ class ClientParty(Party):
                 if frame.party and frame.party not in self.dropouts:
                     _logger.info("dropout", extra={"party": self.me, "client": frame.party})
                 self.dropouts.add(frame.party)
+                said = frame.party, frame.reason[:1]
+                if frame.reason and said not in self._reasons:  # a server may say it for ever
+                    self._reasons.add(said)
+                    self.later(self.role.note_reason, frame.party, Reason.decode(frame.reason))
                 self.awaited = [name for name in self.awaited if name != frame.party]
             elif isinstance(frame, frames.Resume) and frame.author == self.me:
                 self._require_whole_log(frame)

@@ -12,7 +12,7 @@
     RESUME, ACK:  sender (2) ‖ receiver (2) ‖ how many messages (8)
     DATA:         sender (2) ‖ receiver (2) ‖ number (8) ‖ depth (4) ‖ size (8) ‖ offset (8) ‖ piece
     BEAT:         computing (1) ‖ progress (8)
-    DROPPED_OUT:  party (2)
+    DROPPED_OUT:  party (2) ‖ why others go on without it (`Reason`); nothing if it ended well
     BYE:          well (1) ‖ why, if it is told
     END:          failed (1) ‖ why, if it failed
     why:          code (1) ‖ bytes of names (2) ‖ blamed parties, NUL between ‖ text,
@@ -233,13 +233,19 @@ class Beat(Frame):
 
 @dataclass(frozen=True, slots=True)
 class DroppedOut(Frame):
-    """A client is given up; `party` is empty where it is none that this end knows."""
+    """No more comes of a client; `party` is empty where it is none that this end knows.
+
+    Attributes:
+        reason: a `Reason`, encoded; empty if its role has ended well.
+    """
 
     KIND = 9
     LAYOUT = struct.Struct(">H")
     PARTIES = 1
+    REST = True
 
     party: str
+    reason: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,10 @@ class Party(ABC):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._worker, function, *arguments)
 
+    def later(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Let the thread of the role do something when it has nothing else to do."""
+        asyncio.get_running_loop().run_in_executor(self._worker, function, *arguments)
+
     @abstractmethod
     def expired(self, peer: str) -> bool:
         """Return whether `peer` is given up."""
@@ -164,6 +168,10 @@ class Party(ABC):
     @abstractmethod
     def connection_to(self, peer: str) -> Connection | None:
         """Return the connection to `peer`, or to whoever hands frames on to it, if there is one."""
+
+    @abstractmethod
+    async def leave_out(self, peers: Sequence[str]) -> None:
+        """Do what is due before the role goes on without these."""
 
     async def tell(self, peer: str, frame: Frame) -> None:
         """Send a frame to `peer` if there is a connection."""
@@ -225,6 +233,7 @@ class Party(ABC):
                 "given up",
                 extra={"party": self.me, "step": waiting.step, "without": list(waiting.missing)},
             )
+            await self.leave_out(waiting.missing)
             await self.in_thread(self.role.give_up)
             return
         self.wake.clear()

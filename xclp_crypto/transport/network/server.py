@@ -12,7 +12,7 @@ from typing import Any
 
 from xclp_crypto import errors
 from xclp_crypto.params import Agreement
-from xclp_crypto.transport.failures import Accusations, Failure
+from xclp_crypto.transport.failures import Accusations, Code, Failure, Reason, printable
 from xclp_crypto.transport.network import frames, party
 from xclp_crypto.transport.network.gate import HANDSHAKE_SECONDS, Gate, listen
 from xclp_crypto.transport.network.limits import Limits
@@ -42,6 +42,14 @@ class _Presence:
     counts: dict[str, int] = field(default_factory=dict)  # messages that it says it has, by sender
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     fault: errors.FaultyPeer | None = None
+    goodbye: Reason | None = None  # what it said if it ended otherwise than well
+
+    @property
+    def reason(self) -> Reason | None:
+        """Return why the others go on without it, if they do; None if it has ended well."""
+        if self.fault is not None:
+            return Reason(Code.FAULTY, printable(self.fault.reason))
+        return self.goodbye if self.ended else Reason()
 
 
 class ServerParty(Party):
@@ -149,7 +157,7 @@ class ServerParty(Party):
             client.instance, client.counts = hello.instance, {}
             # Before anything of the client is in the log: its thread does one thing at a time.
             known = b"".join(c.instance.ljust(16, b"\0") for c in self.clients.values())
-            asyncio.get_running_loop().run_in_executor(self._worker, self.role.keep, known)
+            self.later(self.role.keep, known)
 
     async def _serve(self, connection: Connection, name: str, known: Callable[[], None]) -> None:
         # The server speaks first, so that a client knows early whether its certificate is taken.
@@ -193,7 +201,7 @@ class ServerParty(Party):
             if peer != name and other.connection is not None and name in other.counts:
                 await connection.send(frames.Resume(name, peer, other.counts[name]))
             if peer != name and other.dropped_out:
-                await connection.send(frames.DroppedOut(peer))
+                await connection.send(self._dropped_out(peer))
         client.tasks = tasks = [
             asyncio.create_task(self._read_from(connection, name)),
             asyncio.create_task(self.write_to(connection, [name])),
@@ -224,6 +232,8 @@ class ServerParty(Party):
                 failure = frames.heard(frame.why)
                 silent = not self.role.fed[name] and not self.mail.inboxes[name].complete
                 event = "does not take part" if silent and not frame.well else "ended"
+                code = Code.DECLINED if silent else Code.LEFT
+                client.goodbye = None if frame.well else Reason(code, printable(failure.text))
                 blames = list(failure.parties)
                 _logger.info(event, extra={"client": name, "well": frame.well, "blames": blames})
                 came = [other for other, c in self.clients.items() if c.came]
@@ -253,15 +263,28 @@ class ServerParty(Party):
         """Tell everybody of clients that are given up."""
         while True:
             await asyncio.sleep(self.limits.beat / 2)
+            await self.leave_out([name for name in self.clients if self.expired(name)])
             for name, client in self.clients.items():
-                dropped_out = self.expired(name)
-                if dropped_out and not client.dropped_out:
-                    if not client.ended:
-                        reason = "" if client.fault is None else client.fault.reason
-                        _logger.warning("dropout", extra={"client": name, "reason": reason})
-                    for other in self.clients:
-                        await self.tell(other, frames.DroppedOut(name))
-                client.dropped_out = dropped_out
+                client.dropped_out = client.dropped_out and self.expired(name)
+
+    async def leave_out(self, peers: Sequence[str]) -> None:
+        """See `Party.leave_out`: everybody hears of it once, and why."""
+        for name in peers:
+            client = self.clients[name]
+            if client.dropped_out:
+                continue
+            client.dropped_out = True
+            reason = client.reason
+            if reason is not None:
+                self.later(self.role.note_reason, name, reason)
+                if not client.ended:
+                    _logger.warning("dropout", extra={"client": name, "reason": reason.text})
+            for other in self.clients:
+                await self.tell(other, self._dropped_out(name))
+
+    def _dropped_out(self, name: str) -> frames.DroppedOut:
+        reason = self.clients[name].reason
+        return frames.DroppedOut(name, b"" if reason is None else reason.encode())
 
     @property
     def _somebody_is_left(self) -> bool:

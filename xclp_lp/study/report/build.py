@@ -26,6 +26,7 @@ from xclp_lp.summary import (
     is_sound,
     plan_lines,
     result_lines,
+    result_warnings,
     validation_lines,
 )
 from xclp_lp.wording import count, shown, size
@@ -109,7 +110,7 @@ def run_report(
         title=f"Labels for {count(len(record.rows), 'client')}",
         text=text,
         facts={"rows without any label": f"{without:,}"} | _cost_facts(record),
-        warnings=[ONE_PROCESS],
+        warnings=[ONE_PROCESS, *result_warnings(result)],
         sections=[
             *_cautions(result, columns),
             *_estimates(result),
