@@ -242,11 +242,13 @@ class Forecast:
         steps: by name.
         back_ends: what the distances cost by each back end: bytes, rounds, seconds, memory, trust.
         rounds: of the whole run.
+        longest_message: bytes of the longest message, or a little more: distances of one client.
     """
 
     steps: dict[str, StepForecast]
     back_ends: dict[str, dict[str, Any]]
     rounds: int
+    longest_message: int
 
     @property
     def memory(self) -> int:
@@ -270,6 +272,7 @@ class Forecast:
             "rounds": self.rounds,
             "seconds": self.seconds,
             "memory": self.memory,
+            "longest_message": self.longest_message,
             "steps": {name: asdict(step) for name, step in self.steps.items()},
             "back_ends": self.back_ends,
         }
@@ -309,7 +312,9 @@ def forecast(params: Parameters, groups: Iterable[Shape]) -> Forecast:
     names = [name for name in BACKENDS if few or name in FAST]
     others = {name: get_backend(name) for name in names} | {chosen.name: chosen}
     compared = {b: _compared(replace(params, hamming=own), shapes) for b, own in others.items()}
-    return Forecast(steps, compared, sum(step.rounds for step in steps.values()) - OVERLAPPING)
+    uploads = [s for own in links for (_, to), s in own["hamming"].items() if to == SERVER]
+    waits_in_all = sum(step.rounds for step in steps.values()) - OVERLAPPING
+    return Forecast(steps, compared, waits_in_all, max(uploads))
 
 
 def _compared(params: Parameters, shapes: Sequence[Shape]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.protocols.hamming import get_backend
 from xclp_crypto.transport.log import LogKey
+from xclp_crypto.transport.network import Limits
 from xclp_lp.cli import terminal
 from xclp_lp.cli.keeping import Keep, KeyFile, keep_files, kept_key
 from xclp_lp.cli.options import Drop, JsonFile, PngFolder, ReportFile, with_settings
@@ -22,6 +23,7 @@ from xclp_lp.files import results
 from xclp_lp.files.federation import FederationFile, load_federation
 from xclp_lp.files.kept import sealed
 from xclp_lp.files.toml import beside
+from xclp_lp.flower.settings import RunSettings
 from xclp_lp.forecast import forecast
 from xclp_lp.memory import require_room
 from xclp_lp.parameters import Settings, Shape
@@ -202,6 +204,13 @@ def plan(
         f"{duration(found.seconds)} and {size(found.memory)} of memory in one process.",
         highlight=False,
     )
+    longest, network, flower = found.longest_message, Limits.max_message, RunSettings.max_message
+    if longest > min(network, flower):
+        terminal.complain(
+            f"a client sends a message of {size(longest)}; at most {size(network)} is taken by "
+            f"xclp serve, and {size(flower)} over Flower, unless max_message says more in the "
+            "files of all parties"
+        )
     shown = {"groups": {name: list(own) for name, own in groups.items()}} if groups else {}
     terminal.write_json(json_file, found.to_dict() | {"hamming": chosen} | shown)
 
