@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -346,6 +346,8 @@ class Parameters(Agreed):
     def agreement(self) -> Agreement:
         """Return the digests that the first message of every client carries."""
         agreed = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "invited"}
+        if self.privacy is not None:
+            agreed["privacy"] = (type(self.privacy).__name__, *astuple(self.privacy))
         return Agreement(**agreed | {"hamming": get_backend(self.hamming).name})
 
     def require_accountant(self) -> None:
