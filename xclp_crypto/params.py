@@ -53,7 +53,7 @@ of zama-ai/kms are 40 as well. Bounds count all distances of a session, or all c
 KAPPA: Final = 128
 """Columns of the matrix of OT extension, bits of a row and base transfers: the computational
 security parameter κ of Ishai, Kilian, Nissim and Petrank 2003. A checked batch (`check_receiver`)
-has at least as many rows more, which serve no transfer (Roy 2022)."""
+has as many rows more, which serve no transfer (Roy 2022)."""
 
 CHALLENGE_BYTES: Final = 16
 """Bytes of the challenge of OT extension's check, a key of AES-128: the point of the hash is then

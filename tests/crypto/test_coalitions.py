@@ -152,7 +152,7 @@ class WatchingShadeExt(ShadeExt):
     def opened(self, mine, client, got, sent, rows):
         for message in got:
             if isinstance(message, OtColumns):
-                yield "OtColumns", message.columns & 7
+                yield "OtColumns", message.columns.view(np.uint8) & 7
             if isinstance(message, OtCorrections):
                 (args,) = (t for t in self.taken[mine] if np.array_equal(t[1], message.residues))
                 pads, corrections, choices, lanes = args

@@ -24,8 +24,9 @@ from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweMasks
 from xclp_crypto.protocols.hamming.shade_ext import ShadeExt
 from xclp_crypto.protocols.ot import ideal_ot
+from xclp_crypto.protocols.ot.bits import to_words
 from xclp_crypto.protocols.ot.extension import OtCorrections
-from xclp_crypto.protocols.ot.link import ReceiverEnd
+from xclp_crypto.protocols.ot.link import ReceiverEnd, transfer_words
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 
@@ -158,10 +159,9 @@ def test_a_receiver_of_shade_ext_that_hides_different_choices_is_named_and_gets_
 
     def extend(self, choices, count):
         batch = honest(self, choices, count)
-        columns = np.unpackbits(batch.u.view(np.uint8), axis=1, bitorder="little")
-        for j in range(128):
-            columns[j, n_bits * j : n_bits * (j + 1)] ^= 1
-        batch.u[:] = np.packbits(columns, axis=1, bitorder="little").view("<u8")
+        words = transfer_words(count, checked=True)
+        for j, own in enumerate(np.repeat(np.eye(128, dtype=bool), n_bits, axis=1)):
+            batch.u[j, :words] ^= to_words(own, words)
         return batch
 
     monkeypatch.setattr(ReceiverEnd, "extend", extend)

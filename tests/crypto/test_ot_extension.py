@@ -30,17 +30,26 @@ from xclp_crypto.protocols.ot.bits import (
     RobustHash,
     lane_groups,
     pack_planes,
+    to_words,
     transpose,
     unpack_planes,
 )
-from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
-from xclp_crypto.protocols.ot.link import ReceiverEnd, SenderEnd, SenderPads, batch_rows, prove
+from xclp_crypto.protocols.ot.extension import (
+    FIELD_BITS,
+    OtChallenge,
+    OtColumns,
+    OtCorrections,
+    OtProof,
+)
+from xclp_crypto.protocols.ot.link import ReceiverEnd, SenderEnd, SenderPads, batch_words, prove
 from xclp_crypto.protocols.ot.naor_pinkas import OtOffers
+from xclp_crypto.protocols.ot.trees import grow, puncture
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import run, uniformity, views
 from xclp_crypto.transport.simulate import Simulation
 
-checked_ideal = partial(extended_ot, base=ideal_ot, check_receiver=True)
+checked_ideal = partial(extended_ot, base=ideal_ot, check_receiver=True, field_bits=2)
+FIELDS = pytest.mark.parametrize("k", FIELD_BITS)
 CHECKED = pytest.mark.parametrize("check", [False, True], ids=["semi-honest", "checked"])
 
 
@@ -61,7 +70,7 @@ class TestCheckedExtensionOfIdeal(QuickTransfers):
 # Random and correlated transfers
 
 
-def links(body, sending="s", receiving="r", seed=0):
+def links(body, sending="s", receiving="r", seed=0, k=1):
     """Base transfers of `sending` to `receiving` on an ideal base, then `body(io, extension)`."""
     parties = dict.fromkeys([*sending, *receiving])
 
@@ -72,7 +81,7 @@ def links(body, sending="s", receiving="r", seed=0):
             own = rng.child(io.name)
             to = tuple(p for p in receiving if p != io.name) if io.name in sending else ()
             frm = tuple(p for p in sending if p != io.name) if io.name in receiving else ()
-            base = await base_transfers(io, to, frm, b"base", own, ideal_ot)
+            base = await base_transfers(io, to, frm, b"base", own, ideal_ot, field_bits=k)
             return await body(io, base, own, to, frm)
 
         return dict.fromkeys(parties, role)
@@ -80,7 +89,9 @@ def links(body, sending="s", receiving="r", seed=0):
     return make
 
 
-def exchange(method, sender, receiver, *, check=False, seed=0, batches=1, sids=(b"extension",)):
+def exchange(
+    method, sender, receiver, *, check=False, seed=0, batches=1, sids=(b"extension",), k=1
+):
     """Run calls of a method of `Extension`: `batches` of each of `sids`, over one base."""
 
     async def body(io, base, rng, to, frm):
@@ -92,7 +103,7 @@ def exchange(method, sender, receiver, *, check=False, seed=0, batches=1, sids=(
                     got.append(await getattr(extension, method)(io, *(sender if to else receiver)))
         return got
 
-    return run(links(body, seed=seed), record=True)
+    return run(links(body, seed=seed, k=k), record=True)
 
 
 def pair(*args, **options):
@@ -119,11 +130,11 @@ def correlated(offsets, bits, width, **options):
 
 
 @CHECKED
-@pytest.mark.parametrize("count", SIZES)
-def test_random_transfers_give_one_of_two_pads(count, check):
+@pytest.mark.parametrize(("count", "k"), [*((count, 1) for count in SIZES), (1025, 4), (9, 8)])
+def test_random_transfers_give_one_of_two_pads(count, k, check):
     bits = np.random.default_rng(count).integers(0, 2, count).astype(bool)
     pads = set()
-    for both, chosen in random_pads(bits, 16, check=check, batches=3):
+    for both, chosen in random_pads(bits, 16, check=check, batches=3, k=k):
         assert both.shape == (count, 2, 16)
         assert np.array_equal(chosen, both[np.arange(count), bits.astype(int)])
         pads |= {row.tobytes() for row in both.reshape(-1, 16)}
@@ -205,12 +216,12 @@ def test_a_random_message_has_at_least_one_byte():
 
 
 @CHECKED
-@pytest.mark.parametrize("count", [0, 1, 8, 129])
-def test_metered_bytes_are_the_formula(count, check):
+@pytest.mark.parametrize(("count", "k"), [(0, 1), (1, 2), (64, 4), (129, 1), (129, 4)])
+def test_metered_bytes_are_the_formula(count, k, check):
     calls = of_correlated(np.zeros((count, 5), np.uint16), np.zeros(count, bool), 3)
-    cost = exchange(*calls, check=check).raise_errors().cost
+    cost = exchange(*calls, check=check, k=k).raise_errors().cost
     metered = {t.message: n for t, n in cost.bytes_sent.items() if t.step == "extension"}
-    columns = 128 * (16 * (-(-count // 128) + 1) if check else -(-count // 8))
+    columns = 128 // k * (16 * (-(-count // 128) + 1) if check else 8 * -(-count // 64))
     expected = {"OtColumns": 2 + 8 + columns, "OtCorrections": 2 + -(-count * 5 * 3 // 8)}
     if check:
         expected |= {"OtChallenge": 2 + 16, "OtProof": 2 + 129 * 16}
@@ -235,7 +246,7 @@ def test_two_extensions_over_one_set_of_base_transfers_give_unrelated_bytes():
     assert unrelated(*(sent["r"] for sent, _ in outcome.results["s"]))
     one, other = (received["s"] for _, received in outcome.results["r"])
     assert (one == other).mean() < 0.02
-    columns = [m.columns for _, m in outcome.views["s"] if isinstance(m, OtColumns)]
+    columns = [m.columns.view(np.uint8) for _, m in outcome.views["s"] if isinstance(m, OtColumns)]
     assert unrelated(*columns)
 
 
@@ -310,17 +321,25 @@ def test_the_two_directions_of_one_pair_give_unrelated_bytes():
 
 
 def by_rows(words):
-    """The 128 bits of every row, straightforwardly."""
+    """The 128 bits of every row (bit, word), straightforwardly."""
     bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
-    packed = np.packbits(bits.T, axis=1, bitorder="little")
-    return np.ascontiguousarray(packed).view("<u8")
+    rows = bits.reshape(128, words.shape[1], 64).transpose(2, 1, 0)
+    return np.ascontiguousarray(np.packbits(rows, axis=2, bitorder="little")).view("<u8")
 
 
 @pytest.mark.parametrize("words", [0, 1, 2, 3, 16, 17])
 def test_transposing(words):
     columns = np.random.default_rng(words).integers(0, 1 << 64, (128, words), np.uint64)
-    expected = by_rows(columns)
-    assert np.array_equal(transpose(columns), expected)
+    expected, rows = by_rows(columns), np.empty((64, words, 2), np.uint64)
+    transpose(columns, rows)
+    assert np.array_equal(rows, expected)
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, 0), (1, 1), (64, 1), (65, 2), (200, 4), (3, 2)])
+def test_bits_are_packed_in_the_order_of_rows(count, words):
+    bits = np.random.default_rng(count).integers(0, 2, count).astype(bool)
+    expected = [sum(int(b) << i for i, b in enumerate(bits[w::words])) for w in range(words)]
+    assert to_words(bits, words).tolist() == expected
 
 
 def test_the_hash_is_tmmo_of_an_independent_aes():
@@ -462,28 +481,34 @@ def test_the_column_hash_is_linear():
 # The check of the receiver
 
 
-def ends(seed=0):
-    """A sender and a receiver of one link, and the sender's s."""
+def ends(seed=0, k=1, alter=None):
+    """A sender and a receiver of one checked link, and the sender's s."""
     rng = np.random.default_rng(seed)
-    pairs = rng.integers(0, 256, (128, 2, 32), dtype=np.uint8)
+    leaves, pairs = grow(rng.integers(0, 256, (128 // k, 2, 32), dtype=np.uint8), k)
     s = rng.integers(0, 2, 128).astype(bool)
-    chosen = pairs[np.arange(128), s.astype(int)]
-    return SenderEnd(s, chosen, b"sid", "s", "r"), ReceiverEnd(pairs, b"sid", "s", "r"), s
+    if alter is not None:
+        pairs[alter] ^= 1
+    known = puncture(pairs[np.arange(128), s.astype(int)], s, k)
+    return (
+        SenderEnd(s, known, b"sid", "s", "r", True),
+        ReceiverEnd(leaves, b"sid", "s", "r", True),
+        s,
+    )
 
 
 COUNT = 200
-ROWS = batch_rows(COUNT, True)
+WORDS = batch_words(COUNT, True)
 
 
-def checked_batch(seed=0, choices=None):
+def checked_batch(seed=0, choices=None, k=1):
     """One batch of 200 transfers: everything that the check takes."""
-    sender, receiver, s = ends(seed)
+    sender, receiver, s = ends(seed, k)
     rng = np.random.default_rng([seed, 1])
     if choices is None:
-        choices = rng.integers(0, 2, ROWS).astype(bool)
+        choices = rng.integers(0, 1 << 64, WORDS, np.uint64)
     batch = receiver.extend(choices, COUNT)
     challenge = rng.integers(0, 256, 16, dtype=np.uint8).tobytes()
-    return sender, s, batch, batch.u.view(np.uint8).copy(), challenge
+    return sender, s, batch, batch.u.copy(), challenge
 
 
 def passes(sender, columns, challenge, proof):
@@ -492,26 +517,50 @@ def passes(sender, columns, challenge, proof):
     return sender.verify(q, challenge, proof)
 
 
-def test_rows_of_a_checked_batch():
-    expected = {0: 128, 1: 256, 127: 256, 128: 256, 129: 384, 1023: 1152, 1024: 1152, 1025: 1280}
-    assert {m: batch_rows(m, True) for m in expected} == expected
-    assert batch_rows(13, False) == 13
+def test_words_of_a_batch():
+    expected = {0: 2, 1: 4, 127: 4, 128: 4, 129: 6, 1023: 18, 1024: 18, 1025: 20}
+    assert {m: batch_words(m, True) for m in expected} == expected
+    assert [batch_words(m, False) for m in (0, 13, 64, 65)] == [0, 1, 1, 2]
 
 
-def test_every_single_inconsistent_column_is_caught_or_harmless():
-    """In transfers, in padding and in the sacrificed rows: caught exactly if s_i = 1."""
-    places = [0, 24, ROWS // 8 - 17, ROWS // 8 - 1]
-    _, s, batch, columns, challenge = checked_batch()
+@FIELDS
+def test_the_senders_columns_differ_by_s_where_the_choice_is_one(k):
+    sender, s, batch, columns, _ = checked_batch(k=k)
+    _, q = sender.extend(columns, COUNT)
+    assert np.array_equal(q, batch.t ^ batch.choices * s[:, None])
+    assert columns.shape == (128 // k, WORDS)
+    assert uniformity(nibbles(columns.view(np.uint8))) > 1e-4
+
+
+def delta(s, k):
+    """Δ of every tree, from the sender's choices."""
+    return (s.reshape(k, -1) << np.arange(k)[:, None]).sum(axis=0)
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_every_single_inconsistent_column_is_caught_or_harmless(k):
+    """In transfers, in padding and in the sacrificed rows: caught exactly if Δ_j is not 0."""
+    _, s, batch, columns, challenge = checked_batch(k=k)
     proof = prove(challenge, batch.choices, batch.t)
-    assert passes(lambda: ends()[0], columns, challenge, proof)
-    honest, _ = ends()[0].extend(columns.copy(), COUNT)
-    for i in range(128):
+    assert passes(lambda: ends(k=k)[0], columns, challenge, proof)
+    honest, _ = ends(k=k)[0].extend(columns, COUNT)
+    for j, of_tree in enumerate(delta(s, k).tolist()):
         altered = columns.copy()
-        altered[i, places[i // 8 % 4]] ^= 1 << i % 8
-        assert passes(lambda: ends()[0], altered.copy(), challenge, proof) == (not s[i]), i
-        if not s[i] and i % 8 == 0:  # then u_i is not used at all
-            pads, _ = ends()[0].extend(altered, COUNT)
+        altered[j, j // 8 % WORDS] ^= np.uint64(1 << (5 * j + 3) % 64)
+        assert passes(lambda: ends(k=k)[0], altered, challenge, proof) == (not of_tree), j
+        if not of_tree and (k > 1 or j % 8 == 0):  # then u_j is not used at all
+            pads, _ = ends(k=k)[0].extend(altered, COUNT)
             assert np.array_equal(pads.zero.blocks(0, 1), honest.zero.blocks(0, 1))
+
+
+@pytest.mark.parametrize("k", [1, 4])
+def test_every_altered_message_of_the_base_transfers_is_caught_or_harmless(k):
+    """Of trees that are not what they should be: caught exactly if the sender chose it."""
+    _, s, batch, columns, challenge = checked_batch(k=k)
+    proof = prove(challenge, batch.choices, batch.t)
+    for c in range(0, 128, 9):
+        got = passes(lambda c=c: ends(k=k, alter=(c, c % 2, 7))[0], columns, challenge, proof)
+        assert got == (s[c] != c % 2), c
 
 
 def test_guesses_pass_with_one_half_each():
@@ -522,7 +571,7 @@ def test_guesses_pass_with_one_half_each():
         proof = prove(challenge, batch.choices, batch.t)
         for guesses in range(4):
             altered = columns.copy()
-            altered[:guesses, 0] ^= 1
+            altered[:guesses, 0] ^= np.uint64(1)
             passed[guesses] += passes(lambda s=seed: ends(s)[0], altered, challenge, proof)
     share = 0.5 ** np.arange(4)
     assert (abs(passed - runs * share) <= 4.5 * np.sqrt(runs * share * (1 - share))).all()
@@ -530,9 +579,9 @@ def test_guesses_pass_with_one_half_each():
 
 def test_a_receiver_that_adapts_its_proof_to_one_guess_is_caught_by_the_other_columns():
     _, _, batch, columns, challenge = checked_batch()
-    columns[:64, 3] ^= 1  # half of the columns hide other choices
+    columns[:64, 3] ^= np.uint64(1)  # half of the columns hide other choices
     other = batch.choices.copy()
-    other.view(np.uint8)[0, 3] ^= 1
+    other[3] ^= np.uint64(1)
     for choices in (batch.choices, other):
         proof = prove(challenge, choices, batch.t)
         assert not passes(lambda: ends()[0], columns.copy(), challenge, proof)
@@ -540,9 +589,9 @@ def test_a_receiver_that_adapts_its_proof_to_one_guess_is_caught_by_the_other_co
 
 def test_the_same_change_of_all_columns_is_only_another_choice():
     _, _, batch, columns, challenge = checked_batch()
-    columns[:, 3] ^= 1
+    columns[:, 3] ^= np.uint64(1)
     other = batch.choices.copy()
-    other.view(np.uint8)[0, 3] ^= 1
+    other[3] ^= np.uint64(1)
     assert passes(lambda: ends()[0], columns, challenge, prove(challenge, other, batch.t))
 
 
@@ -564,10 +613,10 @@ def tampered(kind, change, check=True, seed=0):
     return run(make, tamper(kind, change)), expected
 
 
-def flip_byte_of_all_columns_but_one(payload):
+def flip_byte_of_all_columns_but_one(payload, trees=64):
     altered = bytearray(payload)
-    step = (len(payload) - 10) // 128  # after tag and digest
-    for column in range(1, 128):
+    step = (len(payload) - 10) // trees  # after tag and digest
+    for column in range(1, trees):
         altered[10 + column * step] ^= 1
     return bytes(altered)
 
@@ -576,6 +625,30 @@ def test_a_receiver_with_inconsistent_columns_is_named_and_gets_nothing():
     outcome, _ = tampered("OtColumns", flip_byte_of_all_columns_but_one)
     assert_blames(outcome.errors["s"], ("r",), "OtColumns")
     assert outcome.results["r"] == {}
+
+
+def test_parties_with_other_fields_and_fields_of_other_sizes_are_refused():
+    async def role(io, sending, receiving, k):
+        messages, choices = np.zeros((9, 2, 1), np.uint8), Choices(np.zeros(9, bool), 1)
+        return await extended_ot(
+            io,
+            dict.fromkeys(sending, messages),
+            dict.fromkeys(receiving, choices),
+            b"sid",
+            SeededRng(0),
+            base=ideal_ot,
+            field_bits=k,
+        )
+
+    def errors(ours, theirs):
+        parties = {
+            "s": lambda io: role(io, "r", "", ours),
+            "r": lambda io: role(io, "", "s", theirs),
+        }
+        return Simulation().run(parties).errors
+
+    assert_blames(errors(2, 4)["s"], ("r",), "OtColumns")
+    assert "field_bits" in str(errors(3, 3)["s"])
 
 
 @pytest.mark.parametrize("kind", ["OtChallenge", "OtProof"])
@@ -625,8 +698,8 @@ def columns_seen(choice, runs=20):
     counts = np.zeros(16, int)
     for seed in range(runs):
         sender, receiver, s = ends(seed + (1000 if choice else 0))
-        u = receiver.extend(np.full(64, choice), 64).u
-        _, q = sender.extend(u.view(np.uint8).copy(), 64)
+        u = receiver.extend(np.full(4, -int(choice)).view(np.uint64), 64).u
+        _, q = sender.extend(u, 64)
         known = q ^ (u * s[:, None])
         counts += nibbles((u ^ known).view(np.uint8))
     return counts
@@ -664,8 +737,7 @@ def test_the_proof_says_nothing_about_the_choices():
 
 def test_the_same_test_finds_a_proof_without_sacrificed_rows(monkeypatch):
     def zeros(self, choices):
-        rows = batch_rows(len(choices), True)
-        return np.concatenate([choices, np.zeros(rows - len(choices), bool)])
+        return np.append(choices, np.zeros(2, np.uint64))
 
     monkeypatch.setattr(Extension, "_with_sacrifice", zeros)
     unlike(proofs_seen(False), proofs_seen(True))

@@ -193,7 +193,7 @@ def columns_of(bits, seeds):
     for seed in seeds:
         for _, message in views(hamming(FAST, bits, seed))["a"]:
             if isinstance(message, OtColumns):
-                total += np.bincount(message.columns.reshape(-1) & 7, minlength=8)
+                total += np.bincount(message.columns.view(np.uint8).reshape(-1) & 7, minlength=8)
     return total
 
 

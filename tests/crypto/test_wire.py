@@ -381,9 +381,9 @@ def _rlwe_answers(rng):
 
 
 def _ot_columns(rng):
-    rows = int(rng.integers(0, 40))
-    columns = rng.integers(0, 256, (128, (rows + 7) // 8)).astype(np.uint8)
-    return {"rows": rows}, OtColumns(rng.bytes(8), columns)
+    trees, words = 128 >> int(rng.integers(0, 4)), int(rng.integers(0, 5))
+    columns = rng.integers(0, 1 << 64, (trees, words), np.uint64)
+    return {"trees": trees, "words": words}, OtColumns(rng.bytes(8), columns)
 
 
 def _ot_proof(rng):
@@ -616,7 +616,7 @@ def _half(message, name):
         *((IdealKeys, name) for name in ("session_id", "verify_keys", "values", "secrets")),
         *((SumShares, name) for name in ("key_share", "seed_share")),
         *((SumReady, name) for name in ("key_image", "seed_image", "terms")),
-        *((Roster, "clients"), (OtColumns, "columns"), (OtChallenge, "seed"), (OtProof, "hashes")),
+        *((Roster, "clients"), (OtChallenge, "seed"), (OtProof, "hashes")),
         *((RowSumsRound, "terms"), (RlweCiphertexts, "limbs")),
     ],
 )

@@ -79,6 +79,7 @@ PROTOCOLS: dict[str, Callable[[], Factory]] = {
     "ot naor_pinkas": lambda: _transfer(naor_pinkas),
     "ot extension": lambda: _transfer(extended_ot),
     "ot extension, checked": lambda: _transfer(partial(extended_ot, check_receiver=True)),
+    "ot extension, k = 4": lambda: _transfer(partial(extended_ot, field_bits=4)),
     "ot triples of bits": lambda: runs.triples(bit_triples, 2),
     "ot ideal": lambda: _transfer(ideal_ot),
     "boolean smallest": lambda: runs.boolean(runs.two_smallest, (NUMBERS,), 4, budget=50),

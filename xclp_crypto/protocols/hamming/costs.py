@@ -30,7 +30,7 @@ from xclp_crypto.protocols.hamming.masked import Masked, MaskedRows
 from xclp_crypto.protocols.hamming.plain import Plain, PlainBits
 from xclp_crypto.protocols.ot.bits import BLOCK_LANES
 from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
-from xclp_crypto.protocols.ot.link import batch_rows
+from xclp_crypto.protocols.ot.link import batch_words
 from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
@@ -253,7 +253,10 @@ def _(backend: shade_ext.ShadeExt, sizes: Sizes, n_bits: int) -> Estimate:
         links[receiver, sender] = (
             sealed_size(OtSetup.size())
             + sealed_size(OtOffers.size(count=KAPPA, length=KEY_BYTES))
-            + sum(sealed_size(OtColumns.size(rows=batch_rows(m, True))) for m in batches)
+            + sum(
+                sealed_size(OtColumns.size(trees=KAPPA, words=batch_words(m, True)))
+                for m in batches
+            )
             + len(groups) * sealed_size(OtProof.size())
         )
         links[sender, receiver] = (

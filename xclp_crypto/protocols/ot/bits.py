@@ -21,6 +21,7 @@ from xclp_crypto.secret import Secret
 
 WORD: Final = np.dtype("<u8")
 LANE: Final = np.dtype("<u2")
+WORD_BITS: Final = 64
 BLOCK_BYTES: Final = 16
 BLOCK_LANES: Final = 8
 """16-bit lanes in one block of hash output."""
@@ -37,16 +38,14 @@ _SWAPS = tuple(
 )
 
 
-def transpose(columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def transpose(columns: NDArray[np.uint64], rows: NDArray[np.uint64]) -> None:
     """Transpose a bit matrix of 128 columns, which is overwritten.
 
     Recursive block swaps (Hacker's Delight, section 7-3) on 64 × 64 blocks, all of them at once.
 
     Args:
-        columns: (128, W), contiguous; bit i of word w in column c is bit c of row 64·w + i.
-
-    Returns:
-        (64·W, 2): the 128 bits of every row.
+        columns: (128, W); bit i of word w in column c is bit c of row (i, w).
+        rows: filled with the 128 bits of every row, (64, W, 2).
     """
     width = columns.shape[1]
     buffer = np.empty((64, width), WORD)
@@ -59,19 +58,25 @@ def transpose(columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
         lower ^= swap
         swap <<= shift
         upper ^= swap
-    return columns.reshape(2, 64, width).transpose(2, 1, 0).reshape(-1, 2)
+    rows[:, :, 0], rows[:, :, 1] = columns[:64], columns[64:]
 
 
 class RobustHash:
     """A tweakable correlation-robust hash from AES-128 under one public key.
 
-    TMMO of Guo, Katz, Wang and Yu (IEEE S&P 2020): H(x, i) = π(π(x) ⊕ i) ⊕ π(x), with π the
-    permutation AES_key. It is tweakable circular correlation robust in the random-permutation
-    model, also for x that the adversary chooses; the single-call π(σ(x) ⊕ i) ⊕ σ(x) is not, since
-    two pairs with σ(x) ⊕ i = σ(x') ⊕ i' give outputs with a known difference. The second call costs
-    one AES per row, whatever the length. Here the tweak is the index of the transfer and the number
-    of the block, 64 bits each. With q blocks of output and p evaluations of π by the adversary its
-    advantage is of the order of (pq + q²)/2^128.
+    With π the permutation AES_key, H(x, i) = π(y ⊕ i) ⊕ y, where the tweak i is the index of the
+    transfer and the number of the block, 64 bits each, and y is one of these:
+
+    - y = π(x), TMMO of Guo, Katz, Wang and Yu (IEEE S&P 2020). It is tweakable circular correlation
+      robust in the random-permutation model, also for x that the adversary chooses, as a malicious
+      receiver does. The second call costs one AES per row, whatever the length.
+    - y = x where rows are pseudo-random, as those of semi-honest receivers, t ⊕ r·s: H is then
+      their MMO, π(z) ⊕ z, at z = x ⊕ i and with a public i added, which is correlation robust as
+      long as all z of a session differ. Two rows that the adversary chose could have
+      x ⊕ i = x' ⊕ i' and so outputs with a known difference; rows of a stream have with 2^-128.
+
+    With q blocks of output and p evaluations of π by the adversary its advantage is of the order of
+    (pq + q²)/2^128.
 
     Args:
         key: 16 bytes, public, another one for every sender, receiver and session.
@@ -94,7 +99,7 @@ class HashPoints(Secret):
 
     Args:
         hash_: the hash.
-        points: (m, 2), π of the rows.
+        points: (m, 2), y of the rows; see `RobustHash`.
         start: the index of the first transfer.
     """
 
@@ -128,13 +133,13 @@ class HashPoints(Secret):
         return self.blocks(first, stop).view(LANE)
 
     def bits(self) -> NDArray[np.uint64]:
-        """Return the first bit of every row's output, 64 of a multiple of 64 rows in each word."""
-        out = np.empty(len(self) // 8, np.uint8)
+        """Return the first bit of every row's output, in the words of `to_words`."""
+        low = np.empty(len(self), np.uint8)
         for begin in range(0, len(self), _GROUP_ROWS):
             blocks = self.part(begin, begin + _GROUP_ROWS).blocks(0, 1).view(np.uint8)
-            low = blocks.reshape(-1, BLOCK_BYTES)[:, 0] & np.uint8(1)
-            out[begin // 8 : (begin + _GROUP_ROWS) // 8] = np.packbits(low, bitorder="little")
-        return out.view(WORD)
+            low[begin : begin + _GROUP_ROWS] = blocks.reshape(-1, BLOCK_BYTES)[:, 0]
+        low &= 1
+        return to_words(low, -(-len(low) // WORD_BITS))
 
     def write_bytes(self, out: NDArray[np.uint8]) -> None:
         """Fill `out`, (m, length), with the first bytes of every row's output."""
@@ -153,9 +158,19 @@ class HashPoints(Secret):
                 target.view(_ITEM)[:] = got
 
 
-def spread(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Return the bits of words (n,) as booleans (64·n,), bit 0 first."""
-    return np.unpackbits(words.astype(WORD).view(np.uint8), bitorder="little").view(np.bool_)
+def to_words(bits: NDArray[np.bool_] | NDArray[np.uint8], words: int) -> NDArray[np.uint64]:
+    """Pack zeros and ones into words, l as bit ⌊l/words⌋ of word l mod words; the rest is zeros.
+
+    So a column of bits is turned into rows in this order by `transpose`, without another pass over
+    memory.
+    """
+    padded = np.zeros((8, 8, words), np.uint8)
+    padded.reshape(-1)[: len(bits)] = bits
+    packed = padded[:, 7].copy()
+    for bit in reversed(range(7)):
+        packed <<= 1
+        packed |= padded[:, bit]
+    return np.ascontiguousarray(packed.T).view(WORD)[:, 0]
 
 
 def group_size(count: int) -> int:

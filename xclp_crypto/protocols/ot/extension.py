@@ -1,40 +1,50 @@
 """OT extension: any number of transfers from 128, by symmetric cryptography.
 
-Ishai, Kilian, Nissim and Petrank (CRYPTO 2003) with the improvements of Asharov, Lindell, Schneider
-and Zohner (CCS 2013)::
+SoftSpokenOT (Roy, CRYPTO 2022, ePrint 2022/192) over fields of 2^k elements, k = 1, 2, 4 or 8; for
+k = 1 it is the extension of Ishai, Kilian, Nissim and Petrank (CRYPTO 2003) with the improvements
+of Asharov, Lindell, Schneider and Zohner (CCS 2013)::
 
     sender: s in {0,1}^128                            receiver: choices r in {0,1}^m
-    128 base transfers, roles reversed: gets k_i^{s_i} ◀──── keys k_i^0, k_i^1
-                                           t_i = G(k_i^0), column i of 128
-                        ◀──────────────    OtColumns(sid, u_i = t_i ⊕ G(k_i^1) ⊕ r)
-    q_i = G(k_i^{s_i}) ⊕ s_i·u_i, so row l is q_l = t_l ⊕ r_l·s
+    128 base transfers, roles reversed: all but one    ◀──── 128/k trees of 2^k leaves
+    leaf of every tree                                 L_y = G(leaf y): t_b = ⊕ of L_y, bit b of y
+                        ◀──────────────    OtColumns(sid, u_j = ⊕ of all L_y of tree j, ⊕ r)
+    q_b = ⊕ of L_y, bit b of y ⊕ Δ, and s_b·u_j: so row l is q_l = t_l ⊕ r_l·s
     pads H(q_l, l) for 0 and H(q_l ⊕ s, l) for 1      pad of its choice: H(t_l, l)
 
-G is AES-256-CTR under a key derived from the base transfer's message and the session identifier of
-the extension; H is `bits.RobustHash` with a key of its own for every sender, receiver and session,
-and l counts all transfers of the session. So neither another batch nor another extension over the
-same base transfers repeats a pad. On the pads stand *random* transfers (16 bytes each on the wire),
+Here t and q have one column for each of the k bits of each tree, Δ of a tree are the bits of s for
+its columns, and the leaf that the sender lacks is y = Δ, which it does not need (`trees`). Leaves
+y = 0 … 2^k − 1 take 2^k/k blocks of AES for each transfer instead of 2, and columns 16/k bytes
+instead of 16: k = 2 costs nothing, k = 4 about half of the speed, k = 8 most of it.
+
+G is AES-256-CTR under a key derived from the leaf and the session identifier of the extension; H is
+`bits.RobustHash` with a key of its own for every sender, receiver and session, and l counts all
+transfers of the session. So neither another batch nor another extension over the same base
+transfers repeats a pad. On the pads stand *random* transfers (16/k bytes each on the wire),
 *chosen* ones (OtOffers more), and *correlated* ones: m_1 = m_0 + Δ in Z_t^n where m_0 is the
 sender's hash output, so that one OtCorrections vector per transfer is enough.
 
-*Receiver learns* one pad of each pair. *Sender learns* nothing. Against semi-honest parties this
-rests on the base transfers, AES-CTR, and H being correlation robust.
+*Receiver learns* one pad of each pair. *Sender learns* nothing: each u_j is masked by the leaf that
+it lacks. Against semi-honest parties this rests on the base transfers, HKDF, AES-CTR, and H being
+correlation robust.
 
 **Malicious receiver** (``check_receiver=True``). A receiver that puts different choices into
-different columns can learn s, and then all pads. The check is that of Roy (SoftSpokenOT, CRYPTO
-2022, ePrint 2022/192) for k = 1, which replaces the one of Keller, Orsini and Scholl (CRYPTO 2015),
-whose proof failed, and which their paper adopted (ePrint 2015/546 in its revision of 2022, figure
-10)::
+different columns can learn s, and then all pads. The check is that of Roy (figure 8, which replaces
+the one of Keller, Orsini and Scholl, CRYPTO 2015, whose proof failed, and which their paper adopted
+for k = 1: ePrint 2015/546 in its revision of 2022, figure 10)::
 
     OtChallenge(seed of R) ──────────────▶    R: columns → 128 bits, universal, linear over GF(2)
     require R(q_i) = ṫ_i ⊕ s_i·ẋ for all i ◀── OtProof(ẋ = R(r), ṫ_i = R(t_i))
 
-The last 128 rows have random choices and serve no transfer, so the proof is uniform whatever r is.
-What it gives, with *ideal* base transfers: if u_i hides choices x_i, each column passes for both
-values of s_i only if R(x_i) = ẋ. Columns with different x_i have different R(x_i) but for
-probability 2^13·(m/128 + 3)/2^128 (128·127/2 pairs; `bits.ColumnHash`). So the receiver is bound to
-one r, and must guess s_i for every column that deviates from it: with g guesses it is caught but
-for probability 2^-g. *Selective failure*: passing teaches it these g bits of s; the remaining
+The last 128 bits of r are random and serve no transfer, so the proof is uniform whatever the others
+are. What it gives, with *ideal* base transfers: whatever the receiver sent, in them as well (so
+that trees need no check of their own), the columns of tree j are some function q^Δ of Δ, among 2^k,
+that was fixed before R. Say that Δ and Δ' both pass in tree j, with bits that differ in column i:
+then R(q_i^Δ ⊕ q_i^Δ') = ẋ; where the bits agree it is 0. R takes different differences to different
+hashes but for probability 2^(11+4k)·(m/128 + 3)/2^128, as there are below 2^(6+2k) of them
+(`bits.ColumnHash`). So all differences that pass are 0 where bits agree and one and the same r
+where they do not: the receiver is bound to one r and one t, and passes if s is among those that
+pass, a product of one set for each tree. With a share of 2^-g of all s it is caught but for
+probability 2^-g. *Selective failure*: passing teaches it these g bits of s; the remaining
 128 − g still hide the other pads, because H takes rows of the adversary's choice. A sender that
 caught a receiver must not go on: the base transfers with it are burnt. The check says nothing about
 a malicious sender, and nothing about what the parties compute from the transfers. `naor_pinkas` as
@@ -45,6 +55,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,13 +65,14 @@ from xclp_crypto.algebra.prg import KEY_BYTES
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of
 from xclp_crypto.params import CHALLENGE_BYTES, DIGEST_BYTES, KAPPA
-from xclp_crypto.protocols.ot import link
+from xclp_crypto.protocols.ot import link, trees
 from xclp_crypto.protocols.ot.bits import (
     BLOCK_BYTES,
     LANE,
+    WORD_BITS,
     HashPoints,
     pack_planes,
-    spread,
+    to_words,
     unpack_planes,
 )
 from xclp_crypto.protocols.ot.interface import (
@@ -82,16 +94,19 @@ from xclp_crypto.role import Dim, RoleIO
 from xclp_crypto.secret import Secret
 from xclp_crypto.wire import Message, sent
 
+FIELD_BITS: Final = (1, 2, 4, 8)
+"""Choices of k, log2 of the size of the fields that the columns are over; see the module."""
+
 
 class OtColumns(Message):
-    """A digest of the sid, and u_i of every column, (128, ⌈rows/8⌉).
+    """A digest of the sid, and u_j ⊕ r of every tree, (128/k, words).
 
-    Size: 8 + 128·⌈rows/8⌉ bytes.
+    Size: 8 + 8·trees·words bytes.
     """
 
     TAG = 0x0304
     digest: bytes = sent(Raw(DIGEST_BYTES))
-    columns: NDArray[np.uint8] = sent(Uints(KAPPA, lambda rows: (rows + 7) // 8, n_bytes=1))
+    columns: NDArray[np.uint64] = sent(Uints("trees", "words", n_bytes=8))
 
 
 class OtChallenge(Message):
@@ -137,7 +152,8 @@ class BaseTransfers(Secret):
 
     _name: str
     _chosen: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.uint8]]]
-    _pairs: Mapping[str, NDArray[np.uint8]]
+    _leaves: Mapping[str, NDArray[np.uint8]]
+    _trees: int
     _used: set[bytes] = field(default_factory=set)
     _burnt: set[str] = field(default_factory=set)
 
@@ -149,6 +165,8 @@ async def base_transfers(
     sid: bytes,
     rng: Rng,
     transfer: ObliviousTransfer = naor_pinkas,
+    *,
+    field_bits: int = 1,
 ) -> BaseTransfers:
     """Run 128 base transfers for each peer and direction, in reversed roles.
 
@@ -159,17 +177,24 @@ async def base_transfers(
         sid: identifier, the same for all parties and never used again.
         rng: source of this party's randomness.
         transfer: the oblivious transfer to use.
+        field_bits: k, 1, 2, 4 or 8, the same for all parties: extensions send 16/k bytes for each
+            transfer, for about 2^k/k times the AES.
 
     Returns:
         What each side of each extension begins with.
 
     Raises:
+        ParameterError: another k.
         FaultyPeer: see `transfer`.
     """
-    source = require_rng(rng)
-    pairs = {
-        peer: np.frombuffer(source.bytes(KAPPA * 2 * KEY_BYTES), np.uint8).reshape(
-            KAPPA, 2, KEY_BYTES
+    if field_bits not in FIELD_BITS:
+        raise ParameterError(f"field_bits must be one of {FIELD_BITS}, got {field_bits}")
+    source, n = require_rng(rng), KAPPA // field_bits
+    grown = {
+        peer: await io.compute(
+            trees.grow,
+            np.frombuffer(source.bytes(n * 2 * KEY_BYTES), np.uint8).reshape(n, 2, KEY_BYTES),
+            field_bits,
         )
         for peer in receiving
     }
@@ -178,8 +203,13 @@ async def base_transfers(
         for peer in sending
     }
     requests = {peer: Choices(bits, KEY_BYTES) for peer, bits in secrets.items()}
+    pairs = {peer: sums for peer, (_, sums) in grown.items()}
     got = await transfer(io, pairs, requests, domain_tag("ot-extension base", sid), rng)
-    return BaseTransfers(io.name, {p: (secrets[p], keys) for p, keys in got.items()}, pairs)
+    chosen = {
+        peer: (secrets[peer], await io.compute(trees.puncture, sums, secrets[peer], field_bits))
+        for peer, sums in got.items()
+    }
+    return BaseTransfers(io.name, chosen, {p: leaves for p, (leaves, _) in grown.items()}, n)
 
 
 class Extension(Secret):
@@ -217,11 +247,12 @@ class Extension(Secret):
         self._base = base
         self._check = check_receiver
         self._senders = {
-            peer: link.SenderEnd(choices, keys, sid, me, peer)
-            for peer, (choices, keys) in base._chosen.items()
+            peer: link.SenderEnd(choices, leaves, sid, me, peer, check_receiver)
+            for peer, (choices, leaves) in base._chosen.items()
         }
         self._receivers = {
-            peer: link.ReceiverEnd(pairs, sid, peer, me) for peer, pairs in base._pairs.items()
+            peer: link.ReceiverEnd(leaves, sid, peer, me, check_receiver)
+            for peer, leaves in base._leaves.items()
         }
 
     async def ask(
@@ -235,16 +266,24 @@ class Extension(Secret):
         Raises:
             ParameterError: choices of another type, or of a peer without base transfers.
         """
-        for peer, bits in receiving.items():
+        for bits in receiving.values():
             check_choices(Choices(bits, 1))
+        counts = {peer: len(bits) for peer, bits in receiving.items()}
+        words = {p: link.transfer_words(count, self._check) for p, count in counts.items()}
+        choices = {peer: to_words(bits, words[peer]) for peer, bits in receiving.items()}
+        return await self._ask(io, choices, counts)
+
+    async def _ask(
+        self, io: RoleIO, choices: Mapping[str, NDArray[np.uint64]], counts: Mapping[str, int]
+    ) -> dict[str, link.Asked]:
+        for peer in choices:
             if peer not in self._receivers:
                 raise ParameterError(f"{io.name} has no base transfers to receive from {peer!r}")
         asked = {}
-        for peer, bits in receiving.items():
-            choices = self._with_sacrifice(bits) if self._check else bits
-            batch = await io.compute(self._receivers[peer].extend, choices, len(bits))
-            packed = batch.u.view(np.uint8)[:, : (len(choices) + 7) // 8]
-            await io.send(peer, OtColumns(batch.digest, packed))
+        for peer, words in choices.items():
+            column = self._with_sacrifice(words) if self._check else words
+            batch = await io.compute(self._receivers[peer].extend, column, counts[peer])
+            await io.send(peer, OtColumns(batch.digest, batch.u))
             asked[peer] = batch
         return asked
 
@@ -257,8 +296,8 @@ class Extension(Secret):
             FaultyPeer: a peer has another `sid`, or asks for batches in another order.
         """
         present = {peer: count for peer, count in sending.items() if peer in self._senders}
-        rows = {peer: link.batch_rows(count, self._check) for peer, count in present.items()}
-        got = await io.gather(OtColumns, tuple(present), 0, rows=rows)
+        words = {peer: link.batch_words(count, self._check) for peer, count in present.items()}
+        got = await io.gather(OtColumns, tuple(present), 0, trees=self._base._trees, words=words)
         taken = {}
         for peer, message in got.items():
             end = self._senders[peer]
@@ -374,14 +413,24 @@ class Extension(Secret):
                     f"choices of bits must be a vector of uint64, got {words.dtype} {words.shape} "
                     f"for {peer}"
                 )
-        sent, received = await self.extend(
-            io,
-            {peer: link.WORD_BITS * words for peer, words in sending.items()},
-            {peer: spread(words) for peer, words in receiving.items()},
-        )
+        # An even number of words, so that those of transfers are those of the columns.
+        even = {peer: words + words % 2 for peer, words in sending.items()}
+        choices = {
+            peer: np.append(w, np.zeros(len(w) % 2, w.dtype)) for peer, w in receiving.items()
+        }
+        asked = await self._ask(io, choices, {p: WORD_BITS * len(w) for p, w in choices.items()})
+        taken = await self.take(io, {peer: WORD_BITS * words for peer, words in even.items()})
+        received = await self.prove(io, asked)
+        sent = await self.verify(io, taken)
         return (
-            {peer: await io.compute(link.both_bits, pads) for peer, pads in sent.items()},
-            {peer: await io.compute(pads.bits) for peer, pads in received.items()},
+            {
+                peer: (await io.compute(link.both_bits, pads))[:, : sending[peer]]
+                for peer, pads in sent.items()
+            },
+            {
+                peer: (await io.compute(pads.bits))[: len(receiving[peer])]
+                for peer, pads in received.items()
+            },
         )
 
     async def chosen(self, io: RoleIO, sending: Pairs, receiving: Requests) -> Chosen:
@@ -444,10 +493,8 @@ class Extension(Secret):
             check_choices(request)
         return await self.extend(io, sending, {p: request.bits for p, request in receiving.items()})
 
-    def _with_sacrifice(self, choices: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        rows = link.batch_rows(len(choices), checked=True)
-        random = np.frombuffer(self._rng.bytes((rows - len(choices) + 7) // 8), np.uint8)
-        return np.concatenate([choices, np.unpackbits(random, count=rows - len(choices)) != 0])
+    def _with_sacrifice(self, choices: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return np.append(choices, self._rng.residues(1 << WORD_BITS, link.CHECK_WORDS))
 
 
 async def extended_ot(
@@ -459,12 +506,16 @@ async def extended_ot(
     *,
     base: ObliviousTransfer = naor_pinkas,
     check_receiver: bool = False,
+    field_bits: int = 1,
 ) -> Chosen:
     """Run base transfers and one batch of chosen messages over them. See `ObliviousTransfer`.
 
-    The base transfers are those of `base`; for `check_receiver` see `Extension`.
+    The base transfers are those of `base`; for `check_receiver` see `Extension`, for `field_bits`
+    `base_transfers`.
     """
     check_transfers(sending, receiving)
-    transfers = await base_transfers(io, tuple(sending), tuple(receiving), sid, rng, base)
+    transfers = await base_transfers(
+        io, tuple(sending), tuple(receiving), sid, rng, base, field_bits=field_bits
+    )
     extension = Extension(transfers, sid, rng, check_receiver=check_receiver)
     return await extension.chosen(io, sending, receiving)

@@ -22,6 +22,7 @@ from xclp_crypto.protocols.ot.bits import (
     BLOCK_LANES,
     LANE,
     WORD,
+    WORD_BITS,
     ColumnHash,
     HashPoints,
     RobustHash,
@@ -31,21 +32,25 @@ from xclp_crypto.protocols.ot.bits import (
 from xclp_crypto.protocols.ot.interface import Choices, pick, sid_digest
 from xclp_crypto.secret import Secret
 
-WORD_BITS: Final = 64
-CHUNK_WORDS: Final = 512
+CHUNK_WORDS: Final = 1024
 """Words of every column that are worked on at once, for the caches; no result depends on it."""
+FOLD_WORDS: Final = 1 << 16
+"""Words of leaves that are added up at once, likewise."""
+CHECK_WORDS: Final = KAPPA // WORD_BITS
+"""Words of one block of the check's hash."""
 
 
-def batch_rows(count: int, checked: bool) -> int:
-    """Return how many rows a batch of `count` transfers takes, with the check's 128 random ones."""
-    return KAPPA * (-(-count // KAPPA) + 1) if checked else count
+def batch_words(count: int, checked: bool) -> int:
+    """Return how many words of each column a batch of `count` transfers takes.
+
+    A check takes whole blocks of the hash, and one more for the random rows.
+    """
+    return CHECK_WORDS * (-(-count // KAPPA) + 1) if checked else -(-count // WORD_BITS)
 
 
-def _column_keys(
-    keys: NDArray[np.uint8], sid: bytes, sender: str, receiver: str
-) -> list[Keystream]:
-    tag = domain_tag("ot-extension column", sid, sender, receiver)
-    return [Keystream(derive_key(key.tobytes(), tag)) for key in keys]
+def transfer_words(count: int, checked: bool) -> int:
+    """Return how many of them are for transfers."""
+    return batch_words(count, checked) - (CHECK_WORDS if checked else 0)
 
 
 def _hash(sid: bytes, sender: str, receiver: str) -> RobustHash:
@@ -53,18 +58,53 @@ def _hash(sid: bytes, sender: str, receiver: str) -> RobustHash:
     return RobustHash(public[:BLOCK_BYTES])
 
 
-def _fill(keystreams: list[Keystream], columns: NDArray[np.uint64]) -> None:
-    """Fill each of the 128 rows of words with the next words of its keystream."""
-    for keystream, column in zip(keystreams, columns, strict=True):
-        keystream.read_into(column.view(np.uint8))
+class _Columns(Secret):
+    """The streams of the leaves of all trees, from where the last batch left them.
 
+    Args:
+        leaves: (n, 2^k, 32), see `trees`.
+        tag: of their keys.
+        punctured: whether leaf 0 is not known.
+    """
 
-def _whole_words(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """Return a copy of (c, n) bytes as (c, ⌈n/8⌉) words, padded with zeros."""
-    columns, n_bytes = packed.shape
-    words = np.zeros((columns, -(-n_bytes // WORD.itemsize)), WORD)
-    words.view(np.uint8)[:, :n_bytes] = packed
-    return words
+    __slots__ = ("_first", "_streams")
+
+    def __init__(self, leaves: NDArray[np.uint8], tag: bytes, punctured: bool) -> None:
+        self._first = int(punctured)
+        self._streams = [
+            [Keystream(derive_key(leaf.tobytes(), tag)) for leaf in tree[self._first :]]
+            for tree in leaves
+        ]
+
+    def read(self, columns: NDArray[np.uint64], sums: NDArray[np.uint64] | None) -> None:
+        """Fill the next words of all columns, and of the sums of all leaves of each tree.
+
+        Column b of a tree is the sum of those leaves whose number has bit b. From the highest bit
+        on, these are the upper half; adding it to the lower one leaves half as many to look at. So
+        2^k leaves take 2·2^k additions.
+
+        Args:
+            columns: (k, n, words).
+            sums: (n, words).
+        """
+        depth, n, width = columns.shape
+        step = max(1, min(n, FOLD_WORDS // (width << depth)))
+        buffer = np.empty((1 << depth, step, width), WORD)
+        for begin in range(0, n, step):
+            trees = self._streams[begin : begin + step]
+            done = slice(begin, begin + len(trees))
+            leaves = buffer[:, : len(trees)]
+            leaves[: self._first] = 0
+            for j, streams in enumerate(trees):
+                for leaf, stream in zip(leaves[self._first :, j], streams, strict=True):
+                    stream.read_into(leaf.view(np.uint8))
+            for bit in reversed(range(depth)):
+                lower, upper = leaves[: 1 << bit], leaves[1 << bit :]
+                np.bitwise_xor.reduce(upper, axis=0, out=columns[bit, done])
+                lower ^= upper
+                leaves = lower
+            if sums is not None:
+                sums[done] = leaves[0]
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,20 +128,24 @@ class Taken:
     seed: bytes
 
 
-class SenderEnd(Secret):
-    """The sender's end of one link: s, one key per column, and the number of rows so far."""
+class _End(Secret):
+    """What both ends of one link have: columns, the hash, and the number of rows so far."""
 
-    __slots__ = ("_choices", "_hash", "_keystreams", "_link", "_rows", "_s", "_select")
+    __slots__ = ("_checked", "_columns", "_depth", "_hash", "_link", "_rows")
 
     def __init__(
-        self, choices: NDArray[np.bool_], keys: NDArray[np.uint8], sid: bytes, me: str, peer: str
+        self,
+        leaves: NDArray[np.uint8],
+        sid: bytes,
+        names: tuple[str, str],
+        checked: bool,
+        punctured: bool,
     ) -> None:
-        self._choices = choices
-        self._s = np.packbits(choices, bitorder="little").view(WORD)
-        self._select = -choices.astype(WORD)[:, None]  # all ones where s_i = 1
-        self._keystreams = _column_keys(keys, sid, me, peer)
-        self._hash = _hash(sid, me, peer)
-        self._link = sid, me, peer
+        self._depth = KAPPA // len(leaves)
+        self._columns = _Columns(leaves, domain_tag("ot-extension column", sid, *names), punctured)
+        self._hash = _hash(sid, *names)
+        self._link = sid, *names
+        self._checked = checked
         self._rows = 0
 
     @property
@@ -109,25 +153,69 @@ class SenderEnd(Secret):
         """Return what the receiver says of the next batch."""
         return sid_digest(*self._link, self._rows)
 
-    def extend(self, sent: NDArray[np.uint8], count: int) -> tuple[SenderPads, NDArray[np.uint64]]:
+    def _by_tree(self, columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """View columns, (128, …), as (k, n, …)."""
+        return columns.reshape(self._depth, -1, *columns.shape[1:])
+
+    def _to_points(self, rows: NDArray[np.uint64]) -> None:
+        """Turn rows into what `HashPoints` take; see `RobustHash` for why it depends."""
+        if self._checked:
+            rows[:] = self._hash.permute(np.ascontiguousarray(rows))
+
+    def _pads(self, points: NDArray[np.uint64], start: int, count: int) -> HashPoints:
+        return HashPoints(self._hash, points.reshape(-1, 2)[:count], start)
+
+    def _advance(self, count: int) -> int:
+        """Return the index of a batch's first transfer."""
+        start, self._rows = self._rows, self._rows + count
+        return start
+
+
+class SenderEnd(_End):
+    """The sender's end of one link: s, and all leaves but one of each tree.
+
+    Args:
+        choices: s, (128,).
+        leaves: (n, 2^k, 32), see `trees.puncture`.
+        sid: of the extension.
+        me: the sender.
+        peer: the receiver.
+        checked: whether the receiver is checked.
+    """
+
+    __slots__ = ("_choices", "_s", "_select")
+
+    def __init__(
+        self,
+        choices: NDArray[np.bool_],
+        leaves: NDArray[np.uint8],
+        sid: bytes,
+        me: str,
+        peer: str,
+        checked: bool,
+    ) -> None:
+        super().__init__(leaves, sid, (me, peer), checked, punctured=True)
+        self._choices = choices
+        self._s = np.packbits(choices, bitorder="little").view(WORD)
+        self._select = self._by_tree(-choices.astype(WORD)[:, None])  # all ones where s_i = 1
+
+    def extend(self, sent: NDArray[np.uint64], count: int) -> tuple[SenderPads, NDArray[np.uint64]]:
         """Return the pads of `count` transfers, and q_i of every column, (128, words)."""
-        q = _whole_words(sent)
-        words = q.shape[1]
-        zero, one = np.empty((2, words * WORD_BITS, 2), WORD)
-        for at in range(0, words, CHUNK_WORDS):
-            part = q[:, at : at + CHUNK_WORDS]
-            columns = np.empty(part.shape, WORD)
-            _fill(self._keystreams, columns)
-            part &= self._select
-            columns ^= part
-            part[:] = columns
-            rows, done = transpose(columns), slice(at * WORD_BITS, (at + CHUNK_WORDS) * WORD_BITS)
-            zero[done] = self._hash.permute(rows)
-            rows ^= self._s
-            one[done] = self._hash.permute(rows)
-        start, self._rows = self._rows, self._rows + len(zero)
-        pads = (HashPoints(self._hash, points[:count], start) for points in (zero, one))
-        return SenderPads(*pads), q
+        words = transfer_words(count, self._checked)
+        q = np.empty((KAPPA, sent.shape[1]), WORD)
+        zero, one = np.empty((2, WORD_BITS, words, 2), WORD)
+        for at in range(0, sent.shape[1], CHUNK_WORDS):
+            part = slice(at, at + CHUNK_WORDS)
+            columns = self._by_tree(q[:, part])
+            self._columns.read(columns, None)
+            columns ^= sent[:, part] & self._select
+            done = slice(at, min(at + CHUNK_WORDS, words))
+            transpose(q[:, done].copy(), zero[:, done])
+            np.bitwise_xor(zero[:, done], self._s, out=one[:, done])
+            self._to_points(zero[:, done])
+            self._to_points(one[:, done])
+        start = self._advance(count)
+        return SenderPads(self._pads(zero, start, count), self._pads(one, start, count)), q
 
     def verify(self, q: NDArray[np.uint64], seed: bytes, proof: NDArray[np.uint8]) -> bool:
         """Return whether the receiver's columns hide one vector of choices; see `extension`."""
@@ -140,7 +228,10 @@ class SenderEnd(Secret):
 
 @dataclass(frozen=True, repr=False)
 class Asked:
-    """A receiver's batch: `sid_digest`, pads, choices (1, words), and t_i and u_i (128, words)."""
+    """A receiver's batch: `sid_digest`, pads, choices (words,), t_i (128, words), and what is sent.
+
+    That is u_j ⊕ r, (n, words).
+    """
 
     digest: bytes
     pads: HashPoints
@@ -149,41 +240,44 @@ class Asked:
     u: NDArray[np.uint64]
 
 
-class ReceiverEnd(Secret):
-    """The receiver's end of one link: two keys per column, and the number of rows so far."""
+class ReceiverEnd(_End):
+    """The receiver's end of one link: all leaves of each tree.
 
-    __slots__ = ("_hash", "_keystreams", "_link", "_rows")
+    Args:
+        leaves: (n, 2^k, 32), see `trees.grow`.
+        sid: of the extension.
+        peer: the sender.
+        me: the receiver.
+        checked: whether the receiver is checked.
+    """
 
-    def __init__(self, pairs: NDArray[np.uint8], sid: bytes, peer: str, me: str) -> None:
-        self._keystreams = tuple(_column_keys(pairs[:, b], sid, peer, me) for b in (0, 1))
-        self._hash = _hash(sid, peer, me)
-        self._link = sid, peer, me
-        self._rows = 0
+    __slots__ = ()
 
-    def extend(self, choices: NDArray[np.bool_], count: int) -> Asked:
-        """Return a batch of rows with these choices, of which the first `count` are transfers."""
-        x = _whole_words(np.packbits(choices, bitorder="little")[None])
-        words = x.shape[1]
-        t, u = np.empty((2, KAPPA, words), WORD)
-        points = np.empty((words * WORD_BITS, 2), WORD)
-        for at in range(0, words, CHUNK_WORDS):
+    def __init__(
+        self, leaves: NDArray[np.uint8], sid: bytes, peer: str, me: str, checked: bool
+    ) -> None:
+        super().__init__(leaves, sid, (peer, me), checked, punctured=False)
+
+    def extend(self, choices: NDArray[np.uint64], count: int) -> Asked:
+        """Return a batch with the columns' choices (words,), of which `count` are transfers."""
+        words = transfer_words(count, self._checked)
+        t = np.empty((KAPPA, len(choices)), WORD)
+        u = np.empty((KAPPA // self._depth, len(choices)), WORD)
+        points = np.empty((WORD_BITS, words, 2), WORD)
+        for at in range(0, len(choices), CHUNK_WORDS):
             part = slice(at, at + CHUNK_WORDS)
-            columns, other = np.empty((2, *t[:, part].shape), WORD)
-            for keystreams, filled in zip(self._keystreams, (columns, other), strict=True):
-                _fill(keystreams, filled)
-            other ^= columns
-            np.bitwise_xor(other, x[:, part], out=u[:, part])
-            t[:, part] = columns
-            done = slice(at * WORD_BITS, (at + CHUNK_WORDS) * WORD_BITS)
-            points[done] = self._hash.permute(transpose(columns))
-        start, self._rows = self._rows, self._rows + len(points)
-        pads = HashPoints(self._hash, points[:count], start)
-        return Asked(sid_digest(*self._link, start), pads, x, t, u)
+            self._columns.read(self._by_tree(t[:, part]), u[:, part])
+            u[:, part] ^= choices[part]
+            done = slice(at, min(at + CHUNK_WORDS, words))
+            transpose(t[:, done].copy(), points[:, done])
+            self._to_points(points[:, done])
+        digest = self.digest
+        return Asked(digest, self._pads(points, self._advance(count), count), choices, t, u)
 
 
 def prove(seed: bytes, choices: NDArray[np.uint64], t: NDArray[np.uint64]) -> NDArray[np.uint8]:
-    """Return the hashes (129, 16) of the choices (1, words) and the columns (128, words)."""
-    columns = np.concatenate([choices, t]).view(np.uint8)
+    """Return the hashes (129, 16) of the choices (words,) and the columns (128, words)."""
+    columns = np.concatenate([choices[None], t]).view(np.uint8)
     return ColumnHash(seed, columns.shape[1])(columns)
 
 
