@@ -7,18 +7,21 @@ if TYPE_CHECKING:
     from xclp_crypto.front import secure_hamming, secure_row_sums, secure_sum
     from xclp_crypto.primitives.identity import Identity, IdentityKey
     from xclp_crypto.protocols.setup import Identities
-    from xclp_crypto.two_party import cross_distances
+    from xclp_crypto.two_party import cross_distances, cross_matches, cross_nearest
 
 __version__ = "0.1.0"
 
 __all__ = ["Identities", "Identity", "IdentityKey", "__version__"]
-__all__ += ["cross_distances", "secure_hamming", "secure_row_sums", "secure_sum"]
+__all__ += ["cross_distances", "cross_matches", "cross_nearest"]
+__all__ += ["secure_hamming", "secure_row_sums", "secure_sum"]
 
 _HOMES = {
     "Identities": "protocols.setup",
     "Identity": "primitives.identity",
     "IdentityKey": "primitives.identity",
     "cross_distances": "two_party",
+    "cross_matches": "two_party",
+    "cross_nearest": "two_party",
     "secure_hamming": "front",
     "secure_row_sums": "front",
     "secure_sum": "front",

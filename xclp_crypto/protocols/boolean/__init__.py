@@ -13,7 +13,7 @@ from xclp_crypto.protocols.boolean.circuits import (
     less_than_public,
     subtract,
 )
-from xclp_crypto.protocols.boolean.conversion import to_additive, to_boolean
+from xclp_crypto.protocols.boolean.conversion import at_most, to_additive, to_boolean
 from xclp_crypto.protocols.boolean.gmw import Gates
 from xclp_crypto.protocols.boolean.smallest import Bounds, smallest
 from xclp_crypto.protocols.boolean.triples import (
@@ -33,6 +33,7 @@ __all__ = [
     "add",
     "any_of",
     "at_least",
+    "at_most",
     "count",
     "deal_triples",
     "dealt_triples",

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.protocols.boolean.circuits import add, subtract
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.protocols.boolean.circuits import add, less_than_public, subtract
 from xclp_crypto.protocols.boolean.gmw import Gates
 from xclp_crypto.protocols.boolean.words import Words, check_width, from_planes, to_planes
 from xclp_crypto.rng import Rng, require_rng
@@ -30,6 +31,43 @@ async def to_boolean(gates: Gates, addend: NDArray[Any], width: int) -> Words:
     own = await gates.io.compute(to_planes, addend, width)
     mine, theirs = gates.own(own), gates.others(own.shape)
     return await add(gates, *((mine, theirs) if gates.first else (theirs, mine)))
+
+
+def highest_bit_decides(width: int, bound: int, largest: int) -> bool:
+    """Return whether [x > bound] is the highest bit of x + 2^(width−1) − bound − 1.
+
+    It is if that number is in 0 … 2^width − 1 for all x from 0 to `largest`.
+    """
+    return max(bound + 1, largest - bound) <= 1 << (width - 1)
+
+
+async def at_most(
+    gates: Gates, addend: NDArray[Any], width: int, *, bound: int, largest: int
+) -> Words:
+    """Return shares of the bits [x ≤ bound] of numbers in additive shares.
+
+    Args:
+        gates: this party's.
+        addend: (…, n) of an unsigned dtype; both parties' add up to the numbers modulo 2^width.
+        width: 1 … 64.
+        bound: what both know, at least 0.
+        largest: of the numbers, below 2^width.
+
+    Returns:
+        (…, ⌈n/64⌉) words. It takes width − 1 conjunctions where `highest_bit_decides`, else also
+        those of `circuits.less_than_public`.
+
+    Raises:
+        ParameterError: bound or largest is out of range.
+    """
+    if bound < 0 or not 0 <= largest < 1 << width:
+        raise ParameterError(f"{bound} as bound of numbers of {width} bits up to {largest}")
+    if not highest_bit_decides(width, bound, largest):
+        return await less_than_public(gates, await to_boolean(gates, addend, width), bound + 1)
+    shift = (1 << width - 1) - bound - 1 if gates.first else 0
+    shifted = addend + addend.dtype.type(shift % (1 << 8 * addend.dtype.itemsize))
+    above: Words = (await to_boolean(gates, shifted, width))[-1]
+    return gates.invert(above)
 
 
 async def to_additive(gates: Gates, planes: Words, values: int, rng: Rng) -> NDArray[np.uint64]:

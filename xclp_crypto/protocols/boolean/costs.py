@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from xclp_crypto.protocols.boolean.circuits import counting_layers
+from xclp_crypto.protocols.boolean.conversion import highest_bit_decides
 from xclp_crypto.protocols.boolean.gmw import GateOpenings, OutputShares
 from xclp_crypto.protocols.boolean.smallest import Bounds
 from xclp_crypto.protocols.boolean.triples import BLOCK_WORDS, DealtCorrections, DealtSeed
@@ -65,6 +66,14 @@ def comparing_with(bound: int, width: int, words: int) -> CircuitCost:
     lowest = (bound & -bound).bit_length()
     gates = 0 if bound == 0 or bound >> width else width - lowest
     return CircuitCost(gates * words, gates)
+
+
+def at_most(bound: int, largest: int, width: int, words: int) -> CircuitCost:
+    """Return the cost of `conversion.at_most`."""
+    cost = adding(width, words)
+    if highest_bit_decides(width, bound, largest):
+        return cost
+    return cost + comparing_with(bound + 1, width, words)
 
 
 def counting(planes: int, k: int, words: int) -> CircuitCost:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,6 +98,41 @@ class HammingBackend(ABC):
             TooFewParties: fewer than `at_least` clients finished.
             FaultyPeer: shares of two clients give no distance, or no bit vectors have all of them.
         """
+
+
+Shares: TypeAlias = dict[str, NDArray[np.uint16]]
+"""By peer, (own rows, its rows) modulo 2^w; peers that dropped out are missing."""
+
+
+class SharingBackend(HammingBackend):
+    """A back end in which two clients end with T and R, and T − R modulo 2^w is the distance.
+
+    The server gets both. Two programs that go on with the shares themselves need no server.
+    """
+
+    @abstractmethod
+    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
+        """Take part as a client, and return T or R for every peer; see `HammingBackend.client`."""
+
+    @abstractmethod
+    def minuend(self, low: str, high: str, sizes: Mapping[str, int]) -> str:
+        """Return which of client j and client k > j has T."""
+
+    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
+        """See `HammingBackend.client`."""
+        await send_shares(session, bits, await self.shares(session, bits, rng))
+
+    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
+        """See `HammingBackend.server`."""
+        sizes, modulo = session.sizes, low_bits(n_bits)
+
+        def combine(
+            low: str, high: str, first: NDArray[np.uint16], second: NDArray[np.uint16]
+        ) -> NDArray[np.uint16]:
+            has_first = self.minuend(low, high, sizes) == low
+            return (first - second if has_first else second - first) & modulo
+
+        return await receive_shares(session, n_bits, at_least, combine)
 
 
 def own_pairs(rows: int) -> int:
@@ -304,20 +339,6 @@ async def receive_shares(
         )
 
     return await assemble(session, n_bits, at_least, uploads, block)
-
-
-async def receive_differences(
-    session: Session, n_bits: int, at_least: int, masked: Callable[[str, str], str]
-) -> Distances:
-    """Do as `receive_shares` where distances are T − R; `masked` says who of j and k > j has T."""
-    modulo = low_bits(n_bits)
-
-    def combine(
-        low: str, high: str, first: NDArray[np.uint16], second: NDArray[np.uint16]
-    ) -> NDArray[np.uint16]:
-        return (first - second if masked(low, high) == low else second - first) & modulo
-
-    return await receive_shares(session, n_bits, at_least, combine)
 
 
 async def assemble(

@@ -29,7 +29,6 @@ too. See `xclp_crypto.primitives.rlwe` for the scheme, its bounds and its exactn
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +46,10 @@ from xclp_crypto.protocols.hamming.between import (
 )
 from xclp_crypto.protocols.hamming.interface import (
     Distances,
+    Shares,
+    SharingBackend,
     column_ranges,
     low_bits,
-    receive_differences,
-    send_shares,
     stacks,
 )
 from xclp_crypto.protocols.setup import Session
@@ -59,9 +58,6 @@ from xclp_crypto.wire import Message, sent
 
 BLOCK_ROWS = 128
 """Rows per message; part of the wire format."""
-
-Shares: TypeAlias = dict[str, NDArray[np.uint16]]
-"""By peer, (own rows, its rows) modulo t."""
 
 
 def _coefficients(n_bits: int) -> int:
@@ -181,7 +177,7 @@ async def _ring(
     return await session.io.compute(rlwe.Ring.from_tag, session.id, tag, parameters, count)
 
 
-class Rlwe(BetweenBackend):
+class Rlwe(SharingBackend, BetweenBackend):
     """Ring-LWE. See the module."""
 
     name = "rlwe"
@@ -191,8 +187,8 @@ class Rlwe(BetweenBackend):
         """See `HammingBackend.require`."""
         require_sizes(sizes, n_bits)
 
-    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
-        """See `HammingBackend.client`."""
+    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
+        """See `SharingBackend.shares`."""
         sizes = session.sizes
         parameters = require_sizes(sizes, bits.shape[1])
         evaluators, owners = (
@@ -201,15 +197,16 @@ class Rlwe(BetweenBackend):
         ring = await _ring(session, "rlwe hamming", parameters)
         opened, masks = await self._exchange(session, ring, bits, evaluators, bits, owners, rng)
         alone = {c: n for c, n in sizes.items() if c not in (session.io.name, *owners, *evaluators)}
-        await send_shares(session, bits, _empty_shares(bits, alone) | masks | opened)
+        return _empty_shares(bits, alone) | masks | opened
+
+    def minuend(self, low: str, high: str, sizes: Mapping[str, int]) -> str:
+        """See `SharingBackend.minuend`."""
+        return owner_first(low, high, sizes)[0]
 
     async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
         """See `HammingBackend.server`."""
-        sizes = session.sizes
-        require_sizes(sizes, n_bits)
-        return await receive_differences(
-            session, n_bits, at_least, lambda low, high: owner_first(low, high, sizes)[0]
-        )
+        require_sizes(session.sizes, n_bits)
+        return await super().server(session, n_bits, at_least)
 
     async def client_between(
         self,

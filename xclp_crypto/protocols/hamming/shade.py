@@ -30,13 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.params import MIN_CLIENTS, residue_width
+from xclp_crypto.params import residue_width
 from xclp_crypto.protocols.hamming.interface import (
-    Distances,
-    HammingBackend,
+    Shares,
+    SharingBackend,
     low_bits,
-    receive_differences,
-    send_shares,
 )
 from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
@@ -82,7 +80,7 @@ def offers(bits: NDArray[np.uint8], masks: NDArray[np.uint16], n_bits: int) -> N
     return both_as_bytes.reshape(-1, 2, RESIDUE_BYTES)
 
 
-class Shade(HammingBackend):
+class Shade(SharingBackend):
     """SHADE with one transfer per pair and bit, as `transfer` does it. See the module."""
 
     name = "shade"
@@ -91,8 +89,8 @@ class Shade(HammingBackend):
     def __init__(self, transfer: ObliviousTransfer = naor_pinkas) -> None:
         self._transfer = transfer
 
-    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
-        """See `HammingBackend.client`."""
+    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
+        """See `SharingBackend.shares`."""
         io, me, sizes = session.io, session.io.name, session.sizes
         rows, n_bits = bits.shape
         modulus, size = 1 << residue_width(n_bits), batch_size(len(sizes))
@@ -133,9 +131,8 @@ class Shade(HammingBackend):
             else total.reshape(rows, sizes[peer])
             for peer, total in sums.items()
         }
-        shares = {peer: share & low_bits(n_bits) for peer, share in shares.items()}
-        await send_shares(session, bits, shares)
+        return {peer: share & low_bits(n_bits) for peer, share in shares.items()}
 
-    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
-        """See `HammingBackend.server`."""
-        return await receive_differences(session, n_bits, at_least, lambda low, high: high)
+    def minuend(self, low: str, high: str, sizes: Mapping[str, int]) -> str:
+        """See `SharingBackend.minuend`."""
+        return high

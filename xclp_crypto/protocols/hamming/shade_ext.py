@@ -45,13 +45,11 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.params import MIN_CLIENTS, residue_width
+from xclp_crypto.params import residue_width
 from xclp_crypto.protocols.hamming.interface import (
-    Distances,
-    HammingBackend,
+    Shares,
+    SharingBackend,
     low_bits,
-    receive_differences,
-    send_shares,
 )
 from xclp_crypto.protocols.ot.bits import BLOCK_LANES, LANE, HashPoints, lane_groups
 from xclp_crypto.protocols.ot.extension import Extension, OtCorrections, base_transfers
@@ -308,7 +306,7 @@ class _Links(Secret):
                     )
 
 
-class ShadeExt(HammingBackend):
+class ShadeExt(SharingBackend):
     """SHADE with one correlated transfer per bit of the receiver, over `base`. See the module."""
 
     name = "shade-ext"
@@ -317,8 +315,8 @@ class ShadeExt(HammingBackend):
     def __init__(self, base: ObliviousTransfer = naor_pinkas) -> None:
         self._base = base
 
-    async def client(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> None:
-        """See `HammingBackend.client`."""
+    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
+        """See `SharingBackend.shares`."""
         io, n_bits = session.io, bits.shape[1]
         links = _Links(io.name, bits, session.sizes)
         sid = session.once("shade-ext")
@@ -340,14 +338,8 @@ class ShadeExt(HammingBackend):
             taken = next_taken
         weights = bits.sum(axis=1, dtype=LANE)[:, None]
         modulo = low_bits(n_bits)
-        shares = {
-            p: (s - weights if p in links.out else s) & modulo for p, s in links.shares.items()
-        }
-        await send_shares(session, bits, shares)
+        return {p: (s - weights if p in links.out else s) & modulo for p, s in links.shares.items()}
 
-    async def server(self, session: Session, n_bits: int, at_least: int = MIN_CLIENTS) -> Distances:
-        """See `HammingBackend.server`."""
-        sizes = session.sizes
-        return await receive_differences(
-            session, n_bits, at_least, lambda low, high: ends(low, high, sizes)[1]
-        )
+    def minuend(self, low: str, high: str, sizes: Mapping[str, int]) -> str:
+        """See `SharingBackend.minuend`."""
+        return ends(low, high, sizes)[1]
