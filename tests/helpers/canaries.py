@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -156,6 +157,7 @@ def keep_logs() -> None:
     Path.unlink = renaming  # type: ignore[method-assign]
 
 
+@cache
 def opened(log: Path, key: str) -> list[bytes]:
     """Return the records of a log, or of what a client kept."""
     return [data for _, data in Log.from_bytes(log.read_bytes(), LogKey.from_text(key)).replay()]

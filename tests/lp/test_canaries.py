@@ -36,7 +36,8 @@ KEYS |= {f"hospital-{i}": f"{i}badcafe" * 8 for i in (1, 2, 3)}
 """Of logs and of what clients keep."""
 
 SHOWN = {
-    **{suffix: set[str]() for suffix in (".sent", ".jsonl", ".state", ".kept", ".json")},
+    **{suffix: set[str]() for suffix in (".sent", ".jsonl", ".json")},
+    **{suffix: set[str]() for suffix in (".state", ".kept", ".labels", ".epoch")},
     ".csv": {"ids", "labels", "columns"},
     ".out": {"labels", "columns", "paths"},
 }
@@ -55,9 +56,11 @@ class Watched(Federation):
         super().__init__(folder / "found", certificates=self.given / "certs", identities=True)
         self.key_file.unlink()
         for party in (SERVER, *clients):
-            self.edit(party, "random_state = 0", f"random_state = {RANDOM_STATE}")
+            numbers = f"random_state = {RANDOM_STATE}\nprivacy.epsilon = 50.0"  # changes no label
+            self.edit(party, "random_state = 0", numbers)
             (self.given / f"{party}.log.key").write_text(KEYS[party])
             (self.given / f"{party}.log.key").chmod(0o600)
+        self.edit(SERVER, "[server]", '[server]\noutput = "results"')
         for name, x, y in zip(clients, self.Xs, self.ys, strict=True):
             table = self.given / f"{CANARY}-table-{name}.csv"
             write_table(table, name, x, y)
@@ -74,7 +77,9 @@ class Watched(Federation):
         if party == SERVER:
             self.serve(inside=inside)
         else:
-            self.start(party, "--keep", str(self.folder / "kept"), inside=inside)
+            labels = str(self.folder / f"{party}.labels")
+            kept = ("--keep", str(self.folder / "kept"), "--remember", labels)
+            self.start(party, *kept, inside=inside)
 
     def forms(self, party: str) -> Forms:
         """Return the canaries of a party that took part."""
@@ -127,6 +132,7 @@ def test_nobody_else_and_no_log_gets_what_is_in_the_inputs_of_a_client(
     forms = {party: federation.forms(party) for party in (SERVER, *taking_part)}
     files = [f for f in federation.folder.rglob("*") if f.is_file() and f.suffix != ".toml"]
     assert {f.suffix for f in files} == SHOWN.keys()
+    assert "server-cost.json" in {f.name for f in files}
     for file in files:
         shown = set() if file.stem == SERVER else SHOWN[file.suffix]
         for party, own in forms.items():
