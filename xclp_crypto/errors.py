@@ -94,12 +94,21 @@ class TooFewParties(ProtocolError):
         step: the step in which they were missing.
         present: how many answered.
         needed: how many would have to.
+        missing: those that did not, as far as that is known.
     """
 
-    def __init__(self, step: str, present: int, needed: int, reason: str = "") -> None:
-        self.step, self.present, self.needed = step, present, needed
+    def __init__(
+        self,
+        step: str,
+        present: int,
+        needed: int,
+        reason: str = "",
+        missing: tuple[str, ...] = (),
+    ) -> None:
+        self.step, self.present, self.needed, self.missing = step, present, needed, missing
+        without = f", without {', '.join(missing)}" if missing else ""
         super().__init__(
-            f"step {step!r}: {present} of the parties answered and {needed} are needed"
+            f"step {step!r}: {present} of the parties answered and {needed} are needed{without}"
             f"{f' ({reason})' if reason else ''}; nothing was revealed",
             public=True,
         )
@@ -120,12 +129,20 @@ class Stalled(ProtocolError):
 
 
 class Excluded(ProtocolError):
-    """The others went on without this party, which was too late or lost a message."""
+    """The server went on without this party, which was too late or lost a message.
 
-    def __init__(self, party: str, step: str) -> None:
-        self.party, self.step = party, step
+    Attributes:
+        party: this one.
+        step: in which.
+        missing: those of which nothing came in time, so that it was late.
+    """
+
+    def __init__(self, party: str, step: str, missing: tuple[str, ...] = ()) -> None:
+        self.party, self.step, self.missing = party, step, missing
+        why = f"nothing came in time from {', '.join(missing)}" if missing else "it was too late"
         super().__init__(
-            f"{party} was excluded in step {step!r}: its message came too late", public=True
+            f"{party} was excluded in step {step!r}: the server went on without it; {why}",
+            public=True,
         )
 
 

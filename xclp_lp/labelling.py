@@ -191,7 +191,7 @@ async def receive_participants(
     announced = zip(rows.items(), present.clients, strict=True)
     sizes = {client: n for (client, n), here in announced if here}
     if io.name not in sizes:
-        raise Excluded(io.name, "hamming")
+        raise Excluded(io.name, "hamming", io.late)
     if len(sizes) < params.at_least:
         raise FaultyPeer(SERVER, f"goes on with {len(sizes)} clients, below the threshold")
     return sizes

@@ -110,9 +110,13 @@ def supersteps(roles: Mapping[str, Any], changed: Mapping[str, Changed] | None =
         if got.items:
             spoke.add(name)
         try:
-            relay.take(_arrived(got))
-        except (DecodeError, ParameterError):  # as Flower's server does
-            refused.add(name)
+            arrived = _arrived(got)
+            if arrived.name == name:
+                relay.take(arrived)
+                return
+        except (DecodeError, ParameterError):
+            pass
+        refused.add(name)  # as Flower's server does
 
     for name in clients:
         ask(name, Ask())

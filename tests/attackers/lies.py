@@ -3,15 +3,16 @@
 A case is one statement of one party of a protocol, or the same statement to all its receivers, and
 one lie about it, after which the party may be silent, over one way to carry messages. All cases of
 all protocols are put in an order that the seed decides, in which every message has had every kind
-of lie before the next cases of them come. Each must end in the right result, or in a typed error
-that blames nobody but the attacker; a wrong result is allowed where `SPOILS` has the message. The
-first that does not ends the run and says how to repeat it.
+of lie before the next cases of them come. Each must end in the right result, or in typed errors of
+which each names the attacker, or it and others of whom one is at fault; a wrong result is allowed
+where `SPOILS` has the message. The first that does not ends the run and says how to repeat it.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ from headers import HeaderCase, header_cases
 from spoils import SPOILS
 from subjects import SUBJECTS
 
-from xclp_crypto.errors import Excluded, FaultyPeer, ProtocolError, Stalled, TooFewParties
+from xclp_crypto.errors import Excluded, FaultyPeer, NetworkError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import blamed
 
@@ -130,6 +131,26 @@ def in_turn(cases: Sequence[Case | HeaderCase], seed: int) -> list[Case | Header
     return [case for *_, case in sorted(order, key=lambda entry: entry[:2])]
 
 
+def named(party: str, ending: Ending) -> set[str]:
+    """Return those of whom a party's error says that one is at fault, or was missing.
+
+    Without a transport nobody tells those that wait for a party that failed; so also whom that
+    one names. Of a client that the server left out, the server's record may say whom it is apart
+    from.
+    """
+    error, after = ending.errors[party], ending.without(party)
+    if isinstance(error, FaultyPeer):
+        return {*blamed(error)}
+    said = re.findall(r"(?:without|from) ([\w-]+(?:, [\w-]+)*)|([\w-]+) says", str(error))
+    names = {name for groups in said for group in groups for name in group.split(", ")}
+    if isinstance(error, Excluded):
+        record = getattr(after.results.get(SERVER), "record", after.results.get(SERVER))
+        names.update(*(pair for pair in getattr(record, "apart", ()) if party in pair))
+    if isinstance(error, Excluded | NetworkError) or str(error).startswith("the server"):
+        names.add(SERVER)
+    return names.union(*(named(p, after) for p in names if p in after.errors))
+
+
 def judged(case: Case | HeaderCase) -> str:
     """Run a case and say how it ended.
 
@@ -138,14 +159,7 @@ def judged(case: Case | HeaderCase) -> str:
     """
     honest = case.ending().without(case.attacker)
     for party, error in honest.errors.items():
-        if isinstance(error, FaultyPeer):
-            assert case.attacker in blamed(error), f"{party} blames {error.parties}: {error}"
-            continue
-        missed = type(error) is ProtocolError or isinstance(
-            error, TooFewParties | Stalled | Excluded
-        )
-        named = (SERVER if case.attacker == SERVER else repr(case.attacker)) in str(error)
-        assert missed or named, f"{party} has {type(error).__name__}: {error}"
+        assert case.attacker in named(party, honest), f"{party} has {type(error).__name__}: {error}"
     wrong = [party for party in honest.results if not SUBJECTS[case.protocol].right(party, honest)]
     if wrong:
         message = role_of(case.attacker), case.message
@@ -153,10 +167,13 @@ def judged(case: Case | HeaderCase) -> str:
         return "spoiled, as listed"
     if not honest.errors:
         return "right at all"
-    named = any(isinstance(error, FaultyPeer) for error in honest.errors.values())
-    return f"{'the attacker named' if named else 'left out or missed'}, " + (
-        "the others right" if honest.results else "stopped"
-    )
+    if not any(isinstance(error, FaultyPeer) for error in honest.errors.values()):
+        how = "left out or missed"
+    elif any(len(blamed(error)) > 1 for error in honest.errors.values()):
+        how = "the attacker or another named"
+    else:
+        how = "the attacker named"
+    return f"{how}, {'the others right' if honest.results else 'stopped'}"
 
 
 def run_cases(cases: Sequence[Case | HeaderCase]) -> Iterator[tuple[Case | HeaderCase, str]]:
@@ -205,7 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"  {count:6}  by {carrier}: {ending}", flush=True)
     if not chosen.only and len(cases) == len(found) and spoiled != {*SPOILS}:
         print(f"listed, and spoil nothing: {sorted({*SPOILS} - spoiled)}", flush=True)
-    print(f"{len(cases)} lies: {failures} ended as they may not", flush=True)
+    print(f"{len(cases)} lies, seed {chosen.seed}: {failures} ended as they may not", flush=True)
 
 
 if __name__ == "__main__":

@@ -48,13 +48,13 @@ def test_wrong_pads_of_a_client_that_vanishes_have_nobody_honest_blamed():
     cases = lies.cases_of("session")
     found = [case for case in cases if case.what == "padded_keys: last bit, then silence"]
     endings = [ending for _, ending in lies.run_cases(found[:2])]
-    assert all("the attacker named" in ending for ending in endings)
+    assert all("the attacker or another named" in ending for ending in endings)
 
 
 def test_false_headers_of_answers_end_as_they_may():
     cases = [case for case in lies.header_cases() if case.carrier == "supersteps"]
     endings = [ending for _, ending in lies.run_cases(lies.in_turn(cases, 4)[:50])]
-    assert {"right at all", "the attacker named, stopped"} <= set(endings)
+    assert {"right at all", "the attacker or another named, stopped"} <= set(endings)
 
 
 def test_the_documentation_lists_what_lies_may_spoil():
@@ -73,7 +73,7 @@ def test_the_documentation_lists_what_lies_may_spoil():
 def test_the_command_says_how_lies_ended_and_how_to_repeat_one(monkeypatch, capsys):
     monkeypatch.delitem(SPOILS, ("client", "SumUpload"))
     lies.main(["--only", "sum", "--count", "30", "--find", "SumShares"])
-    assert "30 lies: 0 ended as they may not" in capsys.readouterr().out
+    assert "30 lies, seed 1: 0 ended as they may not" in capsys.readouterr().out
     with pytest.raises(AssertionError, match="a wrong result") as caught:
         lies.main(["--only", "sum", "--find", "SumUpload"])
     what, repeat = caught.value.__notes__[0].split("\n")

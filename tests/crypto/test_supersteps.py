@@ -492,12 +492,17 @@ def test_the_session_is_over_when_all_clients_have_ended():
     assert engine.relay.done  # b is given up
 
 
-def test_when_everybody_waits_for_somebody_else_the_wait_ends():
-    """Nobody is late, and nothing can come."""
+@pytest.mark.parametrize("b", ["a", SERVER])
+def test_when_everybody_waits_for_somebody_else_the_waits_end_the_servers_last(b):
+    """Nobody is late, and nothing can come. Who waits for the server has said what it had to."""
     engine = Now()
     engine.take("a", missing=("b",))
+    engine.take("b", missing=(b,))
+    gone = {name: [*ask.gone] for name, ask in engine.due().items()}
+    assert gone == {"a": ["b"]} | ({} if b == SERVER else {"b": ["a"]})
     assert not engine.relay.role.ended
-    engine.take("b", missing=("a",))
+    for name in gone:
+        engine.take(name, missing=(SERVER,))
     with pytest.raises(Stalled, match="no Blob from a"):
         engine.relay.role.result()
 

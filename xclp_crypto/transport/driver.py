@@ -312,12 +312,11 @@ class Driver:
         """End a wait without the messages that are missing, or in an error if they are needed."""
         present = len(wait.parties) - len(party.missing)
         answer: Any
+        missing, reason = tuple(party.missing), self._why_missing()
         if wait.at_least is None:
-            missing = tuple(party.missing)
-            reason = self._why_missing()
             answer = Stalled(party.name, party.step, missing, wait.kind.__name__, reason)
         elif present < wait.at_least:
-            answer = TooFewParties(party.step, present, wait.at_least, self._why_missing())
+            answer = TooFewParties(party.step, present, wait.at_least, reason, missing)
         else:
             answer = self._answer(party, wait, party.missing)
         self._end_wait(party, answer)

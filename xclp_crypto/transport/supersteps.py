@@ -23,7 +23,8 @@ again.
 
 *Deadlines*, on the relay's clock: a client is given up that has not come `join` seconds after the
 start, or that has not answered for `deadline` seconds. What such a client sends later is taken all
-the same. A wait ends when all that it lacks are given up, or when nobody at all can go on.
+the same. A wait ends when all that it lacks are given up, or when nobody at all can go on: then
+first waits of clients for such clients as wait for the server and were silent, the server's last.
 """
 
 from __future__ import annotations
@@ -229,6 +230,7 @@ class _Correspondent:
     again: float = 0.0  # when to ask again
     tries: int = 0
     dropped_out: bool = False
+    without: set[str] = field(default_factory=set)  # of whom nothing will come for it
 
 
 class Relay:
@@ -349,7 +351,9 @@ class Relay:
         if moved <= client.moved and self._wants(got.name, client):
             # Its deadline goes on: an answer alone is not progress.
             client.since, client.again, client.tries = asked, self._clock(), 0
-        client.moved = max(moved, client.moved)
+        if moved > client.moved:
+            client.moved = moved
+            client.without.clear()
 
     def _take_items(self, got: Answer, client: _Correspondent) -> None:
         client.gap = False
@@ -415,7 +419,7 @@ class Relay:
             self._over = self._over or self._still()
             return
         hopeless = all(self._silent(self.clients[name]) for name in wait.missing)
-        if hopeless or self._still():
+        if hopeless or (self._still() and not self._end_waits_of_clients()):
             _logger.warning("given up in %s: %s", wait.step, ", ".join(wait.missing))
             self.role.give_up()
             self._run()
@@ -440,6 +444,22 @@ class Relay:
             asks.append((name, Ask(items, dict(client.taken), gone, dict(client.kept))))
         return asks
 
+    def _end_waits_of_clients(self) -> bool:
+        """End waits of clients for clients, where nobody can go on; return whether there are any.
+
+        Who waits for one that waits for a client itself may yet get what it waits for. If all do,
+        they wait for each other.
+        """
+        waiting = {
+            name: client.missing
+            for name, client in self.clients.items()
+            if client.missing and self.role.name not in client.missing and not self._silent(client)
+        }
+        first = [name for name, missing in waiting.items() if waiting.keys().isdisjoint(missing)]
+        for name in first or waiting:
+            self.clients[name].without.update(waiting[name])
+        return bool(waiting)
+
     def _wants(self, name: str, client: _Correspondent) -> bool:
         """Return whether there is something to ask a client."""
         if not client.came or client.ended:
@@ -456,7 +476,8 @@ class Relay:
         """Return of whom nothing more will come for this client, and why."""
         others = [(n, c) for n, c in self.clients.items() if n != name]
         gone = {n: self._reason(n) for n, c in others if self._over or self._silent(c)}
-        return gone | ({self.role.name: None} if self.role.ended else {})
+        without = dict.fromkeys(self.clients[name].without, Reason())
+        return without | gone | ({self.role.name: None} if self.role.ended else {})
 
     def _reason(self, name: str) -> Reason | None:
         """Return why the others go on without a client, if they do."""

@@ -180,7 +180,8 @@ async def receive_block_shares(
     uploads = await io.gather(BlockShares, clients, at_least, **by_dimension(dims))
     keep = mutually_complete(uploads, session.clients)
     if len(keep) < at_least:
-        raise TooFewParties(io.current_step, len(keep), at_least)
+        out = tuple(c for c in clients if c not in keep)
+        raise TooFewParties(io.current_step, len(keep), at_least, missing=out)
 
     def block(j: str, k: str) -> NDArray[np.uint16]:
         if j == k:

@@ -356,7 +356,8 @@ async def assemble(
     io, sizes = session.io, session.sizes
     keep = mutually_complete(uploads, tuple(sizes))
     if len(keep) < at_least:
-        raise TooFewParties(io.current_step, len(keep), at_least)
+        out = tuple(c for c in sizes if c not in keep)
+        raise TooFewParties(io.current_step, len(keep), at_least, missing=out)
     kept = {c: sizes[c] for c in keep}
     matrix = await io.compute(_assemble, uploads, kept, n_bits, block, io.report)
     if not session.cross_only:

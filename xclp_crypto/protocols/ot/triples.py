@@ -76,7 +76,7 @@ async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, r
         a[done] = source.residues(1 << 64, count)
         sent, received = await extension.random_bits(io, {peer: count}, {peer: a[done]})
         if peer not in sent or peer not in received:
-            raise TooFewParties(io.current_step, 1, 2)
+            raise TooFewParties(io.current_step, 1, 2, missing=(peer,))
         zero, one = sent[peer]
         np.bitwise_xor(zero, one, out=b[done])
         np.bitwise_xor(received[peer] ^ zero, a[done] & b[done], out=c[done])

@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -141,10 +141,14 @@ class SumRecord:
             session, ``share`` before its masks were agreed on, ``upload`` afterwards. A survivor
             that was missing in ``reveal`` is listed as well: the sum has its values, but it may not
             have heard the result.
+        apart: pairs of clients of which the first says that nothing came from the second, though
+            both were there when masks were agreed on. One of the two was left out for it, and it
+            cannot be told which of them is at fault.
     """
 
     survivors: tuple[str, ...]
     dropouts: Mapping[str, str]
+    apart: tuple[tuple[str, str], ...] = ()
 
 
 def members(graph: MaskGraph, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
@@ -356,13 +360,20 @@ class ServerMasks:
         graph: who shares with whom.
         tag: of `agree_on_masks`.
         ready: by client that takes part, what it sent.
+        apart: see `SumRecord`.
 
     Attributes:
         neighbours: those that take part.
     """
 
-    def __init__(self, graph: MaskGraph, tag: bytes, ready: Mapping[str, SumReady]) -> None:
-        self.graph, self.tag, self.ready = graph, tag, dict(ready)
+    def __init__(
+        self,
+        graph: MaskGraph,
+        tag: bytes,
+        ready: Mapping[str, SumReady],
+        apart: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        self.graph, self.tag, self.ready, self.apart = graph, tag, dict(ready), apart
         self.neighbours = {
             c: tuple(n for n in near if n in self.ready)
             for c, near in graph.neighbours(tag).items()
@@ -384,7 +395,8 @@ class ServerMasks:
         for client in self.clients:
             left = sum(c in here for c in holders(self.neighbours, client))
             if left < self.graph.share_threshold:
-                raise TooFewParties(step, left, self.graph.share_threshold)
+                out = tuple(c for c in holders(self.neighbours, client) if c not in here)
+                raise TooFewParties(step, left, self.graph.share_threshold, missing=out)
 
 
 async def open_masks(
@@ -411,21 +423,24 @@ async def open_masks(
         c: {n for n, here in zip(near[c], message.have, strict=True) if here}
         for c, message in ready.items()
     }
-    present = _mutual(near, held)
+    apart = tuple((c, n) for c in held for n in near[c] if n in held and n not in held[c])
+    present = _mutual(held, apart)
     if len(present) < graph.threshold:
-        raise TooFewParties(io.current_step, len(present), graph.threshold)
-    masks = ServerMasks(graph, tag, {c: ready[c] for c in present})
+        out = tuple(c for c in near if c not in present)
+        why = "; ".join(f"{c} says that nothing came from {n}" for c, n in apart)
+        raise TooFewParties(io.current_step, len(present), graph.threshold, why, out)
+    masks = ServerMasks(graph, tag, {c: ready[c] for c in present}, apart)
     masks.require_recoverable(present, io.current_step)
     await io.send(tuple(near), SumClients(client_set(graph, present)))
     return masks
 
 
-def _mutual(near: Mapping[str, tuple[str, ...]], held: Mapping[str, set[str]]) -> tuple[str, ...]:
+def _mutual(clients: Iterable[str], apart: Collection[tuple[str, str]]) -> tuple[str, ...]:
     """Leave out clients, those with most missing shares first, until no share is missing."""
-    missing = {
-        c: {n for n in near[c] if n in held and (n not in held[c] or c not in held[n])}
-        for c in held
-    }
+    missing: dict[str, set[str]] = {c: set() for c in clients}
+    for one, other in apart:
+        missing[one].add(other)
+        missing[other].add(one)
     while True:
         worst = max(missing, key=lambda c: len(missing[c]), default=None)
         if worst is None or not missing[worst]:
@@ -474,7 +489,9 @@ async def close_masks(
         )
     except TooFewParties as error:
         reason = "those that are left do not answer once they find too few of each other"
-        raise TooFewParties(error.step, error.present, error.needed, reason) from None
+        raise TooFewParties(
+            error.step, error.present, error.needed, reason, error.missing
+        ) from None
     shares: dict[str, list[Share]] = {c: [] for c in masks.clients}
     for holder, message in reveals.items():
         index = graph.indices[holder]
@@ -482,7 +499,8 @@ async def close_masks(
             shares[client].append(_checked_share(graph, data, index, holder))
     for held in shares.values():
         if len(held) < graph.share_threshold:
-            raise TooFewParties(io.current_step, len(held), graph.share_threshold)
+            out = tuple(c for c in survivors if c not in reveals)
+            raise TooFewParties(io.current_step, len(held), graph.share_threshold, missing=out)
     left = set(survivors)
     for done, (client, held) in enumerate(shares.items(), 1):
         await io.compute(strip_masks, masks, client, held, left, total, modulus, own or {})
@@ -565,4 +583,4 @@ def record(
         stage = next((name for name, present in stages if client not in present), None)
         if stage is not None:
             dropouts[client] = stage
-    return SumRecord(tuple(c for c in clients if c in left), dropouts)
+    return SumRecord(tuple(c for c in clients if c in left), dropouts, masks.apart)

@@ -103,7 +103,7 @@ async def row_sums_client(
         run.terms.require_same(status.terms, SERVER)
         clients = tuple(c for c, here in zip(order, status.clients, strict=True) if here)
         if me not in clients:
-            raise Excluded(me, io.current_step)
+            raise Excluded(me, io.current_step, io.late)
         if status.done:
             break
         allowed = (

@@ -129,7 +129,7 @@ async def secure_sum_client(
     with io.step("share"):
         masks = await double_masks.agree_on_masks(session, graph, tag, terms, rng)
         if masks is None:
-            raise Excluded(io.name, io.current_step)
+            raise Excluded(io.name, io.current_step, io.late)
     with io.step("upload"):
         await io.compute(masks.mask, total, modulus)
         await io.send(SERVER, SumUpload(total, modulus))
@@ -137,7 +137,7 @@ async def secure_sum_client(
     with io.step("reveal"):
         survivors = await double_masks.receive_survivors(session, graph, masks.clients)
         if io.name not in survivors:
-            raise Excluded(io.name, io.current_step)
+            raise Excluded(io.name, io.current_step, io.late)
         await double_masks.reveal_shares(session, graph, masks, survivors, tag)
 
 

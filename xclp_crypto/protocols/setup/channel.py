@@ -75,6 +75,11 @@ class SealedIO(RoleIO):
         self._boxes: dict[str, tuple[SealedBox, SealedBox]] = {}
         self._late: set[str] = set()
 
+    @property
+    def late(self) -> tuple[str, ...]:
+        """Return the parties that missed a deadline."""
+        return tuple(sorted(self._late))
+
     async def send(self, to: str | Collection[str], message: Message) -> None:
         """Encode `message` once and seal it for each recipient."""
         # What may be large is in memory twice at most: each form goes when the next is there.
@@ -151,11 +156,11 @@ class SealedIO(RoleIO):
     ) -> tuple[str, ...]:
         """Return the parties that missed no deadline; an error where they are too few."""
         asked = tuple(party for party in parties if party not in self._late)
-        if at_least is None and len(asked) < len(parties):
-            late = tuple(party for party in parties if party in self._late)
+        late = tuple(party for party in parties if party in self._late)
+        if at_least is None and late:
             raise Stalled(self.name, self.current_step, late, kind.__name__)
         if at_least is not None and len(asked) < at_least:
-            raise TooFewParties(self.current_step, len(asked), at_least)
+            raise TooFewParties(self.current_step, len(asked), at_least, missing=late)
         return asked
 
     def _box(self, peer: str) -> tuple[SealedBox, SealedBox]:

@@ -560,4 +560,5 @@ async def _open_server(
         if len(got) == len(here):
             return opened
         here = tuple(c for c in here if c in got)
-    raise TooFewParties(io.current_step, len(got), len(counts), "clients left in every attempt")
+    reason, left = "clients left in every attempt", tuple(c for c in counts if c not in got)
+    raise TooFewParties(io.current_step, len(got), len(counts), reason, left)

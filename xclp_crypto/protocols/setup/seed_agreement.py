@@ -77,7 +77,7 @@ async def seed_agreement_client(session: Session, rng: Rng) -> None:
     await io.send(SERVER, Received(have))
     roster = await io.recv(Roster, SERVER, clients=len(have))
     if not roster.clients[session.clients.index(io.name)]:
-        raise Excluded(io.name, io.current_step)
+        raise Excluded(io.name, io.current_step, io.late)
     if (roster.contributors & ~have).any() or not roster.contributors.any():
         raise FaultyPeer(SERVER, "its roster counts a seed share that did not arrive")
     counted = [c for c, counts in zip(session.clients, roster.contributors, strict=True) if counts]
@@ -102,7 +102,13 @@ async def seed_agreement_server(session: Session, at_least: int = MIN_CLIENTS) -
             raise FaultyPeer(client, "says that it lacks its own contribution", public=True)
     common = np.logical_and.reduce([m.have for m in received.values()])
     if not common.any():
-        raise TooFewParties(io.current_step, 0, 1)
+        lacks = [
+            f"{client} says that nothing came from {other}"
+            for client, message in received.items()
+            for other, here in zip(session.clients, message.have, strict=True)
+            if not here
+        ]
+        raise TooFewParties(io.current_step, 0, 1, "; ".join(lacks))
     here = np.array([c in received for c in session.clients])
     await io.send(session.clients, Roster(common, here))
     confirmed = await io.gather(Confirm, tuple(received), at_least)
