@@ -213,14 +213,15 @@ class RowSumsResult(NamedTuple):
     """What `secure_row_sums` returns.
 
     Attributes:
-        blocks: per client, (len(rows[j]), c) float64 in the order of `rows[j]`; None for a client
-            that dropped out before it had them.
+        blocks: per client, (len(rows[j]), c) in the order of `rows[j]`, int64 and exact with
+            ``fraction_bits=0``, else float64; None for a client that dropped out before it had
+            them.
         survivors: clients whose values are in the sums.
         dropouts: the other clients, and survivors that dropped out afterwards, with the stage.
         cost: measured bytes, rounds and seconds.
     """
 
-    blocks: list[NDArray[np.float64] | None]
+    blocks: list[NDArray[np.float64 | np.int64] | None]
     survivors: tuple[str, ...]
     dropouts: Mapping[str, str]
     cost: Cost
@@ -349,6 +350,7 @@ def secure_row_sums(
     mode: Mode = "recover",
     sparse: bool | None = None,
     fraction_bits: int = FRACTION_BITS,
+    modulus: int = RING,
     names: Sequence[str] | None = None,
     rng: Rng | None = None,
     faults: Faults | None = None,
@@ -364,8 +366,8 @@ def secure_row_sums(
         mode: ``recover`` recovers the masks of dropouts from secret shares, ``restart``
             begins again without them.
         sparse: see `secure_sum`; only in mode ``recover``, in ``restart`` all share masks.
-        fraction_bits: f; rounding the values takes each sum off by at most p·2^-(f+1), and rounding
-            it to float64 by 2^-53 of its size.
+        fraction_bits: see `secure_sum`; with f = 0 all sums of integers are exact, as int64.
+        modulus: of the ring in which the sums are computed.
         names: the clients' names, for errors and costs.
         rng: randomness; the operating system's by default, `SeededRng` in tests.
         faults: what else goes wrong, for tests.
@@ -396,13 +398,13 @@ def secure_row_sums(
     owned = {c: _row_indices(c, r) for c, r in zip(clients, rows, strict=True)}
     n, columns = arrays[clients[0]].shape
     check_rows(owned, n)
-    codec = _codec_for(arrays, fraction_bits, RING)
+    codec = _codec_for(arrays, fraction_bits, modulus)
     warn_if_two(len(clients))
     restart = mode == "restart"
     graph = MaskGraph.choose(clients, threshold, sparse=False if restart else sparse)
     agreement = Agreement(**graph_and_codec(graph, codec), shape=(n, columns), mode=mode)
 
-    async def client_part(session: Session, rng: Rng) -> NDArray[np.float64]:
+    async def client_part(session: Session, rng: Rng) -> NDArray[Any]:
         own = arrays[session.io.name]
         sums = await secure_row_sums_client(session, own, owned, codec, graph, rng, mode=mode)
         return sums.values

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import session_runs as sessions
 from carriers import Ending
-from sum_checks import exact, exact_total, same
+from sum_checks import exact, same
 
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.boolean.words import words_to_bits
@@ -86,7 +86,7 @@ def _sum(values: Mapping[str, Any], codec: FixedPoint, party: str, ending: Endin
     found = ending.results[party]
     if party != SERVER:
         return found is None
-    return same(found.total, exact_total(values, found.record.survivors, codec))
+    return same(found.total, exact(values, found.record.survivors, codec))
 
 
 def _row_sums(party: str, ending: Ending) -> bool:

@@ -322,6 +322,7 @@ def test_an_unknown_back_end_is_refused_with_those_that_exist():
         ([v[:, 0] for v in VALUES], ROWS, DataError, r"'client-0': values have shape \(3,\)"),
         ([*VALUES[:2], VALUES[2] * np.nan], ROWS, DataError, "'client-2': row 0, column 0"),
         ([*VALUES[:2], VALUES[2] * 1j], ROWS, DataError, "'client-2': cannot encode dtype"),
+        ([[[2**53 + 1, 0.5]]] * 3, [[0], [], []], DataError, "row 0, column 0: the list mixes int"),
         ([*VALUES[:2], VALUES[2] + 1e9], ROWS, EncodingOverflow, "'client-2': row .* modulus of 2"),
     ],
 )
@@ -513,6 +514,24 @@ def test_sums_without_fraction_bits_are_exact_integers():
     assert total.tolist() == [2**53 + 1 + 2**60]
     assert secure_sum([0.5, 1.5, 2.4], fraction_bits=np.int64(0)).total == 4
     assert secure_sum([1, 2, -5], fraction_bits=0, modulus=np.uint64(2**63)).total == -2
+
+
+@pytest.mark.parametrize("mode", ["recover", "restart"])
+@pytest.mark.parametrize("modulus", [2**64, 2**61, 2**61 - 1])
+def test_user_case_row_sums_without_fraction_bits_are_exact_integers(mode, modulus):
+    large = (modulus - 1) // 6  # of three clients
+    values = [[[2**53 + 1, large], [5, -large]], [[0, large], [2, -large]], [[-1, large], [3, 0]]]
+    rows = [[0], [1], []]
+    found = secure_row_sums(values, rows, fraction_bits=0, modulus=modulus, mode=mode)
+    assert [block.dtype for block in found.blocks] == [np.int64] * 3
+    assert [block.tolist() for block in found.blocks] == [
+        [[2**53, 3 * large]],
+        [[10, -2 * large]],
+        [],
+    ]
+    values[0][0][1] += 1
+    with pytest.raises(EncodingOverflow):
+        secure_row_sums(values, rows, fraction_bits=0, modulus=modulus, mode=mode)
 
 
 @pytest.mark.parametrize("mode", ["recover", "restart"])

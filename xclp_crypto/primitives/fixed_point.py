@@ -109,7 +109,7 @@ class FixedPoint:
         """Encode numbers as residues.
 
         Integers and bools stay exact. Python lists become arrays as NumPy makes them, so a list
-        that mixes integers with floats is one of floats.
+        that mixes integers with floats is one of floats; integers that no float is are refused.
 
         Args:
             values: float16/32/64, any integers, or bools, in any shape, also empty or 0-d. A
@@ -281,7 +281,8 @@ def as_array(values: ArrayLike, client: str | None = None) -> NDArray[Any]:
         client: whose values these are, for the errors.
 
     Raises:
-        DataError: NumPy makes none, or values are hidden by a mask; names client and place.
+        DataError: NumPy makes none, values are hidden by a mask, or integers of a list would be
+            rounded; names client and place.
     """
     if isinstance(values, np.ma.MaskedArray):
         hidden = np.ma.getmaskarray(values)
@@ -292,12 +293,21 @@ def as_array(values: ArrayLike, client: str | None = None) -> NDArray[Any]:
                 "by .filled(0)"
             )
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         remedy = "; of a tensor, pass .detach().float().numpy()" * hasattr(values, "detach")
         raise DataError(
             f"{_who(client)}the values do not form an array ({error}){remedy}"
         ) from None
+    mixed = array.dtype == np.float64 and isinstance(values, list | tuple)
+    if mixed and not (np.abs(array) < 1 << 53).all():
+        for at, value in enumerate(np.array(values, dtype=object).flat):
+            if isinstance(value, int | np.integer) and int(value) != float(value):
+                raise DataError(
+                    f"{_who(client)}{_where(at, array.shape)}the list mixes integers with "
+                    "floats, and no float is this integer; use an array of integers"
+                )
+    return array
 
 
 def _power(modulus: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -78,7 +79,7 @@ async def ideal_sum_server(
 
 async def ideal_row_sums_client(
     session: Session,
-    values: NDArray[np.float64] | Callable[[], NDArray[np.float64]],
+    values: NDArray[Any] | Callable[[], NDArray[Any]],
     rows: Rows,
     codec: FixedPoint,
     graph: MaskGraph,
@@ -96,7 +97,7 @@ async def ideal_row_sums_client(
     own = {"rows": len(rows[io.name]), "columns": encoded.shape[1], "modulus": modulus}
     block = await io.recv(IdealBlock, SERVER, clients=len(rows), **own)
     contributors = tuple(c for c, here in zip(rows, block.contributors, strict=True) if here)
-    return RowSums(codec.decode(block.values), contributors)
+    return RowSums(codec.decode_numbers(block.values), contributors)
 
 
 async def ideal_row_sums_server(

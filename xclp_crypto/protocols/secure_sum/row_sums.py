@@ -43,7 +43,7 @@ def check_mode(mode: str) -> None:
 
 def secure_row_sums_client(
     session: Session,
-    values: NDArray[np.float64] | Callable[[], NDArray[np.float64]],
+    values: NDArray[Any] | Callable[[], NDArray[Any]],
     rows: Rows,
     codec: FixedPoint,
     graph: MaskGraph,
@@ -92,7 +92,7 @@ def secure_row_sums_client(
     return row_sums_recover.row_sums_client(session, run, encode, rng, noise)
 
 
-def _encode(values: NDArray[np.float64], n: int, codec: FixedPoint, session: Session) -> Residues:
+def _encode(values: NDArray[Any], n: int, codec: FixedPoint, session: Session) -> Residues:
     client = session.io.name
     if values.ndim != 2 or len(values) != n:
         raise DataError(f"client {client!r}: values of shape {values.shape} for {n} rows in all")

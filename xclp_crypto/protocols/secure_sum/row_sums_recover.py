@@ -135,7 +135,7 @@ async def row_sums_client(
         await io.compute(strip_block, block, session, survivors, at_own, tag, modulus, io.report)
         if me in survivors:
             ring.add_into(block, total, modulus)
-        return RowSums(run.codec.decode(block), survivors)
+        return RowSums(run.codec.decode_numbers(block), survivors)
 
 
 async def row_sums_server(

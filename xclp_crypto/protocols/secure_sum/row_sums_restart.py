@@ -136,7 +136,7 @@ async def row_sums_client(
         # The peers added the negative of this client's masks, so adding them strips the block.
         total = await io.compute(mask_upload, total, at_own, clients, me, whole, modulus)
         ring.add_into(total, block, modulus)
-    return RowSums(run.codec.decode(total), clients)
+    return RowSums(run.codec.decode_numbers(total), clients)
 
 
 async def row_sums_server(

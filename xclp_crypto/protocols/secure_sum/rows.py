@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +31,12 @@ class RowSums:
     """What a client holds after SecureRowSums.
 
     Attributes:
-        values: (n_j, c) float64, its rows of the sum over all contributors.
+        values: (n_j, c), its rows of the sum over all contributors; int64 and exact if the codec
+            has no fraction bits, else float64.
         contributors: clients whose contributions the sum has.
     """
 
-    values: NDArray[np.float64]
+    values: NDArray[Any]
     contributors: tuple[str, ...]
 
 
