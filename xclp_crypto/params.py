@@ -285,10 +285,10 @@ class PaillierParameters:
                 "smaller ones can be factored and are for tests, in a parameter set whose name "
                 "starts with INSECURE_TEST"
             )
-        if self.modulus_bits % 16 or self.modulus_bits < 64:
+        if self.modulus_bits % 16 or not 64 <= self.modulus_bits < 1 << 16:
             raise ParameterError(
-                f"the bits of a Paillier key must be a multiple of 16 from 64 on, "
-                f"got {self.modulus_bits}"
+                f"the bits of a Paillier key must be a multiple of 16 in 64 … 65520, which keys "
+                f"are encoded with, got {self.modulus_bits}"
             )
 
 

@@ -288,6 +288,7 @@ def test_user_case_t_above_n_and_duplicate_or_zero_indices_are_refused(threshold
         ((1, 2**16, 5), "threshold must be .* got 65536"),
         ((1, 1, -1), "element of the field"),
         ((1, 1, P), "element of the field"),
+        ((1, 1, 1.5), "element of the field"),
     ],
 )
 def test_shares_out_of_range_cannot_be_made(share, message):
@@ -295,14 +296,18 @@ def test_shares_out_of_range_cannot_be_made(share, message):
         Share(*share)
 
 
-@pytest.mark.parametrize("length", [0, 31, 33])
-def test_secrets_of_another_length_are_refused(length):
-    with pytest.raises(ParameterError, match=f"32 bytes, got {length}"):
-        share_secret(bytes(length), 2, [1, 2], rng())
+@pytest.mark.parametrize(
+    ("secret", "got"), [(bytes(31), 31), (bytes(33), 33), (b"", 0), ([0] * 32, "list")]
+)
+def test_secrets_of_another_length_or_type_are_refused(secret, got):
+    with pytest.raises(ParameterError, match=f"32 bytes, got {got}"):
+        share_secret(secret, 2, [1, 2], rng())
 
 
 def test_elements_and_indices_outside_of_the_field_are_refused():
-    for secret in (-1, 7, 8):
+    for secret in (-1, 7, 8, 1.5, "1"):
+        with pytest.raises(DecodeError, match="element of the field"):
+            recover_element({1: 1, 2: secret}, 2, 7)
         with pytest.raises(ParameterError, match="element of the field"):
             share_element(secret, 2, [1, 2], 7, rng())
     with pytest.raises(ParameterError, match="below the prime 7, got 7"):

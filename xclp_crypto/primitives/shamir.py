@@ -57,7 +57,7 @@ class Share(Secret):
     def __post_init__(self) -> None:
         _check_16_bits("index", self.index)
         _check_16_bits("threshold", self.threshold)
-        if not 0 <= self.value < SHAMIR_PRIME:
+        if not _is_element(self.value, SHAMIR_PRIME):
             raise ParameterError("the value of a share must be an element of the field")
 
     def encode(self) -> bytes:
@@ -97,8 +97,8 @@ def share_secret(secret: bytes, threshold: int, indices: Sequence[int], rng: Rng
         One share per index, in their order.
 
     Raises:
-        ParameterError: a secret of another length, a threshold or an index out of range, or an
-            index twice.
+        ParameterError: a secret of another length or type, a threshold or an index out of range,
+            or an index twice.
 
     Example:
         >>> from xclp_crypto.primitives.shamir import recover_secret, share_secret
@@ -107,8 +107,9 @@ def share_secret(secret: bytes, threshold: int, indices: Sequence[int], rng: Rng
         >>> recover_secret([shares[4], shares[0], shares[2]]) == bytes(range(32))
         True
     """
-    if len(secret) != SEED_BYTES:
-        raise ParameterError(f"a secret to share has {SEED_BYTES} bytes, got {len(secret)}")
+    if not isinstance(secret, bytes) or len(secret) != SEED_BYTES:
+        got = len(secret) if isinstance(secret, bytes) else type(secret).__name__
+        raise ParameterError(f"a secret to share has {SEED_BYTES} bytes, got {got}")
     number = int.from_bytes(secret, "big")
     values = share_element(number, threshold, indices, SHAMIR_PRIME, rng)
     return [Share(x, threshold, y) for x, y in zip(indices, values, strict=True)]
@@ -164,7 +165,7 @@ def share_element(
     Raises:
         ParameterError: a secret, threshold or index out of range, or an index twice.
     """
-    if not 0 <= secret < prime:
+    if not _is_element(secret, prime):
         raise ParameterError("a secret to share must be an element of the field")
     for x in indices:
         _check_16_bits("index", x)
@@ -191,8 +192,8 @@ def recover_element(points: Mapping[int, int], threshold: int, prime: int) -> in
 
     Raises:
         ParameterError: a threshold out of range.
-        DecodeError: fewer points than t, an index out of 1 … p − 1, or points that no polynomial of
-            degree below t has.
+        DecodeError: fewer points than t, an index out of 1 … p − 1, a value that is not an integer
+            in 0 … p − 1, or points that no polynomial of degree below t has.
     """
     _check_16_bits("threshold", threshold)
     for x in points:
@@ -200,6 +201,8 @@ def recover_element(points: Mapping[int, int], threshold: int, prime: int) -> in
             raise DecodeError(f"index must be in 1 … {prime - 1}, got {x}")
     if len(points) < threshold:
         raise DecodeError(f"{len(points)} shares where {threshold} are needed")
+    if not all(_is_element(y, prime) for y in points.values()):
+        raise DecodeError("the value of a share must be an element of the field")
     values = [mpz(y) for y in points.values()]
     at_zero, checks = _coefficients(tuple(points), threshold, prime)
     first = values[:threshold]
@@ -259,6 +262,10 @@ def _coefficients(
 
 def _inner(a: Sequence[mpz], b: Sequence[mpz]) -> mpz:
     return sum((x * y for x, y in zip(a, b, strict=True)), mpz(0))
+
+
+def _is_element(value: object, prime: int) -> bool:
+    return isinstance(value, int) and 0 <= value < prime
 
 
 def _check_16_bits(name: str, value: int) -> None:
