@@ -30,7 +30,9 @@ LAYERS = [
     ["transport.simulate", "transport.replay"],
     ["transport.network.mailboxes"],
     ["transport.stream", "transport.network", "transport.supersteps"],
+    ["updates"],
     ["front", "testing", "two_party"],
+    ["mean"],
     [""],  # xclp_crypto itself, which shows the front door
 ]
 """Low to high. A file imports only from lower layers, and within its own entry here."""

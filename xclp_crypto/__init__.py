@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xclp_crypto.front import secure_hamming, secure_row_sums, secure_sum
+    from xclp_crypto.mean import secure_mean
     from xclp_crypto.primitives.identity import Identity, IdentityKey
     from xclp_crypto.protocols.setup import Identities
     from xclp_crypto.two_party import cross_distances, cross_matches, cross_nearest
@@ -13,7 +14,7 @@ __version__ = "0.1.0"
 
 __all__ = ["Identities", "Identity", "IdentityKey", "__version__"]
 __all__ += ["cross_distances", "cross_matches", "cross_nearest"]
-__all__ += ["secure_hamming", "secure_row_sums", "secure_sum"]
+__all__ += ["secure_hamming", "secure_mean", "secure_row_sums", "secure_sum"]
 
 _HOMES = {
     "Identities": "protocols.setup",
@@ -23,6 +24,7 @@ _HOMES = {
     "cross_matches": "two_party",
     "cross_nearest": "two_party",
     "secure_hamming": "front",
+    "secure_mean": "mean",
     "secure_row_sums": "front",
     "secure_sum": "front",
 }

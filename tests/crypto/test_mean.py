@@ -1,0 +1,137 @@
+"""Weighted means: the plain mean to 2^-20, in the structure and dtypes of the updates."""
+
+from collections import OrderedDict, namedtuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from xclp_crypto import secure_mean
+from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError, PrivacyWarning
+from xclp_crypto.mean import Clipped
+from xclp_crypto.updates import from_vector, layout, to_vector
+
+Pair = namedtuple("Pair", "one other")
+
+
+def update(seed, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: rng.normal(size=shape).astype(dtype)  # noqa: E731
+    return OrderedDict(
+        [("z", draw(2, 3)), ("a", [draw(4), Pair(draw(), draw(1, 2))]), ("n", np.int64(seed))]
+    )
+
+
+@settings(max_examples=15)
+@given(st.lists(st.floats(0.01, 1e4), min_size=3, max_size=6), st.integers(0, 99))
+def test_the_mean_is_the_plain_one_within_its_bound(weights, seed):
+    updates = [update(seed + i, np.float64) for i in range(len(weights))]
+    result = secure_mean(updates, weights)
+    plain = np.average([to_vector(u, "x") for u in updates], axis=0, weights=weights)
+    assert result.error <= 2.0**-20 or sum(weights) < 1
+    off = np.abs(to_vector(result.mean, "x") - plain)
+    assert off[7] <= 0.5 + result.error + 1e-6  # "n", which is rounded to an integer
+    assert np.delete(off, 7).max() <= result.error + 1e-8
+    assert result.total_weight == pytest.approx(sum(weights), abs=1e-6)
+
+
+def test_structure_and_dtypes_come_back():
+    result = secure_mean([update(i, np.float16) for i in range(3)])
+    assert type(result.mean) is OrderedDict
+    assert list(result.mean) == ["z", "a", "n"]
+    assert type(result.mean["a"][1]) is Pair
+    assert result.mean["z"].dtype == np.float16
+    assert result.mean["n"] == 1
+    assert isinstance(result.mean["n"], np.int64)
+    assert layout(result.mean, "x") == layout(update(0, np.float16), "x")
+    assert [leaf.path for leaf in layout(update(0), "x")] == ["a/0", "a/1/0", "a/1/1", "n", "z"]
+
+
+def test_a_state_dict_of_a_network_is_averaged_to_its_dtypes():
+    torch = pytest.importorskip("torch")
+    states = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+        net[0].to(torch.bfloat16)
+        states.append(net.state_dict())
+    result = secure_mean(states, [1, 2, 3], drop={"client-1"})
+    assert list(result.mean) == list(states[0])
+    for name, value in result.mean.items():
+        plain = (states[0][name].double() + 3 * states[2][name].double()) / 4
+        assert value.dtype == states[0][name].dtype
+        assert not value.requires_grad
+        expected = plain.to(value.dtype) if value.is_floating_point() else plain.round().long()
+        assert torch.equal(value, expected)
+    net.load_state_dict(result.mean)
+
+
+def test_the_order_of_names_does_not_matter():
+    one = {"a": np.ones(2), "b": np.zeros(3)}
+    other = {"b": np.full(3, 6.0), "a": np.full(2, 4.0)}
+    mean = secure_mean([one, one, other]).mean
+    assert mean["a"].tolist() == [2, 2]
+    assert mean["b"].tolist() == [2, 2, 2]
+
+
+def test_dropouts_take_their_weights_with_them():
+    result = secure_mean([[1.0], [2.0], [30.0], [4.0]], [1, 1, 5, 2], drop={"client-2": "upload"})
+    assert result.mean == [2.75]
+    assert result.total_weight == 4
+    assert result.survivors == ("client-0", "client-1", "client-3")
+    assert "30" not in repr(result)
+
+
+def test_clipping_is_reported_and_values_go_first():
+    updates = [np.array([3.0, -4.0]), np.array([0.3, 0.4]), np.array([9.0, 0.0])]
+    result = secure_mean(updates, clip_value=4.0, clip_norm=2.0)
+    assert result.clipped == {"client-0": Clipped(0, 0.4), "client-2": Clipped(1, 0.5)}
+    assert result.mean == pytest.approx([(1.2 + 0.3 + 2) / 3, (-1.6 + 0.4) / 3], abs=1e-8)
+    assert not secure_mean(updates).clipped
+
+
+@pytest.mark.parametrize(
+    ("updates", "match"),
+    [
+        ([{"a": 1.0}, {"a": 1.0}, {"b": 1.0}], r"client 'client-2' has b of shape \(\).*has a"),
+        ([[1.0], [1.0, 2.0], [1.0]], r"client 'client-1' alone has 1 of shape \(\)"),
+        ([[1.0, 2.0], [1.0], [1.0]], r"client 'client-0' alone has 1 of shape"),
+        ([np.ones(2), np.ones(3), np.ones(2)], r"has the update of shape \(3,\)"),
+        ([np.ones(2), np.ones(2), np.float32([1, 1])], "dtype float32"),
+        (
+            [{"w": np.ones((2, 2))}] * 2 + [{"w": np.array([[1, np.nan], [0, 0]])}],
+            r"w\[0, 1\] is n",
+        ),
+        ([{"w": "x"}] * 3, "w is str"),
+        ([[True]] * 3, "0 is bool"),
+        ([np.array([1 + 1j])] * 3, "of dtype complex128"),
+        ([np.ma.array([1.0], mask=[True])] * 3, "is MaskedArray"),
+    ],
+)
+def test_what_is_wrong_with_updates_is_said_with_client_and_path(updates, match):
+    with pytest.raises(DataError, match=match):
+        secure_mean(updates)
+
+
+def test_wrong_weights_and_bounds_are_refused():
+    updates = [np.ones(2)] * 3
+    for weights, match in (
+        ([1, -1, 1], "client-1.*0 or more"),
+        ([1, 1, np.inf], "client-2"),
+        ([1, 1, 1e-12], "below 2"),
+        ([0, 0, 0], "are all 0"),
+    ):
+        with pytest.raises(DataError, match=match):
+            secure_mean(updates, weights)
+    with pytest.raises(ParameterError, match="2 weights for 3 clients"):
+        secure_mean(updates, [1, 1])
+    for options in ({"clip_value": 0}, {"clip_norm": -1.0}, {"clip_value": float("nan")}):
+        with pytest.raises(ParameterError, match="must be positive"):
+            secure_mean(updates, **options)
+    with pytest.raises(EncodingOverflow):
+        secure_mean(updates, [1, 1, 1e12])
+    with pytest.raises(DataError, match="3 values for an update of 2"):
+        from_vector(np.zeros(3), np.ones(2))
+    with pytest.warns(PrivacyWarning):
+        secure_mean(updates[:2])

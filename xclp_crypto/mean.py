@@ -1,0 +1,210 @@
+"""Weighted means of model updates, of which nobody sees a single one, nor a single weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.front import Drop, client_names, secure_sum
+from xclp_crypto.rng import Rng
+from xclp_crypto.transport.driver import Progress
+from xclp_crypto.transport.meter import Cost
+from xclp_crypto.transport.simulate import Faults
+from xclp_crypto.updates import Update, from_vector, layout, require_same_layout, to_vector
+
+MEAN_FRACTION_BITS: Final = 30
+"""f of a mean: weights times values up to 2^33/p fit, and it is off by at most p·2^-30 over the
+sum of weights."""
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """What clipping did to one client's update.
+
+    Attributes:
+        values: how many values were beyond `clip_value`.
+        factor: what all were multiplied with to bring the norm to `clip_norm`; 1 where it was not
+            larger.
+    """
+
+    values: int
+    factor: float
+
+
+@dataclass(frozen=True, repr=False)
+class MeanResult:
+    """What `secure_mean` returns.
+
+    Attributes:
+        mean: the weighted mean over the survivors, in the structure and dtypes of the updates.
+        total_weight: the sum of their weights.
+        error: bound on how far the mean is off, before it was cast to the updates' dtypes.
+        survivors: clients whose updates are in it.
+        dropouts: the other clients, and survivors that dropped out afterwards, with the stage.
+        clipped: by client whose update was clipped, how; each client would know its own alone.
+        cost: measured bytes, rounds and seconds.
+    """
+
+    mean: Update
+    total_weight: float
+    error: float
+    survivors: tuple[str, ...]
+    dropouts: Mapping[str, str]
+    clipped: Mapping[str, Clipped]
+    cost: Cost
+
+    def __repr__(self) -> str:
+        return (
+            f"MeanResult(of {len(self.survivors)} clients, total_weight={self.total_weight:g}, "
+            f"dropouts={self.dropouts}, clipped={sorted(self.clipped)})"
+        )
+
+
+def clip(
+    vector: NDArray[np.float64], value: float | None, norm: float | None
+) -> tuple[NDArray[np.float64], Clipped | None]:
+    """Bring a client's values, and then their Euclidean norm, down to bounds.
+
+    Args:
+        vector: (n,).
+        value: bound on every |x|, or None.
+        norm: bound on the norm, or None.
+
+    Returns:
+        The clipped vector, and what was done to it, None if nothing.
+
+    Raises:
+        ParameterError: a bound is not positive.
+    """
+    for name, bound in (("clip_value", value), ("clip_norm", norm)):
+        if bound is not None and not bound > 0:
+            raise ParameterError(f"{name} must be positive, got {bound!r}")
+    beyond, factor = 0, 1.0
+    if value is not None:
+        beyond = int(np.count_nonzero(np.abs(vector) > value))
+        vector = np.clip(vector, -value, value)
+    length = float(np.linalg.norm(vector)) if norm is not None else 0.0
+    if norm is not None and length > norm:
+        factor = norm / length
+        vector = vector * factor
+    return vector, Clipped(beyond, factor) if beyond or factor < 1 else None
+
+
+def weighted(
+    vector: NDArray[np.float64], weight: float, fraction_bits: int, client: str
+) -> NDArray[np.float64]:
+    """Return what a client puts into the sum: its values times its weight, then the weight.
+
+    The weight is rounded to a multiple of 2^-f first, so that values and weights fit together.
+
+    Args:
+        vector: (n,).
+        weight: at least 0.
+        fraction_bits: f of the sum.
+        client: whose it is, for errors.
+
+    Returns:
+        (n + 1,).
+
+    Raises:
+        DataError: the weight is negative or not finite, or so small that it is rounded to zero.
+    """
+    if not (np.isfinite(weight) and weight >= 0):
+        raise DataError(f"client {client!r}: its weight must be 0 or more, got {weight!r}")
+    rounded = float(np.ldexp(np.rint(np.ldexp(weight, fraction_bits)), -fraction_bits))
+    if weight and not rounded:
+        raise DataError(f"client {client!r}: its weight {weight!r} is below 2^-{fraction_bits + 1}")
+    return np.append(vector * rounded, rounded)
+
+
+def secure_mean(
+    updates: Sequence[Update],
+    weights: Sequence[float] | None = None,
+    *,
+    threshold: int | None = None,
+    drop: Drop = (),
+    sparse: bool | None = None,
+    clip_value: float | None = None,
+    clip_norm: float | None = None,
+    fraction_bits: int = MEAN_FRACTION_BITS,
+    names: Sequence[str] | None = None,
+    rng: Rng | None = None,
+    faults: Faults | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> MeanResult:
+    """Average the updates of several clients; the server learns the mean and the sum of weights.
+
+    Args:
+        updates: one for each client, of the same structure: arrays, tensors of PyTorch, numbers,
+            and lists, tuples and mappings of these, such as a state dict.
+        weights: one for each client, at least 0, such as numbers of rows; by default 1 each.
+        threshold: see `secure_sum`.
+        drop: see `secure_sum`.
+        sparse: see `secure_sum`.
+        clip_value: what no |value| may be beyond; larger ones are cut, and reported.
+        clip_norm: what no update's Euclidean norm may be beyond; longer ones are scaled, and
+            reported. Values are clipped first.
+        fraction_bits: f. The mean is off by at most p·2^-(f+1) divided by the sum of weights, and
+            by 2^-53 of its size, before it is cast to the updates' dtypes.
+        names: the clients' names, for errors and costs.
+        rng: randomness; the operating system's by default, `SeededRng` in tests.
+        faults: what else goes wrong, for tests.
+        progress: called before each computation.
+
+    Returns:
+        The mean, in the structure, shapes and dtypes of the first client's update, and who is in
+        it; see `MeanResult`.
+
+    Raises:
+        DataError: updates of different structure, shapes or dtypes, NaN, infinity, a weight that
+            is negative, names the client and the path; or all weights in the sum are 0.
+        EncodingOverflow, TooFewParties: see `secure_sum`.
+        ParameterError: see `secure_sum`; or another number of weights.
+
+    Warns:
+        PrivacyWarning: two clients take part: the server and one of them know the other's update.
+
+    Example:
+        >>> import numpy as np
+        >>> from xclp_crypto import secure_mean
+        >>> ours = {"weight": np.float32([[1, 2]]), "bias": [np.float32(0.5)]}
+        >>> theirs = {"weight": np.float32([[3, 6]]), "bias": [np.float32(1.5)]}
+        >>> result = secure_mean([ours, ours, theirs], weights=[1, 1, 2])
+        >>> result.mean["weight"].tolist(), result.mean["bias"], result.total_weight
+        ([[2.0, 4.0]], [np.float32(1.0)], 4.0)
+    """
+    clients = client_names(len(updates), names)
+    if weights is None:
+        weights = [1.0] * len(clients)
+    if len(weights) != len(clients):
+        raise ParameterError(f"{len(weights)} weights for {len(clients)} clients")
+    first = layout(updates[0], clients[0])
+    vectors, clipped = [], {}
+    for client, update, weight in zip(clients, updates, weights, strict=True):
+        require_same_layout(layout(update, client), first, client, clients[0])
+        vector, done = clip(to_vector(update, client), clip_value, clip_norm)
+        if done is not None:
+            clipped[client] = done
+        vectors.append(weighted(vector, weight, fraction_bits, client))
+    found = secure_sum(
+        vectors,
+        threshold=threshold,
+        drop=drop,
+        sparse=sparse,
+        fraction_bits=fraction_bits,
+        names=clients,
+        rng=rng,
+        faults=faults,
+        progress=progress,
+    )
+    total = float(found.total[-1])
+    if not total > 0:
+        raise DataError(f"the weights of {', '.join(found.survivors)} are all 0")
+    error = len(clients) * 2.0 ** -(fraction_bits + 1) / total
+    mean = from_vector(found.total[:-1].astype(np.float64) / total, updates[0])
+    return MeanResult(mean, total, error, found.survivors, found.dropouts, clipped, found.cost)

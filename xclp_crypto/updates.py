@@ -1,0 +1,177 @@
+"""Model updates as one vector, and back: arrays, tensors, and lists and mappings of these.
+
+A *leaf* is an array or a tensor of floats or integers, or a number; its *path* says where it lies
+in what contains it, such as ``layers/0/weight``. Leaves stand one after the other in the vector, by
+position in lists and by name in mappings, so the order in which a mapping was filled does not
+matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xclp_crypto.errors import DataError
+
+Update: TypeAlias = Any
+"""An array, a tensor of PyTorch, a number, or a list, tuple or mapping of updates."""
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an update: where it lies, and of which shape and dtype it is."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.path or 'the update'} of shape {self.shape} and dtype {self.dtype}"
+
+    @property
+    def size(self) -> int:
+        """Return the number of values."""
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+def layout(update: Update, client: str) -> tuple[Leaf, ...]:
+    """Return the leaves of an update in their order in the vector.
+
+    Args:
+        update: see `Update`.
+        client: whose it is, for errors.
+
+    Raises:
+        DataError: something in it is not a number, an array, a tensor, a list or a mapping.
+    """
+    return tuple(
+        Leaf(path, tuple(leaf.shape), _dtype(leaf)) for path, leaf in _leaves(update, client, "")
+    )
+
+
+def require_same_layout(
+    own: tuple[Leaf, ...], expected: tuple[Leaf, ...], client: str, other: str
+) -> None:
+    """Refuse, by a `DataError` that names what differs first, an update of another layout."""
+    for mine, theirs in zip(own, expected, strict=False):
+        if mine != theirs:
+            raise DataError(f"client {client!r} has {mine}, where {other!r} has {theirs}")
+    if len(own) != len(expected):
+        longer, leaves = (client, own) if len(own) > len(expected) else (other, expected)
+        first = leaves[min(len(own), len(expected))]
+        raise DataError(f"client {longer!r} alone has {first}")
+
+
+def to_vector(update: Update, client: str) -> NDArray[np.float64]:
+    """Return all values of an update, (n,) float64.
+
+    Raises:
+        DataError: see `layout`; or a value is NaN or infinite, at the path that is named.
+    """
+    parts = []
+    for path, leaf in _leaves(update, client, ""):
+        values = leaf.detach().cpu().double().numpy() if _is_tensor(leaf) else np.asarray(leaf)
+        flat = values.astype(np.float64, copy=False).reshape(-1)
+        if not np.isfinite(flat).all():
+            at = int(np.argmin(np.isfinite(flat)))
+            where = [int(i) for i in np.unravel_index(at, values.shape)]
+            raise DataError(f"client {client!r}: {path or 'the update'}{where} is {flat[at]}")
+        parts.append(flat)
+    return np.concatenate([np.zeros(0), *parts])
+
+
+def from_vector(vector: NDArray[np.float64], template: Update) -> Update:
+    """Return an update of the structure, shapes and dtypes of `template` with these values.
+
+    Values of integer leaves are rounded to the nearest integer.
+
+    Args:
+        vector: (n,), as from `to_vector`.
+        template: says what to make of it; stays as it is.
+
+    Raises:
+        DataError: another number of values.
+    """
+    filled, used = _filled(vector, template)
+    if used != len(vector):
+        raise DataError(f"{len(vector)} values for an update of {used}")
+    return filled
+
+
+def _leaves(update: Update, client: str, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield every leaf with its path: arrays of NumPy, and tensors."""
+    for step, inner in _children(update):
+        yield from _leaves(inner, client, f"{path}/{step}" if path else step)
+    if _children(update) or isinstance(update, Mapping | list | tuple):
+        return
+    leaf = update if _is_tensor(update) else _array(update)
+    if leaf is None or (_dtype(leaf) not in _FLOATS and "int" not in _dtype(leaf)):
+        what = type(update).__name__ if leaf is None else f"of dtype {_dtype(leaf)}"
+        raise DataError(
+            f"client {client!r}: {path or 'the update'} is {what}; updates are floats or integers, "
+            "arrays, tensors, and lists and mappings of these"
+        )
+    yield path, leaf
+
+
+def _children(update: Update) -> list[tuple[str, Update]]:
+    """Return what an update contains, by name or position, in the order of the vector."""
+    if isinstance(update, Mapping):
+        return sorted(((str(name), inner) for name, inner in update.items()), key=lambda p: p[0])
+    if isinstance(update, list | tuple):
+        return [(str(i), inner) for i, inner in enumerate(update)]
+    return []
+
+
+def _is_tensor(value: object) -> bool:
+    """Return whether this is a tensor of PyTorch, which is not imported for it."""
+    return any(t.__module__ == "torch" and t.__name__ == "Tensor" for t in type(value).__mro__)
+
+
+def _array(value: object) -> NDArray[Any] | None:
+    if isinstance(value, np.ma.MaskedArray):
+        return None
+    plain = isinstance(value, np.ndarray | np.generic | int | float)
+    return np.asarray(value) if plain and not isinstance(value, bool) else None
+
+
+def _dtype(leaf: Any) -> str:
+    return str(leaf.dtype).removeprefix("torch.")
+
+
+def _filled(vector: NDArray[np.float64], template: Update) -> tuple[Update, int]:
+    """Return the template with the first values of the vector, and how many these are."""
+    used = 0
+    children: dict[str, Update] = {}
+    for name, inner in _children(template):
+        children[name], size = _filled(vector[used:], inner)
+        used += size
+    if isinstance(template, Mapping):
+        pairs = [(name, children[str(name)]) for name in template]
+        kind: Any = type(template) if isinstance(template, dict) else dict
+        return kind(pairs), used
+    if isinstance(template, list | tuple):
+        kind = type(template)
+        fields = list(children.values())
+        return kind(*fields) if hasattr(template, "_fields") else kind(fields), used
+    return _leaf(vector, template)
+
+
+def _leaf(vector: NDArray[np.float64], template: Any) -> tuple[Any, int]:
+    """Return a leaf like this one with the first values of the vector, and their number."""
+    tensor = _is_tensor(template)
+    like: Any = template if tensor else np.asarray(template)
+    size = int(np.prod(tuple(like.shape), dtype=np.int64))
+    values = vector[:size].reshape(tuple(like.shape))
+    if "int" in _dtype(like):
+        values = np.rint(values)
+    if tensor:
+        return like.detach().new_tensor(values.tolist() if not size else values), size
+    typed = values.astype(like.dtype)
+    return typed if isinstance(template, np.ndarray) else typed[()], size
