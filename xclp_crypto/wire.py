@@ -50,8 +50,16 @@ class Message:
     _public: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls) -> None:
-        """Register the tag, which must be unique over all messages."""
-        if not 0 <= cls.TAG < 1 << 8 * TAG_BYTES or cls.TAG in _registry:
+        """Register the tag, which must be unique over all messages.
+
+        A class that is defined again, as when the cell of a notebook runs twice, takes its place.
+        """
+        known = _registry.get(cls.TAG)
+        again = known is not None and (known.__module__, known.__qualname__) == (
+            cls.__module__,
+            cls.__qualname__,
+        )
+        if not 0 <= cls.TAG < 1 << 8 * TAG_BYTES or not (known is None or again):
             raise ParameterError(
                 f"message tag {cls.TAG:#06x} of {cls.__name__} is taken or too large"
             )

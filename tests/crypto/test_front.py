@@ -476,6 +476,29 @@ class Tensor:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad")
 
 
+def test_user_case_layers_and_state_dicts_are_refused_with_advice():
+    layers = {"weight": np.ones((2, 3)), "bias": np.ones(2)}
+    advice = r"several arrays x are one vector by np.concatenate\(\[np.ravel\(a\) for a in x"
+    with pytest.raises(DataError, match=rf"'client-0': .*; {advice}\.values\(\)\]\)"):
+        secure_sum([layers] * 3)
+    with pytest.raises(DataError, match=rf"'client-0': .*; {advice}\]\)"):
+        secure_sum([list(layers.values())] * 3)
+    flat = np.concatenate([np.ravel(a) for a in layers.values()])
+    assert secure_sum([flat] * 3).total.tolist() == [3.0] * 8
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint64])
+@pytest.mark.parametrize("shape", [(4,), (4, 3), (4, 3, 2)])
+def test_user_case_packed_bits_are_refused_with_advice_that_works(dtype, shape):
+    x = np.random.default_rng(0).integers(2, 200, shape).astype(dtype)
+    with pytest.raises(DataError, match=r"packed bits x become such by np\.") as caught:
+        secure_hamming([x] * 3)
+    advice = str(caught.value).split(" become such by ")[1]
+    unpacked = eval(advice, {"np": np, "x": x})  # noqa: S307  # what users would copy
+    assert unpacked.shape == (4, 8 * x[0].nbytes)
+    assert secure_hamming([unpacked] * 3, "plain")[0].shape == (12, 12)
+
+
 def test_a_tensor_that_numpy_cannot_read_is_refused_with_advice():
     with pytest.raises(DataError, match=r"'client-0': .* requires grad\); of a tensor, pass \.det"):
         secure_sum([Tensor()] * 3)
@@ -557,5 +580,5 @@ def test_row_sums_print_the_shapes_of_blocks_and_not_what_is_in_them():
 
 
 def test_too_few_in_the_last_step_says_why_nobody_answered():
-    with pytest.raises(TooFewParties, match=r"0 .* answered .* 3 are needed \(those that are left"):
+    with pytest.raises(TooFewParties, match=r"0 .* answered .* 3 are needed, .* \(those that are"):
         secure_sum([1] * 5, drop={0: "share", 1: "upload", 2: "reveal"})

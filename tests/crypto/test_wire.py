@@ -20,7 +20,7 @@ from xclp_crypto import wire
 from xclp_crypto.algebra.group import Scalar, multiply_base
 from xclp_crypto.algebra.ring import residue_dtype, wire_bytes
 from xclp_crypto.errors import DecodeError, ParameterError
-from xclp_crypto.fields import Floats, Modular, Packed, Uints, pack, packed_size, unpack
+from xclp_crypto.fields import Floats, Modular, Packed, Raw, Uints, pack, packed_size, unpack
 from xclp_crypto.params import INSECURE_TEST_128
 from xclp_crypto.primitives import paillier
 from xclp_crypto.primitives.rlwe import parameters_for
@@ -491,6 +491,21 @@ EXAMPLES = {
     IdealBlock: _ideal_block,
 }
 KINDS = pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+
+
+def test_user_case_a_message_can_be_defined_again_but_no_other_one_takes_its_tag():
+    def cell(name, length, tag=0xFFF0):
+        body = {"TAG": tag, "__module__": "__main__", "__annotations__": {"data": bytes}}
+        return type(name, (wire.Message,), {**body, "data": wire.sent(Raw(length))})
+
+    try:
+        assert wire.encode(cell("Greeting", 1)(b"x")) == b"\xff\xf0x"
+        assert wire.encode(cell("Greeting", 2)(b"xy")) == b"\xff\xf0xy"
+        for name, tag in (("Other", 0xFFF0), ("Greeting", OtSetup.TAG), ("Large", 1 << 16)):
+            with pytest.raises(ParameterError, match="is taken or too large"):
+                cell(name, 1, tag)
+    finally:
+        del wire._registry[0xFFF0]
 
 
 def test_every_message_type_has_an_example_here():

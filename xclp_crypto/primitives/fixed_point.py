@@ -13,6 +13,7 @@ after a drop.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NoReturn
@@ -24,6 +25,7 @@ from xclp_crypto.algebra.ring import MAX_MODULUS, Residues, residue_dtype
 from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError
 
 _WORD = 1 << 64
+_FLATTEN = "several arrays x are one vector by np.concatenate([np.ravel(a) for a in "
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +294,19 @@ def as_array(values: ArrayLike, client: str | None = None) -> NDArray[Any]:
                 f"{_who(client)}{place}the value is masked; fill masked values first, for instance "
                 "by .filled(0)"
             )
+    if isinstance(values, Mapping):
+        raise DataError(
+            f"{_who(client)}a mapping, such as a state dict, is not an array; {_FLATTEN}"
+            "x.values()])"
+        )
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        remedy = "; of a tensor, pass .detach().float().numpy()" * hasattr(values, "detach")
+        remedy = ""
+        if hasattr(values, "detach"):
+            remedy = "; of a tensor, pass .detach().float().numpy()"
+        elif isinstance(values, list | tuple) and any(hasattr(a, "shape") for a in values):
+            remedy = f"; {_FLATTEN}x])"
         raise DataError(
             f"{_who(client)}the values do not form an array ({error}){remedy}"
         ) from None

@@ -178,17 +178,24 @@ def check_bits(bits: NDArray[np.generic], client: str) -> NDArray[np.uint8]:
 
     Raises:
         DataError: not two-dimensional, not integers or booleans, or an entry that is neither 0
-            nor 1; names the client and the entry.
+            nor 1; names the client and the entry, and says how packed bits are unpacked.
     """
     array = np.asarray(bits)
+    unpack = ""
+    if array.dtype.kind == "u":
+        words = "x" if array.dtype == np.uint8 and array.ndim == 2 else "x.view(np.uint8)"
+        rows = f"{words}.reshape(len(x), -1)" if array.ndim != 2 else words
+        unpack = f"; packed bits x become such by np.unpackbits({rows}, axis=1)"
     if array.ndim != 2:
-        raise DataError(f"client {client!r}: bits must have shape (rows, bits), got {array.shape}")
+        raise DataError(
+            f"client {client!r}: bits must have shape (rows, bits), got {array.shape}{unpack}"
+        )
     if array.dtype.kind not in "biu":
         raise DataError(f"client {client!r}: bits must be integers or booleans, got {array.dtype}")
     wrong = np.argwhere((array != 0) & (array != 1))
     if len(wrong):
         row, column = (int(i) for i in wrong[0])
-        raise DataError(f"client {client!r}, row {row}, bit {column}: must be 0 or 1")
+        raise DataError(f"client {client!r}, row {row}, bit {column}: must be 0 or 1{unpack}")
     return np.ascontiguousarray(array, dtype=np.uint8)
 
 
