@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from protocol_runs import agreed_secret, assert_blames, on, setup, with_session
 
 from xclp_crypto import wire
+from xclp_crypto.algebra.domain_tags import domain_tag
+from xclp_crypto.algebra.prg import derive_key
 from xclp_crypto.errors import (
     DecodeError,
     Excluded,
@@ -752,6 +754,9 @@ def test_who_finds_all_x25519_keys_of_a_recorded_session_opens_it_only_without_m
             continue
     assert len(sent) == 6
     assert len(opened) == (0 if post_quantum else 6)
+    secret = keys["a"].shared_secret(keys["b"].public, "b")  # nor does it give masks of sums
+    mask_key = derive_key(secret, domain_tag("pair key", "a", "b", b"of a sum"))
+    assert (mask_key == of["a"].pair_key("b", b"of a sum")) != post_quantum
 
 
 def test_a_key_of_ml_kem_that_is_out_of_range_or_echoed_is_refused_naming_the_client():
