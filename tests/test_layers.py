@@ -24,7 +24,7 @@ LAYERS = [
     ["protocols.boolean"],
     ["protocols.hamming", "protocols.secure_sum"],
     ["transport.meter", "transport.epoch", "transport.tls", "transport.failures"],
-    ["transport.log"],
+    ["transport.log", "transport.questions"],
     ["transport.network.frames"],
     ["transport.driver"],
     ["transport.simulate", "transport.replay"],

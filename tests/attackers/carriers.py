@@ -11,17 +11,10 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.questions import Answer, Ask, answer_from, header_of, sizes_of
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.simulate import Simulation
-from xclp_crypto.transport.supersteps import (
-    Answer,
-    Ask,
-    Relay,
-    answer,
-    answer_from,
-    header_of,
-    sizes_of,
-)
+from xclp_crypto.transport.supersteps import Relay, answer
 
 MAX_MESSAGE = 4 << 20
 MAX_OPERATIONS = 20_000

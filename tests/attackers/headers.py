@@ -23,7 +23,7 @@ from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.network import client as client_module
 from xclp_crypto.transport.network import frames
 from xclp_crypto.transport.network.limits import Limits
-from xclp_crypto.transport.supersteps import Answer, Item
+from xclp_crypto.transport.questions import Answer, Item
 
 ATTACKER = "c"
 NUMBERS = (

@@ -22,20 +22,19 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
 from xclp_crypto.transport.failures import Code, Failure, Reason
 from xclp_crypto.transport.log import NoLog
-from xclp_crypto.transport.replay import DurableRole
-from xclp_crypto.transport.supersteps import (
+from xclp_crypto.transport.questions import (
     Answer,
     Ask,
     Item,
     Parts,
-    Relay,
-    answer,
     answer_from,
     ask_from,
     header_of,
     receivers_of,
     sizes_of,
 )
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.supersteps import Relay, answer
 from xclp_crypto.wire import encode
 
 VALUES = {"a": [1, 2, 3], "b": [10, 20, 30], "c": [100, 200, 300], "d": [1000, 2000, 3000]}

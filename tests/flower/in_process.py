@@ -34,7 +34,7 @@ from xclp_crypto.params import SEED_BYTES
 from xclp_crypto.primitives.sealed_box import SealedBox
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.network.frames import Codec
-from xclp_crypto.transport.supersteps import Answer, Ask, Item
+from xclp_crypto.transport.questions import Answer, Ask, Item
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.flower import server

@@ -9,7 +9,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from xclp_crypto.errors import DecodeError
-from xclp_crypto.transport.supersteps import Answer, Ask, Item, Parts
+from xclp_crypto.transport.questions import Answer, Ask, Item, Parts
 from xclp_lp.flower.records import (
     HEADER,
     PAYLOADS,
@@ -44,7 +44,7 @@ def test_what_is_packed_is_unpacked(sizes):
         Item("a", "b", i, i + 1, (bytes(range(256)) * (size // 256 + 1))[:size])
         for i, size in enumerate(sizes)
     )
-    ask = Ask(items, {"b": 3}, ("c",), end=True)
+    ask = Ask(items, {"b": 3}, {"c": None}, end=True)
     assert unpack_ask(over_flower(pack(ask)), MAX) == ask
     answer = Answer("a", b"i" * 16, items, {"b": 1}, {"b": 0}, ("b",), more=True, ended=False)
     content = over_flower(pack(answer))

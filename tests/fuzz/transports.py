@@ -36,9 +36,7 @@ from xclp_crypto.transport.network.frames import (
 from xclp_crypto.transport.network.limits import Limits
 from xclp_crypto.transport.network.party import Connection
 from xclp_crypto.transport.network.server import ServerParty
-from xclp_crypto.transport.replay import DurableRole
-from xclp_crypto.transport.stream import FRAME, SocketDriver
-from xclp_crypto.transport.supersteps import (
+from xclp_crypto.transport.questions import (
     Answer,
     Ask,
     Item,
@@ -47,6 +45,8 @@ from xclp_crypto.transport.supersteps import (
     header_of,
     sizes_of,
 )
+from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.stream import FRAME, SocketDriver
 from xclp_lp.messages import Labelled
 
 KEY = LogKey(bytes(range(32)))
@@ -267,7 +267,7 @@ def _client_frames() -> Decoder:
     return Decoder("network-client", decode, seeds, require_nothing, 512)
 
 
-# Questions and answers of `transport.supersteps`
+# `transport.questions`
 
 
 def _supersteps() -> Iterator[Decoder]:

@@ -10,17 +10,9 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import Log, NoLog
+from xclp_crypto.transport.questions import Answer, Ask, answer_from, ask_from, header_of, sizes_of
 from xclp_crypto.transport.replay import DurableRole
-from xclp_crypto.transport.supersteps import (
-    Answer,
-    Ask,
-    Relay,
-    answer,
-    answer_from,
-    ask_from,
-    header_of,
-    sizes_of,
-)
+from xclp_crypto.transport.supersteps import Relay, answer
 
 MAX = 1 << 20
 

@@ -7,5 +7,5 @@
     app = server_app()                               app = client_app()
 
 `settings` is what the configurations of run and node say, `records` how questions and answers of
-`xclp_crypto.transport.supersteps` lie in Flower's messages. See docs/do/deployment.md.
+`xclp_crypto.transport.questions` lie in Flower's messages. See docs/do/deployment.md.
 """

@@ -29,8 +29,9 @@ from xclp_crypto.rng import Rng, SystemRng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import Log, LogKey, epoch_of, remove_log
+from xclp_crypto.transport.questions import Answer, Ask
 from xclp_crypto.transport.replay import DurableRole
-from xclp_crypto.transport.supersteps import Answer, Ask, answer
+from xclp_crypto.transport.supersteps import answer
 from xclp_lp import labels
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.dropouts import with_reasons

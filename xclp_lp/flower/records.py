@@ -20,8 +20,8 @@ from typing import Final, cast
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from xclp_crypto.errors import DecodeError
-from xclp_crypto.transport import supersteps
-from xclp_crypto.transport.supersteps import Answer, Ask, Parts
+from xclp_crypto.transport import questions
+from xclp_crypto.transport.questions import Answer, Ask, Parts
 
 PIECE_BYTES: Final = 4 << 20
 """Bytes of a piece; below the 5 MB in which Flower would cut it again."""
@@ -65,7 +65,7 @@ def pack(message: Ask | Answer) -> RecordDict:
                 if len(room) == PIECE_BYTES:
                     cut()
     cut()
-    header = ConfigRecord({"header": supersteps.header_of(message)})
+    header = ConfigRecord({"header": questions.header_of(message)})
     return RecordDict({HEADER: header, PAYLOADS: pieces})
 
 
@@ -80,8 +80,8 @@ def unpack_ask(content: RecordDict, max_message: int) -> Ask:
         DecodeError: it is none.
     """
     header = _header(content)
-    pieces = _Pieces(content, supersteps.sizes_of(header, max_message))
-    return supersteps.ask_from(header, [pieces.whole(size) for size in pieces.sizes])
+    pieces = _Pieces(content, questions.sizes_of(header, max_message))
+    return questions.ask_from(header, [pieces.whole(size) for size in pieces.sizes])
 
 
 def unpack_answer(content: RecordDict, max_message: int, reader: str) -> Answer:
@@ -93,12 +93,12 @@ def unpack_answer(content: RecordDict, max_message: int, reader: str) -> Answer:
         reader: who reads payloads; those for others stay in `Parts`.
     """
     header = _header(content)
-    pieces = _Pieces(content, supersteps.sizes_of(header, max_message))
+    pieces = _Pieces(content, questions.sizes_of(header, max_message))
     payloads = [
         pieces.whole(size) if receiver == reader else pieces.parts(size)
-        for size, receiver in zip(pieces.sizes, supersteps.receivers_of(header), strict=True)
+        for size, receiver in zip(pieces.sizes, questions.receivers_of(header), strict=True)
     ]
-    return supersteps.answer_from(header, payloads)
+    return questions.answer_from(header, payloads)
 
 
 def bytes_of(content: RecordDict) -> int:

@@ -23,8 +23,9 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.failures import Code, Failure, Reason
 from xclp_crypto.transport.log import NoLog
+from xclp_crypto.transport.questions import Answer, Ask
 from xclp_crypto.transport.replay import DurableRole
-from xclp_crypto.transport.supersteps import Answer, Ask, Relay
+from xclp_crypto.transport.supersteps import Relay
 from xclp_lp.dropouts import with_reasons
 from xclp_lp.files.results import write_server_record
 from xclp_lp.flower.records import bytes_of, pack, unpack_answer
