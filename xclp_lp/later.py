@@ -137,8 +137,7 @@ async def predict_client_role(
         ProtocolError, Excluded, FaultyPeer: as from `client_role`.
     """
     backend, n_classes = between_backend(params.hamming), len(params.classes)
-    params = params.among(len(invited))
-    params.require_resolution(len(invited))
+    params = params.for_session(len(invited))
     if kept is not None:
         check_kept(kept, params, params.scaling.width(vectors.shape[1]))
     vectors = params.scaling.features(vectors)
@@ -349,8 +348,7 @@ async def predict_server_role(
         DataError: there is no new row, no old row, or features differ in number.
     """
     backend = between_backend(params.hamming)
-    params = params.among(len(invited))
-    params.require_resolution(len(invited))
+    params = params.for_session(len(invited))
     at_least = params.at_least
     leavers = Leavers()
 

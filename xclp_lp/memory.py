@@ -16,7 +16,6 @@ from xclp_lp.leave_one_out import alphas
 from xclp_lp.lsh import require_features
 from xclp_lp.machine import available_memory, require_available
 from xclp_lp.parameters import Parameters, Shape
-from xclp_lp.scaling import require_company
 from xclp_lp.solvers import DENSE_BYTES
 from xclp_lp.wording import count
 
@@ -131,8 +130,7 @@ def require_room(
         raise ParameterError(
             f"threshold needs {count(params.threshold or 0, 'client')} or more, got {clients}"
         )
-    require_company(params.scaling, clients, asked=params.threshold is not None)
-    params.require_resolution(clients)
+    params.for_session(clients)
     params.require_rows(shape.n)
     require_features(shape.features, params.projection)
     require_memory(shape.rows, params.n_bits, params.hamming)

@@ -31,7 +31,7 @@ from xclp_lp.predictions import (
     reset_labelled,
 )
 from xclp_lp.propagation import NeighbourOptions
-from xclp_lp.scaling import FEWEST, Missing, Scale, Scaling
+from xclp_lp.scaling import FEWEST, Missing, Scale, Scaling, require_company
 from xclp_lp.validation import FINITE, Validated
 from xclp_lp.wording import count
 
@@ -335,6 +335,21 @@ class Parameters(Agreed):
         same = copy(self)
         object.__setattr__(same, "invited", invited)
         return same
+
+    def for_session(self, clients: int) -> Parameters:
+        """Return the parameters of a session to which so many clients are invited.
+
+        All roles begin with it, and all that plans for them, so that none goes on with fewer
+        clients than others would.
+
+        Raises:
+            ParameterError: privacy needs an accountant that is not installed; or see
+                `require_resolution` and `require_company`.
+        """
+        self.require_accountant()
+        self.require_resolution(clients)
+        require_company(self.scaling, clients, asked=self.threshold is not None)
+        return self.among(clients)
 
     @property
     def at_least(self) -> int:

@@ -278,7 +278,7 @@ def in_graph(vectors: NDArray[Any], scaling: Scaling) -> NDArray[np.bool_]:
     return ~zero_rows(scaling.before_sums(vectors))
 
 
-def require_company(scaling: Scaling, clients: int, *, asked: bool = True) -> None:
+def require_company(scaling: Scaling, clients: int, *, asked: bool) -> None:
     """Refuse two clients that nobody asked for, and shared moments of the one other client.
 
     Args:

@@ -98,7 +98,6 @@ from xclp_lp.scaling import (
     in_graph,
     moments_rows,
     moments_width,
-    require_company,
 )
 
 
@@ -197,10 +196,7 @@ async def client_role(
         DataError, EncodingOverflow: this client's scores do not fit the fixed-point code.
         ParameterError: dp-accounting is needed and not installed, or too few fraction bits.
     """
-    params.require_accountant()
-    params = params.among(len(invited))
-    params.require_resolution(len(invited))
-    require_company(params.scaling, len(invited))
+    params = params.for_session(len(invited))
     kept = in_graph(data.vectors, params.scaling)
     features = params.scaling.features(data.vectors)
     vectors, class_ids = features[kept], data.class_ids[kept]
@@ -319,10 +315,7 @@ async def server_role(
         DataError: no client has a labelled row, and none dropped out.
         EncodingOverflow: the sums with their noise do not fit the ring.
     """
-    params.require_accountant()
-    params = params.among(len(invited))
-    params.require_resolution(len(invited))
-    require_company(params.scaling, len(invited))
+    params = params.for_session(len(invited))
     at_least = params.at_least
     fewest = max(at_least, params.fewest_in_moments)
     scaled_over: tuple[str, ...] = ()

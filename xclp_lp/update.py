@@ -141,8 +141,7 @@ async def update_client_role(
     """
     require_updates(params)
     backend, n_classes = between_backend(params.hamming), len(params.classes)
-    params = params.among(len(invited))
-    params.require_resolution(len(invited))
+    params = params.for_session(len(invited))
     if kept is not None:
         check_kept(kept, params, params.scaling.width(data.vectors.shape[1]))
     features = params.scaling.features(data.vectors)
@@ -213,8 +212,7 @@ async def update_server_role(
     """
     require_updates(params)
     backend = between_backend(params.hamming)
-    params = params.among(len(invited))
-    params.require_resolution(len(invited))
+    params = params.for_session(len(invited))
     at_least = params.at_least
     leavers = Leavers()
     with io.step("setup"):

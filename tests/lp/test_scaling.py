@@ -188,7 +188,7 @@ def test_two_clients_are_refused_unless_they_ask_for_it() -> None:
     with pytest.raises(ParameterError, match="own; choose scale = 'client', 'none', or"):
         run(federation(two, SHARED)).raise_errors()
     run(federation(two, replace(SMALL, scale="shared-by-two"))).raise_errors()
-    require_company(Scaling("client"), 2)
+    require_company(Scaling("client"), 2, asked=True)
     outcome = run(federation({c: FOUR[c] for c in "abc"}, SHARED), Faults(dropouts={"b": "setup"}))
     assert isinstance(outcome.errors[SERVER], TooFewParties)
 

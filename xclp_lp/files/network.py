@@ -70,7 +70,6 @@ from xclp_lp.files.toml import beside, read_section, read_toml
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.predictions import Prediction
-from xclp_lp.scaling import require_company
 from xclp_lp.session import ClientData
 from xclp_lp.summary import present_in, privacy_cautions, two_left_line
 from xclp_lp.validation import Text, Validated
@@ -111,9 +110,8 @@ class NetworkSettings(Settings):
         return self.parameters(self.classes)
 
     def require_clients(self, clients: int) -> None:
-        """Refuse so many clients; raises as `Parameters.require_resolution`, `require_company`."""
-        self.params.require_resolution(clients)
-        require_company(self.scaling, clients, asked=self.threshold is not None)
+        """Refuse so many clients; raises as `Parameters.for_session`."""
+        self.params.for_session(clients)
 
     def warnings(
         self, clients: Sequence[str], contributors: Sequence[str] = (), *, identities: bool
