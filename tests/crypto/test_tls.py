@@ -24,8 +24,10 @@ from xclp_crypto.errors import (
 from xclp_crypto.primitives.identity import Identity, IdentityKey
 from xclp_crypto.transport import tls
 from xclp_crypto.transport.tls import (
+    checked_fingerprint,
     common_name,
     connection_error,
+    fingerprint_of,
     is_trusted,
     listen_error,
     make_authority,
@@ -118,6 +120,31 @@ def test_the_server_takes_no_certificate_that_is_not_for_a_client(certificates):
     assert handshake(here, there, "localhost") is None
     there.load_cert_chain(*server[1:])
     assert "purpose" in reason_of(handshake(here, there, "localhost"))
+
+
+def test_a_certificate_that_is_not_the_pinned_one_is_refused_on_both_sides(certificates, tmp_path):
+    """Of the same authority, with the same name, and of another key."""
+    files = {
+        party: [certificates / name for name in ("authority.pem", f"{party}.pem", f"{party}.key")]
+        for party in ("server", "a", "b")
+    }
+    own = {party: fingerprint_of(of_party[1]) for party, of_party in files.items()}
+    openssl = "sha256:" + ":".join(map("{:02X}".format, bytes.fromhex(own["a"][7:])))
+    assert checked_fingerprint(openssl) == own["a"]
+    for name, side, other, pins in (
+        ("a", "server", "a", {"a": own["b"]}),
+        ("server", "a", "server", {"server": own["b"]}),
+    ):
+        for pinned, refused in (pins, True), (own, False):
+            here = tls_context(*files[side], server=side == "server", pins=pinned)
+            there = tls_context(*files[other], server=other == "server")
+            ends = (here, there) if side == "server" else (there, here)
+            error = handshake(*ends, "localhost")
+            assert (error is not None) == refused
+            if error is not None:
+                told = connection_error(error, "localhost:1")
+                assert isinstance(told, CertificateRefused)
+                assert f"that of {name} is {own[name]}, and another one is pinned" in str(told)
 
 
 def test_a_client_that_comes_later_has_another_authority_beside_that_of_the_others(

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -54,7 +55,10 @@ def federation(
     others: Mapping[str, Role] | None = None,
     identities: Mapping[str, Identities] | None = None,
 ) -> Callable[[], dict[str, Role]]:
-    """A factory of one session's roles; `params` and `projection_seed` may differ by party."""
+    """A factory of one session's roles; `params` and `projection_seed` may differ by party.
+
+    Two clients ask for it, with threshold = 2.
+    """
     pins = identities or {}
 
     def make() -> dict[str, Role]:
@@ -64,11 +68,17 @@ def federation(
         def own(value: Any, party: str) -> Any:
             return value[party] if isinstance(value, Mapping) else value
 
+        def agreed(party: str) -> Parameters:
+            found: Parameters = copy(own(params, party))
+            if len(data) == 2 and found.threshold is None:
+                object.__setattr__(found, "threshold", 2)
+            return found
+
         roles: dict[str, Role] = {
             name: partial(
                 client_role,
                 data=data[name],
-                params=own(params, name),
+                params=agreed(name),
                 invited=invited,
                 rng=rng.child(name),
                 projection_seed=own(projection_seed, name),
@@ -79,7 +89,7 @@ def federation(
         roles |= others or {}
         roles[SERVER] = partial(
             server_role,
-            params=own(params, SERVER),
+            params=agreed(SERVER),
             invited=invited,
             rng=rng.child(SERVER),
             identities=pins.get(SERVER),

@@ -30,7 +30,7 @@ from xclp_crypto.transport.network.frames import Ready
 from xclp_crypto.transport.network.mailboxes import Outbox
 from xclp_crypto.transport.network.party import Clock
 from xclp_crypto.transport.replay import DurableRole
-from xclp_crypto.transport.tls import make_authority
+from xclp_crypto.transport.tls import fingerprint_of, make_authority
 from xclp_lp.files.network import load_client_file, load_server_file, parse_address
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import server_role
@@ -131,7 +131,8 @@ def waiting(federation, ahead):
 def test_certs_makes_files_that_only_their_owner_reads(tmp_path, says):
     folder = tmp_path / "c"
     north_and_south = ("--clients", "north, south", "--host", "h.org")
-    says(0, "11 files written", "certs", folder, *north_and_south)
+    said = ["11 files written", '\n"north" = "sha256:']
+    says(0, said, "certs", folder, *north_and_south)
     files = {f.name: stat.S_IMODE(f.stat().st_mode) for f in folder.iterdir()}
     assert set(files) == {"authority.pem", "identities.toml"} | {
         f"{n}.{s}" for n in ("server", "north", "south") for s in ("pem", "key", "identity")
@@ -170,7 +171,7 @@ def test_who_cannot_take_part_says_so_and_who_was_missing_is_said(federation, sa
     (federation.folder / "hospital-0.npy").unlink()
     says(2, "there is no file", "join", federation.file("hospital-0"))
     log = federation.state("hospital-1")
-    reason = "1 of the parties answered and 2 are needed; nothing was revealed"
+    reason = "1 of the parties answered and 2 are needed, without hospital-0; nothing was revealed"
     words = [
         "hospital-1.npy: 8 rows, 5 features\n",
         "connected; waiting for 'hospital-0'\n",
@@ -322,8 +323,14 @@ def test_a_client_says_that_it_tries_again_and_for_how_long(federation, xclp):
 def test_wrong_certificates(federation, ahead, says, tmp_path):
     make_authority(tmp_path / "strangers", federation.clients, ["localhost"])
     own, other = (f'authority = "{f}/' for f in (federation.certificates, tmp_path / "strangers"))
+    pins = f'server = "{fingerprint_of(federation.certificates / "server.pem")}"'
     with waiting(federation, ahead):
         dry_run = ("join", federation.file("hospital-0"), "--dry-run")
+        federation.edit("hospital-0", "[limits]", f"[certificates]\n{pins}\n[limits]")
+        says(0, f"; the server's must be {pins[-72:-1]}", *dry_run)
+        federation.edit("hospital-0", pins[-9:], f'{"0" * 8}"')
+        says(3, f"{pins[-72:-1]}, and another one is pinned", *dry_run)
+        federation.edit("hospital-0", f'[certificates]\n{pins[:-9]}{"0" * 8}"\n', "")
         federation.edit("hospital-0", own, other)
         refused = f"the certificate of localhost:{federation.port} is refused: self-signed"
         says(3, [refused, "check the authority's file and the date"], *dry_run)
@@ -539,6 +546,19 @@ def test_events_that_the_disk_does_not_take(federation, xclp):
         (SERVER, "[server]", "[serve]", "unknown field 'serve'.*did you mean 'server'"),
         (SERVER, "localhost:0", "localhost", "listen must be HOST:PORT, got 'localhost'"),
         (SERVER, "listen =", "# listen =", r"\[server\]: listen is missing"),
+        (SERVER, "[tls]", '[certificates]\na = "x"\n[tls]', "'a' is none of hospital-0, hosp"),
+        (
+            SERVER,
+            "[tls]",
+            '[certificates]\nhospital-0 = "sha1:00"\n[tls]',
+            "hospital-0: a certificate is pinned by sha256: and 64",
+        ),
+        (
+            SERVER,
+            "[tls]",
+            f'[certificates]\nserver = "sha256:{"0" * 64}"\n[tls]',
+            "server.pem is sha256:.* another one is pinned for server",
+        ),
         (SERVER, "k = 2", "k = 0", r"\[parameters\]: k must be at least 1, got 0"),
         (SERVER, "k = 2", "groups = 2", "unknown field 'groups'"),
         (SERVER, "classes =", "# classes =", "classes is missing; nobody sees the labels of all"),

@@ -17,9 +17,11 @@ from session_runs import SMALL, blobs, expected, federation
 from xclp_crypto.errors import DataError, ParameterError, TooFewParties
 from xclp_crypto.protocols.secure_sum.rows import RowSumsUpload
 from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import run, same_distribution, uniformity
 from xclp_crypto.transport.simulate import Faults
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.later import predict_client_role, predict_server_role
 from xclp_lp.scaling import (
     Scaling,
     encoded_moments,
@@ -27,9 +29,9 @@ from xclp_lp.scaling import (
     moments,
     moments_width,
     own_moments,
-    require_company,
     scaled_by_one,
 )
+from xclp_lp.session import client_role, server_role
 from xclp_lp.summary import plan_lines
 
 SHARED = replace(SMALL, scale="shared")
@@ -188,7 +190,16 @@ def test_two_clients_are_refused_unless_they_ask_for_it() -> None:
     with pytest.raises(ParameterError, match="own; choose scale = 'client', 'none', or"):
         run(federation(two, SHARED)).raise_errors()
     run(federation(two, replace(SMALL, scale="shared-by-two"))).raise_errors()
-    require_company(Scaling("client"), 2, asked=True)
+    rng: Any = SeededRng(0)
+    io: Any = None  # nothing is sent
+    for role in (
+        client_role(io, FOUR["a"], SMALL, "ab", rng),
+        server_role(io, SMALL, "ab", rng),
+        predict_client_role(io, FOUR["a"].vectors, None, SMALL, "ab", rng),
+        predict_server_role(io, SMALL, "ab", rng),
+    ):
+        with pytest.raises(ParameterError, match="choose threshold = 2 if each may"):
+            role.send(None)
     outcome = run(federation({c: FOUR[c] for c in "abc"}, SHARED), Faults(dropouts={"b": "setup"}))
     assert isinstance(outcome.errors[SERVER], TooFewParties)
 

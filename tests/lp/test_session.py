@@ -820,8 +820,9 @@ def test_a_client_role_that_is_not_invited_is_refused() -> None:
 
     def with_stranger() -> dict[str, Role]:
         roles = make()
+        two = replace(SMALL, threshold=2)
         stranger = partial(
-            client_role, data=data["a"], params=SMALL, invited=("a", "b"), rng=SeededRng(5)
+            client_role, data=data["a"], params=two, invited=("a", "b"), rng=SeededRng(5)
         )
         return {"mallory": stranger, **roles}
 

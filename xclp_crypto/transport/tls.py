@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import datetime
 import errno
+import hashlib
 import ipaddress
 import json
 import re
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cryptography import x509
@@ -40,6 +42,7 @@ from xclp_crypto.errors import (
     WrongServer,
 )
 from xclp_crypto.primitives.identity import IdentityKey
+from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SystemRng
 from xclp_crypto.whole_files import whole_files
 
@@ -48,12 +51,24 @@ NAME_BYTES = 64
 HOST_BYTES = 253
 """Of the name of a host, at most (RFC 1035)."""
 _HOST_NAME = re.compile(r"(\*\.)?(?!-)[A-Za-z0-9_-]{1,63}(\.(?!-)[A-Za-z0-9_-]{1,63})*")
+_SHA256 = "sha256:"
 _INVALID_PURPOSE = 26  # X509_V_ERR_INVALID_PURPOSE
+_NOT_PINNED = 50  # X509_V_ERR_APPLICATION_VERIFICATION
 _HOST_MISMATCH = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
 
+class _Context(ssl.SSLContext):
+    """The context of one side, and which certificates it pins.
+
+    Attributes:
+        pins: by name of a party, the fingerprint of its certificate.
+    """
+
+    pins: Mapping[str, str] = MappingProxyType({})
+
+
 class _Checked(ssl.SSLObject):
-    """A connection whose other end must show a certificate that is for its side."""
+    """A connection whose other end must show a certificate for its side, and the pinned one."""
 
     def do_handshake(self) -> None:
         super().do_handshake()
@@ -61,9 +76,43 @@ class _Checked(ssl.SSLObject):
         if found is None or not _is_for(
             x509.load_der_x509_certificate(found), server=not self.server_side
         ):
-            error = ssl.SSLCertVerificationError(1, "unsuitable certificate purpose")
-            error.verify_code, error.verify_message = _INVALID_PURPOSE, str(error.args[1])
-            raise error
+            raise _refusal(_INVALID_PURPOSE, "unsuitable certificate purpose")
+        pins = self.context.pins if isinstance(self.context, _Context) else {}
+        name = common_name(self.getpeercert() or {}) if self.server_side else SERVER
+        if pins.get(name, given := fingerprint(found)) != given:
+            raise _refusal(_NOT_PINNED, f"that of {name} is {given}, and another one is pinned")
+
+
+def _refusal(code: int, message: str) -> ssl.SSLCertVerificationError:
+    error = ssl.SSLCertVerificationError(1, message)
+    error.verify_code, error.verify_message = code, message
+    return error
+
+
+def fingerprint(certificate: bytes) -> str:
+    """Return what a certificate (DER) is pinned by: ``sha256:`` and 64 hexadecimal digits."""
+    return f"{_SHA256}{hashlib.sha256(certificate).hexdigest()}"
+
+
+def fingerprint_of(certificate: Path) -> str:
+    """Return the fingerprint of the first certificate of a file, PEM."""
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    return fingerprint(found.public_bytes(Encoding.DER))
+
+
+def checked_fingerprint(text: str) -> str:
+    """Return a fingerprint as `fingerprint` writes it; OpenSSL has colons and capitals.
+
+    Raises:
+        ParameterError: it is none.
+    """
+    plain = text.strip().lower()
+    digits = plain.removeprefix(_SHA256).replace(":", "")
+    if not plain.startswith(_SHA256) or not re.fullmatch("[0-9a-f]{64}", digits):
+        raise ParameterError(
+            f"a certificate is pinned by {_SHA256} and 64 hexadecimal digits, got {text!r}"
+        )
+    return _SHA256 + digits
 
 
 def _is_for(certificate: x509.Certificate, *, server: bool) -> bool:
@@ -76,7 +125,14 @@ def _is_for(certificate: x509.Certificate, *, server: bool) -> bool:
     return side in usage.value
 
 
-def tls_context(authority: Path, certificate: Path, key: Path, *, server: bool) -> ssl.SSLContext:
+def tls_context(
+    authority: Path,
+    certificate: Path,
+    key: Path,
+    *,
+    server: bool,
+    pins: Mapping[str, str] | None = None,
+) -> ssl.SSLContext:
     """Make the context of one side: TLS 1.3, and both sides must show a certificate.
 
     Args:
@@ -84,15 +140,18 @@ def tls_context(authority: Path, certificate: Path, key: Path, *, server: bool) 
         certificate: this side's certificate, PEM.
         key: its private key, PEM, without a passphrase.
         server: which side this is.
+        pins: by common name of a client, and by ``server``, the `fingerprint` that its certificate
+            must have; others need none.
 
     Raises:
         ParameterError: a file is missing, is no PEM, or the key is not that of the certificate.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context = _Context(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     context.hostname_checks_common_name = False
     context.sslobject_class = _Checked
+    context.pins = dict(pins or {})
     for file in (authority, certificate, key):
         try:
             file.read_bytes()
@@ -189,9 +248,11 @@ def connection_error(error: Exception, where: str) -> NetworkError:
                 f"whoever answers at {where} has no certificate for {host!r}; check the address, "
                 "or make the server's certificate for this name"
             )
+        check = "the authority's file and the date"
+        if error.verify_code == _NOT_PINNED:
+            check = "by another way whether it has a new one, and pin that"
         return CertificateRefused(
-            f"the certificate of {where} is refused: {reason_of(error)}; check the authority's "
-            "file and the date"
+            f"the certificate of {where} is refused: {reason_of(error)}; check {check}"
         )
     if isinstance(error, ssl.SSLError):
         if "ALERT" in (error.reason or ""):
@@ -252,7 +313,7 @@ def make_authority(
                 f"{name!r} cannot be the name in a certificate and of a file: that has no '/' and "
                 f"at most {NAME_BYTES} bytes in UTF-8"
             )
-    if len(set(clients)) < len(clients) or {"server", "authority"} & set(clients):
+    if len(set(clients)) < len(clients) or {SERVER, "authority"} & set(clients):
         raise ParameterError("clients have different names, and none is 'server' or 'authority'")
     if not hosts or days < 1:
         raise ParameterError("give at least one host and one day")
@@ -260,12 +321,12 @@ def make_authority(
     issuer = _Issuer(days)
     files = {"authority.pem": issuer.own_certificate()}
     identities = {}
-    for name in ("server", *clients):
+    for name in (SERVER, *clients):
         identity = IdentityKey.generate(SystemRng())
         identities[name] = identity.public.to_text()
         files[f"{name}.identity"] = f"{identity.export_private().hex()}\n".encode()
         key = ec.generate_private_key(ec.SECP256R1())
-        files[f"{name}.pem"] = issuer.certificate(name, key, names if name == "server" else ())
+        files[f"{name}.pem"] = issuer.certificate(name, key, names if name == SERVER else ())
         files[f"{name}.key"] = key.private_bytes(
             Encoding.PEM,
             serialization.PrivateFormat.PKCS8,

@@ -27,7 +27,7 @@ from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport import network
 from xclp_crypto.transport.log import Log, NoLog, remove_log
 from xclp_crypto.transport.replay import DurableRole, SeededRole
-from xclp_crypto.transport.tls import make_authority
+from xclp_crypto.transport.tls import fingerprint_of, make_authority
 from xclp_lp.cli.keeping import KEY_VARIABLE, KeyFile, keep_files, kept_key, read_key
 from xclp_lp.cli.terminal import StepReporter, complain, note, remind, say
 from xclp_lp.cli.tune import show_own
@@ -232,6 +232,12 @@ def certs(
         folder, names_of(clients), names_of(host or ["localhost,127.0.0.1"]), days=days
     )
     say(f"{count(len(files), 'file')} written to {folder}")
+    note("for those who pin certificates:", "[certificates]")
+    for file in files:
+        if file.suffix == ".pem" and file.stem != "authority":
+            note(
+                f"{json.dumps(file.stem, ensure_ascii=False)} = {json.dumps(fingerprint_of(file))}"
+            )
 
 
 @contextmanager

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError, XclpError
-from xclp_crypto.transport.tls import is_trusted
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.transport.tls import fingerprint_of, is_trusted
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.diagnostics import feature_cautions
 from xclp_lp.files.clients import (
@@ -26,16 +27,14 @@ from xclp_lp.files.clients import (
     rows_line,
     special_columns,
 )
+from xclp_lp.files.credentials import TlsSection, checked_pins, read_identities, tls_of
 from xclp_lp.files.network import (
     ClientSection,
-    TlsSection,
     client_content,
     labels_of_classes,
     own_vectors,
     parse_address,
-    read_identities,
     require_output,
-    tls_of,
 )
 from xclp_lp.files.schema import NUMBER, Schema, feature_names
 from xclp_lp.files.tables import Source, agreed_on, read_file
@@ -90,9 +89,16 @@ def check_client(path: Path) -> Findings:
     if own is None:
         return found
     mounted = [beside(path, file) for file in read.get("mounted_secrets", ())]
+    shown = ""
     if "tls" in read:
         tls: TlsSection = read["tls"]
-        context = found.attempt(lambda: tls_of(tls, path, own.name, mounted))
+        given, names = read.get("certificates", {}), read.get("clients", ())
+        pins = found.attempt(lambda: checked_pins(given, names, path)) if names else None
+        context = found.attempt(lambda: tls_of(tls, path, own.name, mounted, pins))
+        if context is not None:
+            shown = f"; {tls.certificate} is {fingerprint_of(beside(path, tls.certificate))}"
+            if pins and SERVER in pins:
+                shown += f"; the server's must be {pins[SERVER]}"
         if context is not None and not is_trusted(beside(path, tls.certificate), context):
             found.cautions.append(
                 f"{tls.certificate} is of no authority in {tls.authority}, so a server that trusts "
@@ -106,7 +112,7 @@ def check_client(path: Path) -> Findings:
     if output is not None:
         found.attempt(lambda: require_output(own.name, own, path, output))
     if not found.problems:
-        found.facts.append(f"certificates can be used; results go to {output}")
+        found.facts.append(f"certificates can be used; results go to {output}{shown}")
     if read.get("identities") is False:
         found.cautions.append(NO_IDENTITIES)
     if own.new_features is not None:

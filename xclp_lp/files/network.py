@@ -19,6 +19,10 @@
     certificate = "server.pem"         # for a client, its common name is the client's name
     key = "server.key"
 
+    [certificates]                     # optional: which certificate a party must show; a client's
+    server = "sha256:…"                # program compares the server's and its own, the server those
+                                       # of the clients
+
     [limits]                           # optional, each side for itself: join, grace, deadline
     grace = 60                         # (seconds), window and max_message (bytes)
 
@@ -40,7 +44,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from ssl import SSLContext
@@ -51,18 +55,23 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.errors import DataError, DecodeError, ParameterError
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
-from xclp_crypto.primitives.identity import Identity, IdentityKey
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network import Limits
-from xclp_crypto.transport.tls import require_certificate_of, tls_context
 from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
 from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
-from xclp_lp.files.private import require_private
+from xclp_lp.files.credentials import (
+    FileOrFalse,
+    TlsSection,
+    checked_pins,
+    pinned_texts,
+    read_identities,
+    tls_of,
+)
 from xclp_lp.files.results import SERVER_RECORD, require_place, write_result
 from xclp_lp.files.schema import NO_SCHEMA, Column, Schema, agreed_schema
 from xclp_lp.files.tables import agreed_on, values_of_texts
@@ -75,17 +84,6 @@ from xclp_lp.summary import present_in, privacy_cautions, two_left_line
 from xclp_lp.validation import Text, Validated
 
 LAST_PORT = 65535
-FileOrFalse = Annotated[str | bool | None, Meta(title="the name of a file, or false")]
-WITH_IDENTITIES = (
-    "those of the file that identities names; where the other party has identities = false, it "
-    "should name that file and its own identity"
-)
-WITHOUT_IDENTITIES = (
-    "none, by identities = false; where the others have some, write instead, before any [section], "
-    'identities = "FOLDER/identities.toml" and identity = "FOLDER/NAME.identity", of the folder '
-    "that xclp certs made"
-)
-"""What programs call identities, where one asks for others than the server."""
 SESSIONS = "of all rows: without --predict", "of new rows: --predict"
 """What two kinds of session call themselves, where a program asks for another than the server."""
 
@@ -138,15 +136,6 @@ class NetworkSettings(Settings):
 
 
 @dataclass(frozen=True)
-class TlsSection(Validated):
-    """PEM files."""
-
-    authority: Text
-    certificate: Text
-    key: Text
-
-
-@dataclass(frozen=True)
 class ServerSection(Validated):
     """What only the server's file says."""
 
@@ -170,6 +159,7 @@ class _Content(Validated):
     clients: Annotated[tuple[str, ...], Meta(min_length=1, title="a list of all clients' names")]
     parameters: NetworkSettings
     tls: TlsSection
+    certificates: Mapping[str, str] = field(default_factory=dict)
     columns: Annotated[
         Annotated[tuple[str, ...], Meta(min_length=1)] | None, Meta(title="a list of names")
     ] = None
@@ -516,6 +506,7 @@ def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) ->
     """Return what all files have in common, in a party's own."""
     require_file_names(content.clients, path)
     mounted = [beside(path, file) for file in content.mounted_secrets]
+    pins = checked_pins(content.certificates, content.clients, path)
     return {
         "path": path,
         "clients": content.clients,
@@ -523,111 +514,13 @@ def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) ->
         "schema": content.schema,
         "settings": content.parameters,
         "mounted": tuple(mounted),
-        "tls": tls_of(content.tls, path, me, mounted),
+        "tls": tls_of(content.tls, path, me, mounted, pins),
         "limits": content.limits,
         "address": address,
         "identities": read_identities(
             content.identities, content.identity, path, me, content.clients, mounted
         ),
     }
-
-
-def tls_of(section: TlsSection, path: Path, me: str, mounted: Collection[Path] = ()) -> SSLContext:
-    """Read a party's certificates.
-
-    Args:
-        section: names the files.
-        path: to which they are relative.
-        me: the party.
-        mounted: see `require_private`.
-
-    Raises:
-        ParameterError: they cannot be used, are another client's, or others may read the key.
-    """
-    names = (section.authority, section.certificate, section.key)
-    authority, certificate, key = (beside(path, name) for name in names)
-    context = tls_context(authority, certificate, key, server=me == SERVER)
-    require_private(key, mounted)
-    if me != SERVER:
-        require_certificate_of(certificate, me)
-    return context
-
-
-def pinned_texts(identities: Identities | None, clients: Sequence[str]) -> tuple[str, ...]:
-    """Return what all programs compare of the identities of the clients and of the server.
-
-    First comes what to do where another party has others, for whoever is told so.
-    """
-    if identities is None:
-        return (WITHOUT_IDENTITIES,)
-    texts = (identities.of(party).to_text() for party in (*clients, SERVER))
-    return (WITH_IDENTITIES, *texts)
-
-
-def read_identities(
-    identities: str | bool | None,
-    identity: str | None,
-    path: Path,
-    me: str,
-    clients: Sequence[str],
-    mounted: Collection[Path] = (),
-) -> Identities | None:
-    """Read the own identity key and those that are pinned; None where the file says ``false``.
-
-    Args:
-        identities: file of the public identities, or false.
-        identity: file of the own key.
-        path: to which they are relative.
-        me: the party.
-        clients: names of all clients.
-        mounted: see `require_private`.
-
-    Raises:
-        ParameterError: the file does not say ``false`` and does not name both, they cannot be used
-            or do not belong together, or others may read the own key.
-    """
-    if identities is False and identity is None:
-        return None
-    if identities is None and identity is None:
-        raise ParameterError(
-            f"{path}: identities is missing. Without identities a server that swaps keys reads "
-            f"everything. xclp certs FOLDER --clients {','.join(clients)} makes them; then write, "
-            f'before any [section], identities = "FOLDER/identities.toml" and identity = '
-            f'"FOLDER/{me}.identity". To go without, and trust the server not to swap keys, all '
-            "parties write identities = false"
-        )
-    if identities == "" or isinstance(identities, bool):
-        given = " with identity" * (identities is False)
-        raise ParameterError(
-            f"{path}: identities must be the name of a file, or false without identity, got "
-            f"{identities!r}{given}"
-        )
-    if identities is None or identity is None:
-        given, other = ("identities", "identity")[:: 1 if identity is None else -1]
-        raise ParameterError(
-            f"{path}: {given} needs {other} too; identities names the file of everybody's public "
-            "identities, and identity that of the own key"
-        )
-    pins, key = beside(path, identities), beside(path, identity)
-    pinned = {}
-    for name, text in read_toml(pins).items():
-        try:
-            pinned[name] = Identity.from_text(text)
-        except DecodeError as error:
-            raise ParameterError(f"{pins}: {name}: {error}") from None
-    try:
-        seed = bytes.fromhex(key.read_text(encoding="utf-8"))
-        found = Identities(IdentityKey(seed), pinned)
-    except OSError as error:
-        raise ParameterError(f"{key} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise ParameterError(f"{key} holds no identity key, which has 64 hex digits") from None
-    require_private(key, mounted)
-    try:
-        found.bind(Agreement(), me, clients)
-    except ParameterError as error:
-        raise ParameterError(f"{pins} and {key}: {error}") from None
-    return found
 
 
 def parse_address(text: str, where: str) -> tuple[str, int]:
