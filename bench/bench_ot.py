@@ -21,24 +21,27 @@ from xclp_crypto.protocols.ot import (
     Choices,
     Extension,
     base_transfers,
+    bit_triples,
     extended_ot,
     ideal_ot,
     naor_pinkas,
+    ring_triples,
 )
+from xclp_crypto.protocols.ot.extension import FIELD_BITS
 from xclp_crypto.rng import SystemRng
 from xclp_crypto.transport.simulate import Simulation
 
 BATCH = 1 << 16
 
 
-def run_extension(method, sender, receiver, batches=1, check_receiver=False):
+def run_extension(method, sender, receiver, batches=1, check_receiver=False, field_bits=1):
     """Run batches of one extension; return the seconds without base transfers, and the cost."""
     started = []
     pair, choice = np.zeros((1, 2, 1), np.uint8), Choices(np.zeros(1, bool), 1)
 
     async def role(io, to, frm, arguments):
         rng = SystemRng()
-        base = await base_transfers(io, to, frm, b"base", rng, ideal_ot)
+        base = await base_transfers(io, to, frm, b"base", rng, ideal_ot, field_bits=field_bits)
         extension = Extension(base, b"extension", rng, check_receiver=check_receiver)
         # One transfer with an answer, after which both parties have their keys.
         await extension.chosen(io, dict.fromkeys(to, pair), dict.fromkeys(frm, choice))
@@ -65,20 +68,74 @@ def report(benchmark, name, seconds, count, n_bytes=None):
     print(f"\n{name}: {best:.3g} /s best, {median:.3g} /s median{size}")
 
 
-@pytest.mark.parametrize("check", [False, True], ids=["semi-honest", "checked"])
-@pytest.mark.benchmark(group="random transfers of 128 bits, 16 batches of 65536")
-def test_random_transfers(benchmark, check):
-    bits = np.random.default_rng(0).integers(0, 2, BATCH).astype(bool)
-    arguments = ({"r": BATCH}, {}), ({}, {"s": Choices(bits, 16)})
+def rate(benchmark, name, method, arguments, **options):
+    """Time 16 batches of a method, and report the rate and the bytes of each transfer."""
     seconds = []
 
     def once():
-        took, cost = run_extension("random", *arguments, batches=16, check_receiver=check)
+        took, cost = run_extension(method, *arguments, batches=16, **options)
         seconds.append(took)
         return sum(n for t, n in cost.bytes_sent.items() if t.step == "extension")
 
     n_bytes = benchmark.pedantic(once, rounds=9, warmup_rounds=1)
-    report(benchmark, "random transfers", seconds, 16 * BATCH, n_bytes)
+    report(benchmark, name, seconds, 16 * BATCH, n_bytes)
+
+
+BITS = np.random.default_rng(0).integers(0, 2, BATCH).astype(bool)
+
+
+@pytest.mark.parametrize("field_bits", FIELD_BITS, ids="k = {}".format)
+@pytest.mark.parametrize("check", [False, True], ids=["semi-honest", "checked"])
+@pytest.mark.benchmark(group="random transfers of 128 bits, 16 batches of 65536")
+def test_random_transfers(benchmark, check, field_bits):
+    arguments = ({"r": BATCH}, {}), ({}, {"s": Choices(BITS, 16)})
+    name = f"random transfers, k = {field_bits}{', checked' if check else ''}"
+    options = {"check_receiver": check, "field_bits": field_bits}
+    rate(benchmark, name, "random", arguments, **options)
+
+
+@pytest.mark.parametrize("field_bits", [2, 4], ids="k = {}".format)
+@pytest.mark.benchmark(group="correlated transfers, 16 batches of 65536")
+def test_transfers_of_a_fixed_offset(benchmark, field_bits):
+    arguments = ({"r": BATCH}, {}), ({}, {"s": BITS})
+    rate(benchmark, f"fixed offset, k = {field_bits}", "fixed", arguments, field_bits=field_bits)
+
+
+@pytest.mark.benchmark(group="correlated transfers, 16 batches of 65536")
+def test_correlated_transfers_of_64_bits(benchmark):
+    offsets = np.full((BATCH, 1), 12345, np.uint64)
+    arguments = ({"r": offsets}, {}, 64), ({}, {"s": Choices(BITS, 1)}, 64)
+    rate(benchmark, "correlated modulo 2^64, k = 2", "correlated", arguments, field_bits=2)
+
+
+@pytest.mark.parametrize(
+    ("make", "count", "products"),
+    [(bit_triples, 1 << 13, 1 << 19), (ring_triples, 1 << 13, 1 << 13)],
+    ids=["bits", "words"],
+)
+@pytest.mark.benchmark(group="triples, k = 4")
+def test_triples(benchmark, make, count, products):
+    seconds = []
+
+    def once():
+        started = []
+
+        async def role(io, peer):
+            rng = SystemRng()
+            base = await base_transfers(io, peer, peer, b"base", rng, ideal_ot, field_bits=4)
+            extension = Extension(base, b"extension", rng)
+            await make(io, peer, 1, extension, rng)
+            started.append(perf_counter())
+            with io.step("triples"):
+                await make(io, peer, count, extension, rng)
+
+        parties = {"a": lambda io: role(io, "b"), "b": lambda io: role(io, "a")}
+        outcome = Simulation().run(parties).raise_errors()
+        seconds.append(perf_counter() - max(started))
+        return sum(n for t, n in outcome.cost.bytes_sent.items() if t.step == "triples")
+
+    n_bytes = benchmark.pedantic(once, rounds=5, warmup_rounds=1)
+    report(benchmark, f"{make.__name__}, k = 4", seconds, products, n_bytes)
 
 
 @pytest.mark.parametrize("length", [16, 256])

@@ -157,8 +157,8 @@ def test_a_receiver_of_shade_ext_that_hides_different_choices_is_named_and_gets_
     bits = {"a": random_bits(130, n_bits), "b": np.zeros((128, n_bits), np.uint8)}
     honest = ReceiverEnd.extend
 
-    def extend(self, choices, count):
-        batch = honest(self, choices, count)
+    def extend(self, choices, count, **options):
+        batch = honest(self, choices, count, **options)
         words = transfer_words(count, checked=True)
         for j, own in enumerate(np.repeat(np.eye(128, dtype=bool), n_bits, axis=1)):
             batch.u[j, :words] ^= to_words(own, words)

@@ -29,6 +29,7 @@ from xclp_crypto.protocols.ot.bits import (
     HashPoints,
     RobustHash,
     lane_groups,
+    lane_type,
     pack_planes,
     to_words,
     transpose,
@@ -165,18 +166,34 @@ def test_correlated_transfers_of_all_batch_sizes(count, check):
 @given(
     count=st.integers(0, 40),
     lanes=st.integers(1, 40),
-    width=st.integers(1, 16),
+    width=st.integers(1, 64),
     seed=st.integers(0, 1 << 32),
 )
 def test_correlated_transfers_differ_by_the_offset(count, lanes, width, seed):
     rng = np.random.default_rng(seed)
-    offsets = rng.integers(0, 1 << 16, (count, lanes)).astype(np.uint16)
+    dtype = lane_type(width)
+    offsets = rng.integers(0, 1 << 64, (count, lanes), np.uint64).astype(dtype)
     bits = rng.integers(0, 2, count).astype(bool)
     ((base, got),) = correlated(offsets, bits, width)
     assert base.shape == got.shape == (count, lanes)
+    assert base.dtype == got.dtype == dtype
     assert base.size == 0 or int(base.max()) < 1 << width
-    expected = (base.astype(int) + offsets * bits[:, None]) % (1 << width)
+    expected = (base + offsets * bits[:, None]).astype(object) % (1 << width)
     assert np.array_equal(got, expected)
+
+
+@CHECKED
+@pytest.mark.parametrize("k", [1, 4])
+def test_transfers_of_a_fixed_offset_differ_by_it_in_all_batches(k, check):
+    bits = np.arange(130) % 3 == 1
+    calls = ({"r": 130}, {}), ({}, {"s": bits})
+    offsets, messages = set(), set()
+    for (zero, offset), got in pair("fixed", *calls, check=check, batches=2, k=k):
+        assert np.array_equal(got, zero ^ bits[:, None] * offset)
+        offsets.add(offset.tobytes())
+        messages |= {row.tobytes() for row in zero}
+    assert len(offsets) == 1
+    assert len(messages) == 2 * 130
 
 
 def test_groups_of_rows_and_blocks_do_not_matter(monkeypatch):
@@ -197,6 +214,8 @@ def test_groups_of_rows_and_blocks_do_not_matter(monkeypatch):
         (np.zeros((2, 0), np.uint16), 4),
         (np.zeros((2, 3), np.uint16), 0),
         (np.zeros((2, 3), np.uint16), 17),
+        (np.zeros((2, 3), np.uint64), 16),
+        (np.zeros((2, 3), np.uint64), 65),
     ],
 )
 def test_wrong_offsets_are_refused(offsets, width):
@@ -281,9 +300,9 @@ def restarting(monkeypatch):
     """Broken: every batch begins again with the first row of every column."""
 
     def again(extend):
-        def restarted(self, *args):
+        def restarted(self, *args, **options):
             fresh = self.__class__(*self.arguments)
-            return extend(fresh, *args)
+            return extend(fresh, *args, **options)
 
         return restarted
 

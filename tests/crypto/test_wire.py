@@ -37,6 +37,7 @@ from xclp_crypto.protocols.hamming.paillier import (
 )
 from xclp_crypto.protocols.hamming.plain import PlainBits
 from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweCiphertexts, RlweMasks
+from xclp_crypto.protocols.ot.bits import lane_type
 from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
 from xclp_crypto.protocols.ot.ideal import IdealMessages
 from xclp_crypto.protocols.ot.naor_pinkas import OtChoices, OtOffers, OtSetup
@@ -391,8 +392,8 @@ def _ot_proof(rng):
 
 
 def _ot_corrections(rng):
-    count, lanes, width = int(rng.integers(0, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 17))
-    residues = rng.integers(0, 1 << width, count * lanes).astype(np.uint16)
+    count, lanes, width = int(rng.integers(0, 9)), int(rng.integers(1, 9)), int(rng.integers(1, 65))
+    residues = rng.integers(0, 1 << width, count * lanes, np.uint64).astype(lane_type(width))
     dims = {"count": count, "lanes": lanes, "width": width}
     return dims, OtCorrections(residues, width)
 

@@ -25,7 +25,14 @@ from xclp_crypto.params import INSECURE_TEST_512
 from xclp_crypto.protocols.hamming.paillier import Paillier
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.shade import Shade
-from xclp_crypto.protocols.ot import Choices, bit_triples, extended_ot, ideal_ot, naor_pinkas
+from xclp_crypto.protocols.ot import (
+    Choices,
+    bit_triples,
+    extended_ot,
+    ideal_ot,
+    naor_pinkas,
+    ring_triples,
+)
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     ideal_row_sums_client,
@@ -81,6 +88,7 @@ PROTOCOLS: dict[str, Callable[[], Factory]] = {
     "ot extension, checked": lambda: _transfer(partial(extended_ot, check_receiver=True)),
     "ot extension, k = 4": lambda: _transfer(partial(extended_ot, field_bits=4)),
     "ot triples of bits": lambda: runs.triples(bit_triples, 2),
+    "ot triples modulo 2^64": lambda: runs.triples(ring_triples, 2),
     "ot ideal": lambda: _transfer(ideal_ot),
     "boolean smallest": lambda: runs.boolean(runs.two_smallest, (NUMBERS,), 4, budget=50),
     "sum": lambda: runs.secure_sum(VALUES),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -21,10 +21,13 @@ from xclp_crypto.secret import Secret
 
 WORD: Final = np.dtype("<u8")
 LANE: Final = np.dtype("<u2")
+LANE_BITS: Final = 16
 WORD_BITS: Final = 64
 BLOCK_BYTES: Final = 16
 BLOCK_LANES: Final = 8
 """16-bit lanes in one block of hash output."""
+
+Lane = TypeVar("Lane", np.uint16, np.uint32, np.uint64)
 
 _ITEM = np.dtype(np.complex128)
 """Sixteen bytes that NumPy copies at once; they are never computed with."""
@@ -128,9 +131,14 @@ class HashPoints(Secret):
         out ^= y
         return out
 
-    def lanes(self, first: int, stop: int) -> NDArray[np.uint16]:
-        """Return the same blocks as 16-bit lanes, (stop − first, m, 8)."""
-        return self.blocks(first, stop).view(LANE)
+    def lanes(self, first: int, stop: int, dtype: np.dtype[Any] = LANE) -> NDArray[Any]:
+        """Return the same blocks as lanes of a type, by default (stop − first, m, 8) uint16."""
+        return self.blocks(first, stop).view(dtype)
+
+    @property
+    def rows(self) -> NDArray[np.uint64]:
+        """Return what was to be hashed, (m, 2)."""
+        return self._points
 
     def bits(self) -> NDArray[np.uint64]:
         """Return the first bit of every row's output, in the words of `to_words`."""
@@ -178,13 +186,18 @@ def group_size(count: int) -> int:
     return max(1, _GROUP_ROWS // max(1, count))
 
 
+def lane_type(width: int) -> np.dtype[Any]:
+    """Return the type of the lanes for residues of so many bits: of 16, 32 or 64 bits."""
+    return LANE if width <= 16 else np.dtype("<u4") if width <= 32 else WORD
+
+
 def lane_groups(
-    flat: NDArray[np.uint16], count: int, lanes: int
-) -> Iterator[tuple[int, int, NDArray[np.uint16]]]:
+    flat: NDArray[Lane], count: int, lanes: int
+) -> Iterator[tuple[int, int, NDArray[Lane]]]:
     """Walk over a vector payload in the order in which it is hashed and sent.
 
-    The order is by block of eight lanes, then by transfer, then by lane; the last block has the
-    lanes that are left.
+    The order is by block, of eight lanes of 16 bits, four of 32 or two of 64, then by transfer,
+    then by lane; the last block has the lanes that are left.
 
     Args:
         flat: (count·lanes,), all residues.
@@ -192,14 +205,15 @@ def lane_groups(
         lanes: n, the residues of each.
 
     Yields:
-        First block, stop, and the view of their residues, (blocks, count, lanes ≤ 8).
+        First block, stop, and the view of their residues, (blocks, count, lanes of a block).
     """
-    whole, rest = divmod(lanes, BLOCK_LANES)
-    step, size = group_size(count), count * BLOCK_LANES
+    in_block = BLOCK_BYTES // flat.itemsize
+    whole, rest = divmod(lanes, in_block)
+    step, size = group_size(count), count * in_block
     for first in range(0, whole, step):
         stop = min(first + step, whole)
         part = flat[first * size : stop * size]
-        yield first, stop, part.reshape(stop - first, count, BLOCK_LANES)
+        yield first, stop, part.reshape(stop - first, count, in_block)
     if rest:
         yield whole, whole + 1, flat[whole * size :].reshape(1, count, rest)
 

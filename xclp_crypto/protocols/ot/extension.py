@@ -55,7 +55,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,14 +63,16 @@ from numpy.typing import NDArray
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import KEY_BYTES
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
-from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of
+from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of, packed_size
 from xclp_crypto.params import CHALLENGE_BYTES, DIGEST_BYTES, KAPPA
 from xclp_crypto.protocols.ot import link, trees
 from xclp_crypto.protocols.ot.bits import (
     BLOCK_BYTES,
     LANE,
+    LANE_BITS,
     WORD_BITS,
     HashPoints,
+    lane_type,
     pack_planes,
     to_words,
     unpack_planes,
@@ -124,15 +126,30 @@ class OtProof(Message):
 
 
 class _Planes(Packed):
-    """Residues modulo 2^width in the order of `bits.pack_planes`, reduced while they are packed."""
+    """Residues modulo 2^width, width ≤ 64, reduced while they are packed: 16 bits at a time.
 
-    def write(self, value: NDArray[np.uint16], dims: Dims) -> list[Buffer]:
-        if value.dtype != LANE:
-            raise ParameterError(f"has dtype {value.dtype}, not {LANE}")
-        return [pack_planes(value, length_of(self.width, dims))]
+    First the lowest 16 bits of all residues, then the next; each in the order of
+    `bits.pack_planes`.
+    """
 
-    def read(self, data: memoryview, dims: Dims) -> NDArray[np.uint16]:
-        return unpack_planes(data, self.shape(dims)[0], length_of(self.width, dims))
+    def write(self, value: NDArray[Any], dims: Dims) -> list[Buffer]:
+        width = length_of(self.width, dims)
+        if value.dtype != lane_type(width):
+            raise ParameterError(f"has dtype {value.dtype}, not {lane_type(width)}")
+        return [
+            pack_planes((value >> low).astype(LANE), min(width - low, LANE_BITS))
+            for low in range(0, width, LANE_BITS)
+        ]
+
+    def read(self, data: memoryview, dims: Dims) -> NDArray[Any]:
+        (count,), width = self.shape(dims), length_of(self.width, dims)
+        out, at = np.zeros(count, lane_type(width)), 0
+        for low in range(0, width, LANE_BITS):
+            bits = min(width - low, LANE_BITS)
+            stop = at + packed_size(count, bits)
+            out |= unpack_planes(data[at:stop], count, bits).astype(out.dtype) << low
+            at = stop
+        return out
 
 
 class OtCorrections(Message):
@@ -142,7 +159,7 @@ class OtCorrections(Message):
     """
 
     TAG = 0x0307
-    residues: NDArray[np.uint16] = sent(_Planes(lambda count, lanes: count * lanes, width="width"))
+    residues: NDArray[Any] = sent(_Planes(lambda count, lanes: count * lanes, width="width"))
     width: int
 
 
@@ -212,6 +229,13 @@ async def base_transfers(
     return BaseTransfers(io.name, chosen, {p: leaves for p, (leaves, _) in grown.items()}, n)
 
 
+class FixedOffset(NamedTuple):
+    """What the sender has of transfers with a fixed offset: m_0, (m, 2), and Δ, (2,), uint64."""
+
+    zero: NDArray[np.uint64]
+    offset: NDArray[np.uint64]
+
+
 class Extension(Secret):
     """Transfers over base transfers, batch by batch, with several peers at once.
 
@@ -256,12 +280,17 @@ class Extension(Secret):
         }
 
     async def ask(
-        self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]]
+        self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]], *, hashed: bool = True
     ) -> dict[str, link.Asked]:
         """Send the columns of the next batch, without waiting, and return what it hides.
 
         `extend` is `ask`, `take`, `prove` and `verify`. Whoever calls them by themselves may `ask`
         for the next batch before it calls `prove` for one, if its peers `take` them in this order.
+
+        Args:
+            io: this party.
+            receiving: by sender, the choices (m,) bool.
+            hashed: see `extend`.
 
         Raises:
             ParameterError: choices of another type, or of a peer without base transfers.
@@ -271,10 +300,14 @@ class Extension(Secret):
         counts = {peer: len(bits) for peer, bits in receiving.items()}
         words = {p: link.transfer_words(count, self._check) for p, count in counts.items()}
         choices = {peer: to_words(bits, words[peer]) for peer, bits in receiving.items()}
-        return await self._ask(io, choices, counts)
+        return await self._ask(io, choices, counts, hashed)
 
     async def _ask(
-        self, io: RoleIO, choices: Mapping[str, NDArray[np.uint64]], counts: Mapping[str, int]
+        self,
+        io: RoleIO,
+        choices: Mapping[str, NDArray[np.uint64]],
+        counts: Mapping[str, int],
+        hashed: bool = True,
     ) -> dict[str, link.Asked]:
         for peer in choices:
             if peer not in self._receivers:
@@ -282,15 +315,23 @@ class Extension(Secret):
         asked = {}
         for peer, words in choices.items():
             column = self._with_sacrifice(words) if self._check else words
-            batch = await io.compute(self._receivers[peer].extend, column, counts[peer])
+            extend = self._receivers[peer].extend
+            batch = await io.compute(extend, column, counts[peer], hashed=hashed)
             await io.send(peer, OtColumns(batch.digest, batch.u))
             asked[peer] = batch
         return asked
 
-    async def take(self, io: RoleIO, sending: Mapping[str, int]) -> dict[str, link.Taken]:
+    async def take(
+        self, io: RoleIO, sending: Mapping[str, int], *, hashed: bool = True
+    ) -> dict[str, link.Taken]:
         """Receive the columns of the next batch, challenge checked receivers, and return both.
 
         The pads may be used when `verify` has returned them.
+
+        Args:
+            io: this party.
+            sending: by receiver, the number of transfers.
+            hashed: see `extend`.
 
         Raises:
             FaultyPeer: a peer has another `sid`, or asks for batches in another order.
@@ -302,7 +343,7 @@ class Extension(Secret):
         for peer, message in got.items():
             end = self._senders[peer]
             require_same_sid(message.digest, end.digest, peer)
-            pads, q = await io.compute(end.extend, message.columns, sending[peer])
+            pads, q = await io.compute(end.extend, message.columns, sending[peer], hashed=hashed)
             seed = self._rng.bytes(CHALLENGE_BYTES) if self._check else b""
             taken[peer] = link.Taken(pads, q, seed)
         if self._check:
@@ -335,7 +376,12 @@ class Extension(Secret):
         return {p: taken[p].pads for p in (proofs if self._check else taken)}
 
     async def extend(
-        self, io: RoleIO, sending: Mapping[str, int], receiving: Mapping[str, NDArray[np.bool_]]
+        self,
+        io: RoleIO,
+        sending: Mapping[str, int],
+        receiving: Mapping[str, NDArray[np.bool_]],
+        *,
+        hashed: bool = True,
     ) -> tuple[dict[str, SenderPads], dict[str, HashPoints]]:
         """Make one batch of pads with each peer.
 
@@ -343,6 +389,7 @@ class Extension(Secret):
             io: this party.
             sending: by receiver, the number of transfers m.
             receiving: by sender, the choices (m,) bool.
+            hashed: whether the pads are for hashing; otherwise only their `rows` are of use.
 
         Returns:
             By receiver, both pads of every transfer; by sender, the pads of the choices.
@@ -352,8 +399,8 @@ class Extension(Secret):
             FaultyPeer: columns of another size, or under another `sid`; or, with `check_receiver`,
                 inconsistent ones, and the base transfers with that peer are then burnt.
         """
-        asked = await self.ask(io, receiving)
-        taken = await self.take(io, sending)
+        asked = await self.ask(io, receiving, hashed=hashed)
+        taken = await self.take(io, sending, hashed=hashed)
         received = await self.prove(io, asked)
         return await self.verify(io, taken), received
 
@@ -433,6 +480,36 @@ class Extension(Secret):
             },
         )
 
+    async def fixed(
+        self, io: RoleIO, sending: Mapping[str, int], receiving: Mapping[str, NDArray[np.bool_]]
+    ) -> tuple[dict[str, FixedOffset], dict[str, NDArray[np.uint64]]]:
+        """Run correlated transfers of one offset Δ, which the sender cannot choose, under XOR.
+
+        Δ is s, one for each receiver and base transfers, and these are the rows of the extension
+        before they are hashed, so only columns are sent. Whoever opens Δ gives away all pads over
+        these base transfers. Where 64 bits are enough, take the first words of rows and Δ.
+
+        Args:
+            io: this party.
+            sending: by receiver, the number of transfers m.
+            receiving: by sender, the choices (m,) bool.
+
+        Returns:
+            By receiver, m_0, (m, 2) uint64, and Δ, (2,) uint64; by sender, m_0 ⊕ choice·Δ, (m, 2).
+
+        Raises:
+            ParameterError: choices of another type.
+            FaultyPeer: see `extend`.
+        """
+        sent, received = await self.extend(io, sending, receiving, hashed=False)
+        return (
+            {
+                peer: FixedOffset(pads.zero.rows, self._senders[peer].offset)
+                for peer, pads in sent.items()
+            },
+            {peer: pads.rows for peer, pads in received.items()},
+        )
+
     async def chosen(self, io: RoleIO, sending: Pairs, receiving: Requests) -> Chosen:
         """Run transfers of chosen messages; see `ObliviousTransfer`."""
         check_transfers(sending, receiving)
@@ -450,18 +527,20 @@ class Extension(Secret):
         }
 
     async def correlated(
-        self, io: RoleIO, sending: Mapping[str, NDArray[np.uint16]], receiving: Requests, width: int
-    ) -> tuple[dict[str, NDArray[np.uint16]], dict[str, NDArray[np.uint16]]]:
+        self, io: RoleIO, sending: Mapping[str, NDArray[Any]], receiving: Requests, width: int
+    ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
         """Run correlated transfers over Z_t^n, t = 2^w.
 
         Args:
             io: this party.
-            sending: by receiver, the offsets Δ, (m, n) uint16.
+            sending: by receiver, the offsets Δ, (m, n); uint16 for w up to 16, uint32 for w up to
+                32, uint64 above.
             receiving: by sender, the choices; their `length` is n.
-            width: w, 1 … 16.
+            width: w, 1 … 64.
 
         Returns:
-            By receiver, m_0, (m, n) uint16 uniform modulo t; by sender, m_0 + choice·Δ modulo t.
+            By receiver, m_0, (m, n) uniform modulo t, of the same type; by sender,
+            m_0 + choice·Δ modulo t.
 
         Raises:
             ParameterError: offsets or choices of another type or shape, or w out of range.

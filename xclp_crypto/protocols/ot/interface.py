@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import FaultyPeer, ParameterError
-from xclp_crypto.fields import MAX_PACKED_WIDTH
 from xclp_crypto.params import DIGEST_BYTES
+from xclp_crypto.protocols.ot.bits import WORD_BITS, lane_type
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 
@@ -135,12 +135,16 @@ def check_choices(request: Choices) -> None:
         raise ParameterError(f"messages must have at least 1 byte, got {request.length}")
 
 
-def check_offsets(offsets: NDArray[np.uint16], width: int) -> None:
-    """Refuse offsets, by a `ParameterError`, that are not (m, n ≥ 1) uint16, or a wrong width."""
-    if offsets.ndim != 2 or offsets.shape[1] < 1 or offsets.dtype != np.uint16:
+def check_offsets(offsets: NDArray[Any], width: int) -> None:
+    """Refuse offsets, by a `ParameterError`, of a wrong type or shape, or a wrong width.
+
+    They are (m, n ≥ 1), uint16 for 1 to 16 bits, uint32 for up to 32, and uint64 for up to 64.
+    """
+    if not 1 <= width <= WORD_BITS:
+        raise ParameterError(f"residues of {width} bits; they have 1 to {WORD_BITS}")
+    dtype = lane_type(width)
+    if offsets.ndim != 2 or offsets.shape[1] < 1 or offsets.dtype != dtype:
         raise ParameterError(
-            f"offsets must be uint16 of shape (transfers, residues), got {offsets.dtype} "
-            f"{offsets.shape}"
+            f"offsets of {width} bits must be {dtype.name} of shape (transfers, residues), got "
+            f"{offsets.dtype} {offsets.shape}"
         )
-    if not 1 <= width <= MAX_PACKED_WIDTH:
-        raise ParameterError(f"residues of {width} bits; 1 to {MAX_PACKED_WIDTH} are packed")

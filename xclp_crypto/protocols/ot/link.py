@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,13 @@ from xclp_crypto.algebra.prg import Keystream, derive_key
 from xclp_crypto.params import KAPPA
 from xclp_crypto.protocols.ot.bits import (
     BLOCK_BYTES,
-    BLOCK_LANES,
-    LANE,
     WORD,
     WORD_BITS,
     ColumnHash,
     HashPoints,
     RobustHash,
     lane_groups,
+    lane_type,
     transpose,
 )
 from xclp_crypto.protocols.ot.interface import Choices, pick, sid_digest
@@ -157,9 +156,9 @@ class _End(Secret):
         """View columns, (128, …), as (k, n, …)."""
         return columns.reshape(self._depth, -1, *columns.shape[1:])
 
-    def _to_points(self, rows: NDArray[np.uint64]) -> None:
+    def _to_points(self, rows: NDArray[np.uint64], hashed: bool) -> None:
         """Turn rows into what `HashPoints` take; see `RobustHash` for why it depends."""
-        if self._checked:
+        if self._checked and hashed:
             rows[:] = self._hash.permute(np.ascontiguousarray(rows))
 
     def _pads(self, points: NDArray[np.uint64], start: int, count: int) -> HashPoints:
@@ -199,8 +198,18 @@ class SenderEnd(_End):
         self._s = np.packbits(choices, bitorder="little").view(WORD)
         self._select = self._by_tree(-choices.astype(WORD)[:, None])  # all ones where s_i = 1
 
-    def extend(self, sent: NDArray[np.uint64], count: int) -> tuple[SenderPads, NDArray[np.uint64]]:
-        """Return the pads of `count` transfers, and q_i of every column, (128, words)."""
+    @property
+    def offset(self) -> NDArray[np.uint64]:
+        """Return s as a row, (2,)."""
+        return self._s
+
+    def extend(
+        self, sent: NDArray[np.uint64], count: int, *, hashed: bool = True
+    ) -> tuple[SenderPads, NDArray[np.uint64]]:
+        """Return the pads of `count` transfers, and q_i of every column, (128, words).
+
+        The rows of pads that are not to be `hashed` are left as they are.
+        """
         words = transfer_words(count, self._checked)
         q = np.empty((KAPPA, sent.shape[1]), WORD)
         zero, one = np.empty((2, WORD_BITS, words, 2), WORD)
@@ -212,8 +221,8 @@ class SenderEnd(_End):
             done = slice(at, min(at + CHUNK_WORDS, words))
             transpose(q[:, done].copy(), zero[:, done])
             np.bitwise_xor(zero[:, done], self._s, out=one[:, done])
-            self._to_points(zero[:, done])
-            self._to_points(one[:, done])
+            self._to_points(zero[:, done], hashed)
+            self._to_points(one[:, done], hashed)
         start = self._advance(count)
         return SenderPads(self._pads(zero, start, count), self._pads(one, start, count)), q
 
@@ -258,8 +267,11 @@ class ReceiverEnd(_End):
     ) -> None:
         super().__init__(leaves, sid, (peer, me), checked, punctured=False)
 
-    def extend(self, choices: NDArray[np.uint64], count: int) -> Asked:
-        """Return a batch with the columns' choices (words,), of which `count` are transfers."""
+    def extend(self, choices: NDArray[np.uint64], count: int, *, hashed: bool = True) -> Asked:
+        """Return a batch with the columns' choices (words,), of which `count` are transfers.
+
+        The rows of pads that are not to be `hashed` are left as they are.
+        """
         words = transfer_words(count, self._checked)
         t = np.empty((KAPPA, len(choices)), WORD)
         u = np.empty((KAPPA // self._depth, len(choices)), WORD)
@@ -270,7 +282,7 @@ class ReceiverEnd(_End):
             u[:, part] ^= choices[part]
             done = slice(at, min(at + CHUNK_WORDS, words))
             transpose(t[:, done].copy(), points[:, done])
-            self._to_points(points[:, done])
+            self._to_points(points[:, done], hashed)
         digest = self.digest
         return Asked(digest, self._pads(points, self._advance(count), count), choices, t, u)
 
@@ -281,42 +293,48 @@ def prove(seed: bytes, choices: NDArray[np.uint64], t: NDArray[np.uint64]) -> ND
     return ColumnHash(seed, columns.shape[1])(columns)
 
 
-def _by_group(matrix: NDArray[np.uint16], first: int, shape: tuple[int, ...]) -> NDArray[np.uint16]:
+def _by_group(matrix: NDArray[Any], first: int, shape: tuple[int, ...]) -> NDArray[Any]:
     """View the columns of (m, n) that belong to a lane group as (blocks, m, lanes)."""
     blocks, count, lanes = shape
-    start = first * BLOCK_LANES
+    start = first * (BLOCK_BYTES // matrix.itemsize)
     part = matrix[:, start : start + blocks * lanes].reshape(count, blocks, lanes)
     return part.transpose(1, 0, 2)
 
 
+def _reduce(values: NDArray[Any], width: int) -> NDArray[Any]:
+    values &= np.array((1 << width) - 1, values.dtype)
+    return values
+
+
 def correlate(
-    pads: SenderPads, offsets: NDArray[np.uint16], width: int
-) -> tuple[NDArray[np.uint16], NDArray[np.uint16]]:
+    pads: SenderPads, offsets: NDArray[Any], width: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return m_0 (m, n) modulo 2^w, and the corrections (m·n,), not reduced, in sending order."""
     count, lanes = offsets.shape
-    base = np.empty(offsets.shape, LANE)
-    corrections = np.empty(offsets.size, LANE)
+    dtype = lane_type(width)
+    base = np.empty(offsets.shape, dtype)
+    corrections = np.empty(offsets.size, dtype)
     for first, stop, part in lane_groups(corrections, count, lanes):
-        zero = pads.zero.lanes(first, stop)[:, :, : part.shape[2]]
-        np.subtract(zero, pads.one.lanes(first, stop)[:, :, : part.shape[2]], out=part)
+        zero = pads.zero.lanes(first, stop, dtype)[:, :, : part.shape[2]]
+        one = pads.one.lanes(first, stop, dtype)[:, :, : part.shape[2]]
+        np.subtract(zero, one, out=part)
         part += _by_group(offsets, first, part.shape)
         _by_group(base, first, part.shape)[:] = zero
-    base &= np.array((1 << width) - 1, LANE)
-    return base, corrections
+    return _reduce(base, width), corrections
 
 
 def correct(
-    pads: HashPoints, corrections: NDArray[np.uint16], request: Choices, width: int
-) -> NDArray[np.uint16]:
+    pads: HashPoints, corrections: NDArray[Any], request: Choices, width: int
+) -> NDArray[Any]:
     """Return m_0 + choice·Δ modulo 2^w, (m, n), from the corrections in sending order."""
-    got = np.empty((len(request.bits), request.length), LANE)
-    chosen = -request.bits.astype(LANE)[:, None]  # all ones where the choice is 1
+    dtype = lane_type(width)
+    got = np.empty((len(request.bits), request.length), dtype)
+    chosen = -request.bits.astype(dtype)[:, None]  # all ones where the choice is 1
     for first, stop, part in lane_groups(corrections, *got.shape):
-        value = pads.lanes(first, stop)[:, :, : part.shape[2]]
+        value = pads.lanes(first, stop, dtype)[:, :, : part.shape[2]]
         value += part & chosen
         _by_group(got, first, part.shape)[:] = value
-    got &= np.array((1 << width) - 1, LANE)
-    return got
+    return _reduce(got, width)
 
 
 def both_pads(pads: SenderPads, length: int) -> NDArray[np.uint8]:

@@ -13,23 +13,31 @@ else is sent (Asharov, Lindell, Schneider and Zohner, CCS 2013, section 5)::
 
 since m'_a ⊕ m'_0 = a·b' and m_a' ⊕ m_0 = a'·b.
 
+Over Z_2^64, 64 correlated transfers in each direction (Gilboa, CRYPTO 1999): the choices are the
+bits of a, and the offset of bit i is 2^i·b'. What one party gets, less what the other began with,
+adds up to Σ 2^i·a_i·b' = a·b'.
+
 *Each party learns* its shares, which are uniform, and of the other's nothing: its a' are the
 choices of transfers, and b' = m'_0 ⊕ m'_1 has the message that was not chosen. The assumptions are
 those of the extension. Over one with `check_receiver`, a party that deviates learns no more, up to
 selective failure as the extension states it, and all that it can do to the product is to add to c
-an error that it knows: whatever it computes, its choices and messages define its a and b. Nothing
-tells the other party of that error, so triples by themselves are for semi-honest parties.
+an error that it knows: whatever it computes, its choices and messages define its a and b. Over
+Z_2^64 that error can depend on the other's a, since offsets need not be multiples of one b. Nothing
+tells the other party of an error, so triples by themselves are for semi-honest parties.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError, TooFewParties
+from xclp_crypto.protocols.ot.bits import WORD_BITS
 from xclp_crypto.protocols.ot.extension import Extension
+from xclp_crypto.protocols.ot.interface import Choices
 from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO
 
@@ -42,9 +50,11 @@ class Triples(NamedTuple):
     c: NDArray[np.uint64]
 
 
-BATCH_WORDS: Final = 1 << 13
-"""Words of triples that are made at once: 2^19 transfers in each direction, so that memory is
-bounded. Both parties cut alike, so it is part of the protocol."""
+BATCH_TRANSFERS: Final = 1 << 19
+"""Transfers in each direction that are made at once, so that memory is bounded. Both parties cut
+alike, so it is part of the protocol."""
+
+_BITS = np.arange(WORD_BITS, dtype=np.uint64)
 
 
 async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, rng: Rng) -> Triples:
@@ -66,13 +76,9 @@ async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, r
         TooFewParties: the peer dropped out.
         FaultyPeer: see `Extension.extend`.
     """
-    if words < 0:
-        raise ParameterError(f"the number of words must not be negative, got {words}")
     source = require_rng(rng)
-    a, b, c = np.empty((3, words), np.uint64)
-    for begin in range(0, words, BATCH_WORDS):
-        done = slice(begin, min(begin + BATCH_WORDS, words))
-        count = done.stop - begin
+    a, b, c = np.empty((3, _checked(words)), np.uint64)
+    for done, count in _batches(words):
         a[done] = source.residues(1 << 64, count)
         sent, received = await extension.random_bits(io, {peer: count}, {peer: a[done]})
         if peer not in sent or peer not in received:
@@ -81,3 +87,53 @@ async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, r
         np.bitwise_xor(zero, one, out=b[done])
         np.bitwise_xor(received[peer] ^ zero, a[done] & b[done], out=c[done])
     return Triples(a, b, c)
+
+
+async def ring_triples(
+    io: RoleIO, peer: str, count: int, extension: Extension, rng: Rng
+) -> Triples:
+    """Make triples over Z_2^64: for each, 64·(16/k + 8) bytes in each direction.
+
+    Args:
+        io: this party.
+        peer: the other one, which calls the same with this party's name.
+        count: how many, the same for both.
+        extension: over base transfers with `peer` in both directions.
+        rng: source of this party's randomness.
+
+    Returns:
+        This party's shares a, b and c, (count,) uint64 each:
+        ``(a + a_peer) * (b + b_peer) == c + c_peer`` modulo 2^64.
+
+    Raises:
+        ParameterError: a negative number of triples, or no base transfers with `peer`.
+        TooFewParties: the peer dropped out.
+        FaultyPeer: see `Extension.correlated`.
+    """
+    source = require_rng(rng)
+    a, b = source.residues(1 << 64, (2, _checked(count)))
+    c = a * b
+    for done, _ in _batches(count):
+        bits = (a[done, None] >> _BITS & np.uint64(1)).astype(np.bool_).reshape(-1)
+        offsets = (b[done, None] << _BITS).reshape(-1, 1)
+        began, got = await extension.correlated(
+            io, {peer: offsets}, {peer: Choices(bits, 1)}, WORD_BITS
+        )
+        if peer not in began or peer not in got:
+            raise TooFewParties(io.current_step, 1, 2)
+        c[done] += (got[peer] - began[peer]).reshape(-1, WORD_BITS).sum(axis=1, dtype=np.uint64)
+    return Triples(a, b, c)
+
+
+def _checked(count: int) -> int:
+    if count < 0:
+        raise ParameterError(f"the number of triples must not be negative, got {count}")
+    return count
+
+
+def _batches(count: int) -> Iterator[tuple[slice, int]]:
+    """Cut so many words of transfers into batches; yields each, and how many words it has."""
+    step = BATCH_TRANSFERS // WORD_BITS
+    for begin in range(0, count, step):
+        stop = min(begin + step, count)
+        yield slice(begin, stop), stop - begin
