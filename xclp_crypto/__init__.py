@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from xclp_crypto.mean import secure_mean
     from xclp_crypto.primitives.identity import Identity, IdentityKey
     from xclp_crypto.protocols.setup import Identities
+    from xclp_crypto.served_sums import join_mean, join_sum, serve_mean, serve_sum
     from xclp_crypto.two_party import cross_distances, cross_matches, cross_nearest
 
 __version__ = "0.1.0"
 
 __all__ = ["Identities", "Identity", "IdentityKey", "__version__"]
 __all__ += ["cross_distances", "cross_matches", "cross_nearest"]
+__all__ += ["join_mean", "join_sum", "serve_mean", "serve_sum"]
 __all__ += ["secure_hamming", "secure_mean", "secure_row_sums", "secure_sum"]
 
 _HOMES = {
@@ -23,6 +25,10 @@ _HOMES = {
     "cross_distances": "two_party",
     "cross_matches": "two_party",
     "cross_nearest": "two_party",
+    "join_mean": "served_sums",
+    "join_sum": "served_sums",
+    "serve_mean": "served_sums",
+    "serve_sum": "served_sums",
     "secure_hamming": "front",
     "secure_mean": "mean",
     "secure_row_sums": "front",

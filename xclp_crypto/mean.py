@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,22 @@ def weighted(
     return np.append(vector * rounded, rounded)
 
 
+def mean_of(total: NDArray[Any], template: Update) -> tuple[Update, float]:
+    """Return the mean and the sum of weights of a sum of what `weighted` gives.
+
+    Args:
+        total: (n + 1,).
+        template: says what to make of the mean.
+
+    Raises:
+        DataError: all weights are 0.
+    """
+    weight = float(total[-1])
+    if not weight > 0:
+        raise DataError("the weights of all clients in the sum are 0")
+    return from_vector(total[:-1].astype(np.float64) / weight, template), weight
+
+
 def secure_mean(
     updates: Sequence[Update],
     weights: Sequence[float] | None = None,
@@ -202,9 +218,6 @@ def secure_mean(
         faults=faults,
         progress=progress,
     )
-    total = float(found.total[-1])
-    if not total > 0:
-        raise DataError(f"the weights of {', '.join(found.survivors)} are all 0")
+    mean, total = mean_of(found.total, updates[0])
     error = len(clients) * 2.0 ** -(fraction_bits + 1) / total
-    mean = from_vector(found.total[:-1].astype(np.float64) / total, updates[0])
     return MeanResult(mean, total, error, found.survivors, found.dropouts, clipped, found.cost)

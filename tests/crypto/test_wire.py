@@ -58,6 +58,7 @@ from xclp_crypto.protocols.setup.ideal import IdealHello, IdealKeys, IdealSecret
 from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Openings
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
+from xclp_crypto.served_sums import SumTotal
 
 COUNTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257]
 
@@ -311,6 +312,14 @@ def _block(kind):
     return make
 
 
+def _sum_total(rng):
+    p, count = int(rng.integers(2, 20)), int(rng.integers(0, 9))
+    values = rng.integers(0, 1 << 32, count, dtype=np.uint64)
+    return {"clients": p, "count": count, "modulus": 1 << 64}, SumTotal(
+        _bits(rng, p), values, 1 << 64
+    )
+
+
 def _roster(rng):
     p = int(rng.integers(2, 20))
     return {"clients": p}, Roster(_bits(rng, p), _bits(rng, p))
@@ -485,6 +494,7 @@ EXAMPLES = {
     SumReady: _ready,
     SumClients: _client_set(SumClients),
     SumUpload: _block(SumUpload),
+    SumTotal: _sum_total,
     SumSurvivors: _client_set(SumSurvivors),
     SumSeen: lambda rng: ({}, SumSeen(rng.bytes(32))),
     SumReveal: _reveal,

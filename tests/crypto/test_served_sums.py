@@ -1,0 +1,145 @@
+"""Sums and means over TLS: those of the simulation, told to all, with dropouts and mismatches."""
+
+import threading
+
+import numpy as np
+import pytest
+from network_runs import LIMITS, Patient, authority
+from protocol_runs import identities
+
+from xclp_crypto import join_mean, join_sum, serve_mean, serve_sum
+from xclp_crypto.errors import ParameterError, TooFewParties, XclpError
+from xclp_crypto.mean import Clipped
+from xclp_crypto.served_sums import Connection, SumOptions
+
+CLIENTS = ("north", "south", "west")
+SOON = Patient(join=1.0)
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory):
+    return authority(tmp_path_factory.mktemp("tls"), CLIENTS)
+
+
+def together(tls, serve, parts, *, limits=LIMITS, clients=CLIENTS):
+    """Run a server, and the clients of `parts` once it listens; return results or errors."""
+    pinned, found, port = identities((*clients, "server")), {}, []
+    ready = threading.Event()
+
+    def connection(name, address):
+        return Connection(address, tls(name), pinned[name], limits)
+
+    def run(name, action, *arguments):
+        try:
+            found[name] = action(*arguments)
+        except XclpError as error:
+            found[name] = error
+        ready.set()
+
+    def listening(number):
+        port.append(number)
+        ready.set()
+
+    started = connection("server", ("127.0.0.1", 0))
+    threads = [threading.Thread(target=run, args=("server", serve, started, listening))]
+    threads[0].start()
+    ready.wait()
+    for name, join in parts.items():
+        address = ("127.0.0.1", port[0])
+        threads.append(
+            threading.Thread(target=run, args=(name, join, name, connection(name, address)))
+        )
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def of_sum(values, shape, options=None, **changed):
+    """The server's and the clients' parts of a sum; `changed` are options of one client each."""
+
+    def serve(connection, listening):
+        return serve_sum(CLIENTS, shape, connection, options, listening=listening)
+
+    def part(name):
+        own = changed.get(name, options)
+        return lambda me, connection: join_sum(values[me], me, CLIENTS, connection, own)
+
+    return serve, {name: part(name) for name in values}
+
+
+VALUES = {"north": [[1, 2]], "south": [[30, -4]], "west": [[500, 0.5]]}
+
+
+def test_everybody_has_the_sum(tls):
+    found = together(tls, *of_sum(VALUES, (1, 2)))
+    assert found["server"].total.tolist() == [[531, -1.5]]
+    assert found["server"].survivors == CLIENTS
+    assert found["server"].cost.total_bytes > 0
+    for name in CLIENTS:
+        assert found[name].tolist() == [[531, -1.5]]
+
+
+def test_integers_are_exact_and_the_server_may_keep_the_sum(tls):
+    values = {"north": 2**53 + 1, "south": 0, "west": 0}
+    found = together(tls, *of_sum(values, (), SumOptions(fraction_bits=0)))
+    assert {int(found[name]) for name in CLIENTS} == {2**53 + 1}
+    found = together(tls, *of_sum(VALUES, (1, 2), SumOptions(tell=False)))
+    assert found["server"].total.tolist() == [[531, -1.5]]
+    assert [found[name] for name in CLIENTS] == [None] * 3
+
+
+def test_a_client_that_never_comes_is_left_out_or_ends_the_sum(tls):
+    here = {name: VALUES[name] for name in CLIENTS[:2]}
+    found = together(tls, *of_sum(here, (1, 2), SumOptions(threshold=2)), limits=SOON)
+    assert found["server"].total.tolist() == [[31, -2]]
+    assert found["server"].dropouts == {"west": "setup"}
+    assert found["north"].tolist() == [[31, -2]]
+    found = together(tls, *of_sum(here, (1, 2)), limits=SOON)
+    assert type(found["server"]) is TooFewParties
+    for name in here:
+        assert isinstance(found[name], XclpError)
+
+
+def test_other_options_and_shapes_are_named(tls):
+    serve, parts = of_sum(VALUES, (1, 2), west=SumOptions(threshold=2))
+    found = together(tls, serve, {"west": parts["west"]}, limits=SOON)
+    assert isinstance(found["west"], ParameterError)
+    assert "threshold" in str(found["west"])
+    serve, parts = of_sum(VALUES | {"west": [1, 2, 3]}, (1, 2))
+    found = together(tls, serve, {"west": parts["west"]}, limits=SOON)
+    assert "shape" in str(found["west"])
+
+
+def test_a_mean_comes_back_in_the_structure_of_the_updates(tls):
+    updates = {
+        "north": {"w": np.float32([1, 2]), "b": [np.float16(3)]},
+        "south": {"b": [np.float16(5)], "w": np.float32([3, 6])},
+        "west": {"w": np.float32([9, -9]), "b": [np.float16(1)]},
+    }
+    weights = {"north": 1, "south": 2, "west": 1}
+
+    def serve(connection, listening):
+        return serve_mean(updates["north"], CLIENTS, connection, listening=listening)
+
+    def join(me, connection):
+        bound = 6.0 if me == "west" else None
+        return join_mean(updates[me], weights[me], me, CLIENTS, connection, clip_value=bound)
+
+    found = together(tls, serve, dict.fromkeys(CLIENTS, join))
+    for name in ("server", *CLIENTS):
+        assert found[name].mean["w"].tolist() == [3.25, 2.0]
+        assert found[name].mean["w"].dtype == np.float32
+        assert found[name].mean["b"] == [np.float16(3.5)]
+        assert found[name].total_weight == 4
+        assert found[name].survivors == CLIENTS
+    assert found["west"].clipped == Clipped(2, 1.0)
+    assert found["north"].clipped is None
+
+
+def test_what_cannot_be_is_refused_before_anything_is_sent(tls):
+    connection = Connection(("127.0.0.1", 1), tls("north"), None)
+    with pytest.raises(ParameterError, match="two clients sum only with threshold=2"):
+        join_sum([1.0], "north", CLIENTS[:2], connection)
+    with pytest.raises(ParameterError, match="'east' is none of the clients north, south, west"):
+        join_sum([1.0], "east", CLIENTS, connection)
