@@ -39,6 +39,9 @@ MAX_DEPTH: Final = 1 << 20
 """Longest chain of messages that is counted, for reports of rounds: more than any protocol has, and
 few enough for every header."""
 
+DEADLINES_IN_ALL: Final = 10
+"""What a client may take in a whole session, in deadlines of one computation, unless it is said."""
+
 MAX_HASH_BITS: Final = 1 << 15
 """Longest bit vectors: residues modulo 2^⌈log2(L+1)⌉ then fit 16 bits."""
 

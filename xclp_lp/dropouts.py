@@ -75,6 +75,7 @@ class Dropout:
             Code.DECLINED: "it takes no part",
             Code.LEFT: "it stopped",
             Code.FAULTY: "the server found it at fault",
+            Code.SLOW: "it was too slow",
         }.get(self.reason.code, "")
         return said + f": {self.reason.text}" * bool(self.reason.text)
 

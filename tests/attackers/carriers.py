@@ -87,6 +87,7 @@ def supersteps(roles: Mapping[str, Any], changed: Mapping[str, Changed] | None =
         tuple(clients),
         join=50,
         deadline=100,
+        total=1000,
         retry=5,
         max_message=MAX_MESSAGE,
         clock=lambda: now,

@@ -287,6 +287,47 @@ def test_a_client_that_computes_without_end_is_left_out(tls, clock):
     assert federation.results()["b"] == "late"
 
 
+@pytest.mark.parametrize(
+    ("progress", "turns"),
+    [
+        (lambda i: written(Data("a", "b", 0, 1, 1 << 20, i, b"x")), 12),  # a byte, to another
+        (lambda i: written(Data("a", SERVER, 0, 1, 1 << 20, i, b"x")), 12),
+        (lambda i: written(Beat(True, i)), 12),
+        (lambda i: written(Beat(True, i), Beat(False, i)), 2),  # it pretends to wait
+    ],
+)
+def test_a_client_that_makes_a_little_progress_for_ever_is_given_up(clock, progress, turns):
+    """At `total`, and others that wait for it are not; with nobody at work, at `deadline`."""
+
+    async def role(io, rng):
+        await io.gather(Blob, ("a", "b"), n=1)
+
+    async def talk(server):
+        wires = [await connected(server, name, name.encode() * 16) for name in "ab"]
+        a = server.clients["a"]
+        for turn in range(100):
+            before = a.moved
+            wires[0].reader.feed_data(progress(turn))
+            await until(lambda: a.moved > before)  # noqa: B023
+            assert not server.expired("a")
+            clock.ahead += 90.0
+            if server.expired("a"):
+                break
+        assert turn + 1 == turns
+        assert server.expired("b") == (turns == 2)
+        assert a.reason.code is (Code.SILENT if turns == 2 else Code.SLOW)
+
+    on_server(role, talk, limits=Patient(deadline=100.0))
+
+
+def test_a_client_does_not_wait_for_ever_for_a_server_that_only_gives_signs_of_life(clock):
+    with unconnected("a", waits_for_the_server) as client:
+        clock.ahead = 2 * client.limits.in_all + 1
+        with pytest.raises(Stalled, match=r"no message from server; waited for 36000 seconds"):
+            asyncio.run(client._wait())
+        asyncio.run(asyncio.wait_for(client.finish(), 5))
+
+
 def test_time_in_which_the_server_did_not_run_does_not_count(monkeypatch):
     """Nobody could be heard then; `join` seconds in which it ran do count."""
     now = [1e9]
@@ -661,13 +702,19 @@ def test_a_server_without_tls_is_said(tls):
         check(None, tls("a"), port=port)
 
 
-@pytest.mark.parametrize("name", ["join", "grace", "deadline", "window", "max_message", "memory"])
+LIMIT_NAMES = ["join", "grace", "deadline", "total", "window", "max_message", "memory"]
+
+
+@pytest.mark.parametrize("name", LIMIT_NAMES)
 @pytest.mark.parametrize("value", [0, -1, "5", True])
 def test_limits(name, value):
     with pytest.raises(ParameterError, match=f"{name} must be a positive number"):
         Limits(**{name: value})
     with pytest.raises(ParameterError, match="window must be at most 67108864"):
         Limits(window=(64 << 20) + 1)
+    with pytest.raises(ParameterError, match="total must be at least deadline, 1800 seconds"):
+        Limits(total=1799)
+    assert Limits(deadline=60).in_all == 600
 
 
 def test_a_client_cannot_speak_in_anothers_name(tls, clock):
@@ -698,11 +745,11 @@ def test_frames_that_make_no_sense_to_the_server_leave_their_sender_out(tls, sen
 # Connections without sockets
 
 
-def on_server(role, talk, log=None):
+def on_server(role, talk, log=None, limits=runs.LIMITS):
     """Run `talk(server)` beside a server's role, without a listener; return what it returns."""
 
     async def main():
-        with unconnected(SERVER, role, log=log) as server:
+        with unconnected(SERVER, role, limits, log=log) as server:
             try:
                 return await talk(server)
             finally:

@@ -322,7 +322,8 @@ class Now:
             await io.send(("a", "b"), Blob(b"done"))
 
         self.now = 0.0
-        limits = {"join": 50, "deadline": 100, "retry": 5, "max_message": 100} | limits
+        times = {"join": 50, "deadline": 100, "total": 1000, "retry": 5}
+        limits = times | {"max_message": 100} | limits
         durable = DurableRole(SERVER, role or server, NoLog(), peers=("a", "b"))
         try:
             self.relay = Relay(durable, ("a", "b"), clock=lambda: self.now, **limits)
@@ -404,6 +405,23 @@ def test_who_answers_without_going_on_is_given_up():
         engine.due(after=1)
     engine.take("b", to_server("b"))
     assert isinstance(engine.relay.failure, Stalled)
+
+
+def test_whose_answers_make_progress_for_ever_is_given_up_in_the_end(caplog):
+    """It sends another client one message after the other."""
+    engine = Now(total=250)
+    engine.take("b")
+    for number in range(200):
+        engine.take("a", Item("a", "b", number, 1, X), more=True)
+        for name in engine.due(after=0):
+            engine.take("b", fed={"a": number + 1}, missing=("a",)) if name == "b" else None
+        engine.now += 2
+        engine.relay.turn()
+    assert caplog.messages.count("a is given up: it took more than 250 seconds in all") == 1
+    assert "b is given up" not in caplog.text
+    assert isinstance(engine.relay.role.failure, Stalled)
+    assert engine.relay.role.failure.waiting_for == ("a",)
+    assert engine.relay.role.reasons["a"].code is Code.SLOW
 
 
 def test_who_neither_waits_nor_ends_is_given_up_when_all_is_over():

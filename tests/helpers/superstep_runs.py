@@ -77,7 +77,8 @@ class Engine:
             DurableRole(SERVER, roles[SERVER], NoLog(), peers=clients, rng=SeededRng(seed)),
             clients,
             clock=lambda: self.now,
-            **{"join": 50, "deadline": 2000 if lossy else 100, "retry": 5, "max_message": MAX}
+            **{"join": 50, "deadline": 2000 if lossy else 100, "total": 10_000, "retry": 5}
+            | {"max_message": MAX}
             | limits,
         )
 

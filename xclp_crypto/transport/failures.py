@@ -80,6 +80,8 @@ class Code(StrEnum):
     """Its role failed, and it blames nobody."""
     FAULTY = "faulty"
     """It did not follow the protocol, as the server saw itself."""
+    SLOW = "slow"
+    """It went on, but took longer in all than it may."""
 
 
 @dataclass(frozen=True, slots=True)

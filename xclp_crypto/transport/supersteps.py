@@ -22,9 +22,10 @@ answer has only what an earlier question made, and says by `Answer.more` that it
 again.
 
 *Deadlines*, on the relay's clock: a client is given up that has not come `join` seconds after the
-start, or that has not answered for `deadline` seconds. What such a client sends later is taken all
-the same. A wait ends when all that it lacks are given up, or when nobody at all can go on: then
-first waits of clients for such clients as wait for the server and were silent, the server's last.
+start, that has not answered for `deadline` seconds, or to whose answers it took `total` seconds in
+all, whatever progress they made. What such a client sends later is taken all the same. A wait ends
+when all that it lacks are given up, or when nobody at all can go on: then first waits of clients
+for such clients as wait for the server and were silent, the server's last.
 """
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ class _Correspondent:
     ended: bool = False
     failed: bool = False
     since: float | None = None  # when the oldest question without an answer was asked
+    counted: float = 0.0  # until when the time of its answers is in `spent`
+    spent: float = 0.0
     again: float = 0.0  # when to ask again
     tries: int = 0
     dropped_out: bool = False
@@ -157,7 +160,8 @@ class Relay:
         role: of the server.
         clients: names of all clients.
         join: seconds after the start in which clients may come.
-        deadline: seconds in which a client must answer.
+        deadline: seconds in which a client must answer, and make some progress.
+        total: seconds that its answers may take in all.
         retry: seconds after which a client that has not answered is asked again; each time twice as
             many, as it may only be slow.
         max_message: bytes of a message at most.
@@ -171,16 +175,18 @@ class Relay:
         *,
         join: float,
         deadline: float,
+        total: float,
         retry: float,
         max_message: int,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        for what, value in {"join": join, "deadline": deadline, "retry": retry}.items():
+        times = {"join": join, "deadline": deadline, "total": total, "retry": retry}
+        for what, value in times.items():
             if not value > 0:
                 raise ParameterError(f"{what} must be a positive number of seconds, got {value!r}")
         self.role = role
         self.clients = {name: _Correspondent() for name in clients}
-        self._join, self._deadline, self._retry = join, deadline, retry
+        self._join, self._deadline, self._total, self._retry = join, deadline, total, retry
         self._max_message = max_message
         self._clock = clock
         self._start = clock()
@@ -233,6 +239,9 @@ class Relay:
         client.came = True
         if client.failed:
             return
+        if client.since is not None:
+            client.spent += self._clock() - client.counted
+            client.counted = self._clock()
         if got.failure is None and client.instance and got.instance != client.instance:
             text = "has lost its log: it is another start of its role"
             self._fail(got.name, Reason(Code.LEFT, text))
@@ -321,8 +330,10 @@ class Relay:
         for name, client in self.clients.items():
             dropped_out = not client.ended and self._expired(client)
             if dropped_out and not client.dropped_out and not client.failed:
-                _logger.warning("%s is given up: it does not answer", name)
-                self.role.note_reason(name, Reason())
+                slow = Reason(Code.SLOW, f"took more than {self._total:g} seconds in all")
+                reason = slow if self._took(client) > self._total else Reason()
+                _logger.warning("%s is given up: it %s", name, reason.text or "does not answer")
+                self.role.note_reason(name, reason)
             client.dropped_out = dropped_out
         wait = self.role.waiting
         if wait is None:
@@ -344,7 +355,7 @@ class Relay:
             if client.since is not None and now < client.again:
                 continue
             if client.since is None:
-                client.since, client.tries = now, 0
+                client.since, client.counted, client.tries = now, now, 0
             client.again = now + self._retry * 2**client.tries
             client.tries += 1
             items = tuple(i for i in client.queue if i.number >= client.fed.get(i.sender, 0))
@@ -401,7 +412,13 @@ class Relay:
             return True
         if not client.came:
             return self._clock() - self._start > self._join
-        return client.since is not None and self._clock() - client.since > self._deadline
+        now = self._clock()
+        late = client.since is not None and now - client.since > self._deadline
+        return late or self._took(client) > self._total
+
+    def _took(self, client: _Correspondent) -> float:
+        """Return the seconds that the answers of a client took."""
+        return client.spent + (0 if client.since is None else self._clock() - client.counted)
 
     def _still(self) -> bool:
         """Return whether everybody waits for somebody else."""

@@ -23,8 +23,8 @@
     server = "sha256:…"                # program compares the server's and its own, the server those
                                        # of the clients
 
-    [limits]                           # optional, each side for itself: join, grace, deadline
-    grace = 60                         # (seconds), window and max_message (bytes)
+    [limits]                           # optional, each side for itself: join, grace, deadline,
+    grace = 60                         # total (seconds), window, max_message and memory (bytes)
 
     [server]                           # in the server's file
     listen = "0.0.0.0:7878"

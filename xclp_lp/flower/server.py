@@ -18,6 +18,7 @@ from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
 from xclp_crypto.errors import DecodeError, ParameterError
+from xclp_crypto.params import DEADLINES_IN_ALL
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
@@ -96,6 +97,7 @@ def run(
         settings.clients,
         join=settings.join,
         deadline=settings.deadline,
+        total=settings.total or DEADLINES_IN_ALL * settings.deadline,
         retry=settings.retry,
         max_message=settings.max_message,
         clock=clock,

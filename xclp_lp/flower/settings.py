@@ -6,7 +6,7 @@ The run's, in the app's ``pyproject.toml`` and by ``flwr run --run-config``; the
     classes = "cat,dog"                 # needed; whole numbers where all are
     n_bits = 1024                       # and the other parameters of a federation file
     privacy.epsilon = 2.0               # as its section [parameters.privacy]
-    deadline = 600                      # and join, retry (seconds), max_message (bytes)
+    deadline = 600                      # and join, total, retry (seconds), max_message (bytes)
     simulation_output = "/data/labels"  # where simulated nodes write results; nowhere without it
     server_output = "/data/records"     # where the ServerApp writes server-cost.json; the same
     identities = "/x/identities.toml"   # where the ServerApp runs: everybody's public identities;
@@ -68,6 +68,8 @@ class RunSettings(NetworkSettings):
     """Seconds in which clients must come."""
     deadline: Positive = 600.0
     """Seconds in which one must answer."""
+    total: Positive | None = None
+    """Seconds that its answers may take in all; by default 10 deadlines."""
     retry: Positive = 120.0
     """Seconds after which it is asked again."""
     max_message: Annotated[int, Meta(gt=0, title="a positive number")] = 1 << 30

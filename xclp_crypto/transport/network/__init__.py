@@ -21,9 +21,12 @@ killed and rebuilt from its log, lose nothing: whoever comes back says what it h
 rest. A sender has at most `Limits.window` bytes on the way to one receiver, or one message.
 
 *Deadlines*, on the server's clock: a client is given up that is not connected for `grace` seconds;
-of which nothing has come `join` seconds after the start; or that computes for `deadline` seconds
-without any progress. A wait of a role ends when all that it lacks are given up, and then goes on
-without them or fails, as the role says. Clients hear of it and do the same. Who comes back within
+of which nothing has come `join` seconds after the start; that computes, or sends a message, for
+`deadline` seconds without any progress; or that was computing, sending or away for `total` seconds
+of the session, whatever progress it made. Where all wait, and no message was completed for
+`deadline` seconds, all are given up. A wait of a role ends when all that it lacks are given up, and
+then goes on without them or fails, as the role says; a client also fails when a wait has lasted two
+`total`. Clients hear of it and do the same. Who comes back within
 the session gets its messages all the same. Only seconds in which the server ran count (`Clock`). A
 client that cannot take part says goodbye instead (`decline`), so that nobody waits for it.
 """

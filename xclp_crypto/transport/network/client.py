@@ -60,6 +60,19 @@ class ClientParty(Party):
     async def leave_out(self, peers: Sequence[str]) -> None:
         """See `Party.leave_out`; it is the server that says so."""
 
+    @property
+    def _patient(self) -> bool:
+        """Whether to wait on: so long that a server can first give up whom it waits for."""
+        return self.clock() - self.waiting_since <= 2 * self.limits.in_all
+
+    async def _wait(self) -> None:
+        """See `Party._wait`; raises `Stalled` when a wait has lasted for too long."""
+        waiting = self.role.waiting
+        if waiting is not None and not self._patient:
+            why = f"waited for {2 * self.limits.in_all:g} seconds"
+            raise errors.Stalled(self.me, waiting.step, waiting.missing, "message", why)
+        await super()._wait()
+
     async def stay(self, connect: Callable[[], Awaitable[Connection]]) -> None:
         """Keep a connection to the server until the session is over or the server is given up."""
         last, pause = self.clock(), self.limits.beat / 16
@@ -215,6 +228,7 @@ class ClientParty(Party):
         while (
             self.failure is None
             and not self.over
+            and self._patient
             and any(
                 box.bytes for peer, box in self.mail.outboxes.items() if peer not in self.dropouts
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import DEADLINES_IN_ALL
 from xclp_crypto.transport.network.frames import WINDOW
 
 
@@ -29,29 +30,40 @@ class Limits:
             is given up, and a client gives up the server.
         deadline: seconds in which a client that computes must make some progress; longer than its
             longest single computation.
+        total: seconds that a client may compute, send and be away in a session, whatever progress
+            it makes; by default 10 deadlines.
         window: bytes that may be on the way to one receiver; at most `WINDOW`, which receivers
             take.
         max_message: bytes of a message at most; a longer one is refused before it is read.
         memory: bytes of messages that wait for the role at most, of all senders together.
 
     Raises:
-        ParameterError: a value is not positive, or the window is too large.
+        ParameterError: a value is not positive, the window is too large, or `total` is less than
+            `deadline`.
     """
 
     join: float = 600.0
     grace: float = 60.0
     deadline: float = 1800.0
+    total: float | None = None
     window: int = WINDOW
     max_message: int = 1 << 31
     memory: int = field(default_factory=_half_of_memory)
 
     def __post_init__(self) -> None:
-        for name in ("join", "grace", "deadline", "window", "max_message", "memory"):
-            value = getattr(self, name)
+        values = vars(self) | {"total": self.in_all}
+        for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise ParameterError(f"{name} must be a positive number, got {value!r}")
         if self.window > WINDOW:
             raise ParameterError(f"window must be at most {WINDOW}, got {self.window}")
+        if self.in_all < self.deadline:
+            raise ParameterError(f"total must be at least deadline, {self.deadline:g} seconds")
+
+    @property
+    def in_all(self) -> float:
+        """Return `total`, or what it is by default."""
+        return DEADLINES_IN_ALL * self.deadline if self.total is None else self.total
 
     @property
     def beat(self) -> float:

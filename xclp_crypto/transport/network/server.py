@@ -39,6 +39,9 @@ class _Presence:
     busy: bool = False
     progress: int = -1
     moved: float = 0.0
+    begun: set[str] = field(default_factory=set)  # to whom it sends a message that is not complete
+    spent: float = 0.0  # seconds in which others may have waited for it
+    slow: Reason | None = None  # where these are too many
     counts: dict[str, int] = field(default_factory=dict)  # messages that it says it has, by sender
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     fault: errors.FaultyPeer | None = None
@@ -49,7 +52,7 @@ class _Presence:
         """Return why the others go on without it, if they do; None if it has ended well."""
         if self.fault is not None:
             return Reason(Code.FAULTY, printable(self.fault.reason))
-        return self.goodbye if self.ended else Reason()
+        return self.goodbye if self.ended else self.slow or Reason()
 
 
 class ServerParty(Party):
@@ -66,25 +69,54 @@ class ServerParty(Party):
         for at, client in enumerate(self.clients.values()):  # which starts it knew
             known = role.note[16 * at : 16 * (at + 1)]
             client.instance = known if any(known) else b""
-        self.last_data = now
+        self._looked = now
+        self._quiet_from = now  # later by every second in which somebody may have been waited for
         self.handlers: set[asyncio.Task[None]] = set()
         self._accusations = Accusations(clients)
         self._end: frames.End | None = None
 
     def expired(self, peer: str) -> bool:
         """See `Party.expired`."""
-        client, now = self.clients[peer], self.clock()
-        if client.fault is not None:
-            return True
-        if client.ended:
+        self._look()
+        client = self.clients[peer]
+        if client.ended and client.fault is None:
             return not self.mail.inboxes[peer].complete
+        if self._given_up(client):
+            return True
+        if client.connection is None or client.busy or client.begun:
+            return False
+        return self.clock() - max(self._quiet_from, self.waiting_since) > self.limits.deadline
+
+    def _given_up(self, client: _Presence) -> bool:
+        """Return whether a client is at fault, away or at work for too long."""
+        now = self.clock()
+        if client.fault is not None or client.slow is not None:
+            return True
         if client.connection is None:
             return now - client.since > (self.limits.grace if client.came else self.limits.join)
         moved = max(client.moved, self.waiting_since)
-        if client.busy:
-            return now - moved > self.limits.deadline
-        others = any(c.connection is not None and c.busy for c in self.clients.values())
-        return not others and now - max(self.last_data, moved) > self.limits.deadline
+        return bool(client.busy or client.begun) and now - moved > self.limits.deadline
+
+    def _look(self) -> None:
+        """Count the time since the last look for those who are at work or away, if any."""
+        now = self.clock()
+        passed = now - self._looked
+        if passed < self.limits.beat / 8:  # this is asked for each client and each frame
+            return
+        self._looked = now
+        at_work = [
+            client
+            for client in self.clients.values()
+            if not client.ended
+            and not self._given_up(client)
+            and (client.connection is None or client.busy or client.begun)
+        ]
+        for client in at_work:
+            client.spent += passed * client.came
+            if client.spent > self.limits.in_all:
+                text = f"took more than {self.limits.in_all:g} seconds in all"
+                client.slow = Reason(Code.SLOW, text)
+        self._quiet_from += passed * bool(at_work)
 
     def connection_to(self, peer: str) -> Connection | None:
         """See `Party.connection_to`."""
@@ -189,6 +221,7 @@ class ServerParty(Party):
         client.connection, client.came = connection, True
         client.dropped_out = client.busy = client.ended = False
         client.moved = self.clock()
+        client.begun.clear()
         awaited = [n for n, c in self.clients.items() if not c.came]
         _logger.info("connected", extra={"client": name, "awaited": awaited})
         await connection.send(frames.Welcome(self.role.instance))
@@ -251,7 +284,12 @@ class ServerParty(Party):
                 raise errors.FaultyPeer(name, "sends in the name of another client", public=True)
             if isinstance(frame, frames.Data):
                 require_sound(frame, self.limits.max_message)
-                self.last_data = client.moved = self.clock()
+                client.moved = self.clock()
+                if frame.offset + len(frame.piece) < frame.size:
+                    client.begun.add(frame.receiver)
+                else:
+                    client.begun.discard(frame.receiver)
+                    self._quiet_from = client.moved
             else:
                 client.counts[frame.addressee] = frame.count
             if frame.addressee == self.me:
