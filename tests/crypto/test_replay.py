@@ -409,9 +409,9 @@ def test_what_a_log_cannot_keep_must_not_be_marked():
 # The file
 
 
-def write(path, records, key=KEY, begun=()):
+def write(path, records, key=KEY, begun=(), **places):
     """Write records that last, and then some of which that is not sure."""
-    log = Log.open(path, key)
+    log = Log.open(path, key, **places)
     assert list(log.replay()) == []
     for record in records:
         log.append(*record)
@@ -568,7 +568,8 @@ def test_attack_10_an_older_log_is_refused_by_the_file_that_says_how_far_it_got(
         assert epoch.read_bytes() == data
     epoch.write_bytes(noted)
     path.unlink()
-    assert read(path, **places) == []  # a new log is of nothing that was sent
+    write(path, [], begun=RECORDS, **places)  # a new log is of nothing that was sent
+    assert read(path, **places) == RECORDS  # and it was killed before it was sure of anything
 
 
 def test_any_altered_byte_of_a_log_is_refused():

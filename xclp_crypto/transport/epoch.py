@@ -36,6 +36,31 @@ class Epoch:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    def read(self) -> tuple[bytes, int] | None:
+        """Return salt and number of pieces of the log that was noted last; None before any was.
+
+        Raises:
+            LogError: the file is damaged, or not of a log.
+            StorageError: it cannot be read.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"{self.path} cannot be read: {error.strerror}") from None
+        if not data:
+            return None
+        fixed, crc = data[: _LAYOUT.size], data[_LAYOUT.size :]
+        if len(data) != _LAYOUT.size + _CRC.size or not data.startswith(MAGIC):
+            raise LogError(f"{self.path} does not say how far a log got; name another file")
+        _, version, salt, pieces = _LAYOUT.unpack(fixed)
+        if version != VERSION or _CRC.pack(zlib.crc32(fixed)) != crc:
+            raise LogError(
+                f"{self.path} is damaged; begin a new session without it and without its log"
+            )
+        return salt, pieces
+
     def require(self, name: str, salt: bytes, pieces: int) -> None:
         """Refuse a log that is older than it was; one without pieces is new, and sent nothing.
 
@@ -46,31 +71,18 @@ class Epoch:
 
         Raises:
             LogRolledBack: it had more, is another one, or the file is missing.
-            LogError: the file is damaged, or not of a log.
-            StorageError: it cannot be read.
+            LogError, StorageError: as from `read`.
         """
-        try:
-            data = self.path.read_bytes()
-        except FileNotFoundError:
-            data = b""
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be read: {error.strerror}") from None
+        noted = self.read()
         then = "give back the newest log, or begin a new session without it"
-        if not data:
+        if noted is None:
             if pieces:
                 raise LogRolledBack(
                     f"{name} may be an older copy: {self.path}, which says how far it got, is "
                     f"missing; give it back, or begin a new session without the log"
                 )
             return
-        if len(data) != _LAYOUT.size + _CRC.size or not data.startswith(MAGIC):
-            raise LogError(f"{self.path} does not say how far a log got; name another file")
-        _, version, known, got = _LAYOUT.unpack_from(data)
-        if (
-            version != VERSION
-            or _CRC.pack(zlib.crc32(data[: _LAYOUT.size])) != data[_LAYOUT.size :]
-        ):
-            raise LogError(f"{self.path} is damaged; begin a new session without it and {name}")
+        known, got = noted
         if pieces < got and known == salt:
             raise LogRolledBack(
                 f"{name} was rolled back: it has {pieces} of the {got} records that {self.path} "

@@ -44,6 +44,7 @@ SALT_BYTES: Final = 16
 PIECE_BYTES: Final = 1 << 20  # data of a piece at most, which is in memory four times meanwhile
 
 _HEADER = struct.Struct(f">7sBBB{SALT_BYTES}s")
+HEADER_BYTES: Final = _HEADER.size
 _PIECE = struct.Struct(">II12s")
 _TAG_BYTES = 16
 _KEY_BYTES = 32
@@ -252,6 +253,8 @@ class Log:
                 del whole
         if self._epoch is not None:
             self._epoch.require(self.name, self._salt, number)
+            if not number:  # before anything is in the file
+                self._epoch.note(self._salt, 0)
         self._number = number
         self._file.seek(complete)
         try:
@@ -344,7 +347,7 @@ class Log:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise StorageError(f"{self.name} cannot be written: {error.strerror}") from None
-        if self._epoch is not None and self._replayed:
+        if self._epoch is not None and self._number:
             self._epoch.note(self._salt, self._number)
         self._dirty = False
 

@@ -29,7 +29,8 @@ from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import LogError, LogRolledBack, ParameterError
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.rng import Rng, rng_or_system
-from xclp_crypto.transport.log import Log, LogKey, epoch_of
+from xclp_crypto.transport.epoch import Epoch
+from xclp_crypto.transport.log import HEADER_BYTES, Log, LogKey, epoch_of
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Parameters
@@ -68,8 +69,8 @@ def randomised_once(
     Raises:
         ParameterError: labels are not randomised; or the file is another client's, of another ε or
             of other classes; or a row has another label than the one that was randomised.
-        LogError: it does not open under this key, is damaged, cut off, older than it was, in use,
-            or not such a file.
+        LogRolledBack: it is cut off, emptied, missing, or older than it was.
+        LogError: it does not open under this key, is damaged, in use, or not such a file.
         StorageError: it cannot be written.
     """
     if not isinstance(params.privacy, RandomizedResponse):
@@ -80,8 +81,15 @@ def randomised_once(
     labelled = np.flatnonzero(data.class_ids != UNLABELLED)
     classes = data.class_ids[labelled]
     rows = [row for i, row in enumerate(_digests(loaded, data)) if data.class_ids[i] != UNLABELLED]
+    noted = Epoch(epoch_of(path)).read()
+    size = path.stat().st_size if path.exists() else 0
+    if noted is not None and noted[1] and size < HEADER_BYTES:  # which would begin a new log
+        raise LogRolledBack(
+            f"{path} is empty or missing, and was not before; give it back, or name a new file, "
+            "which spends epsilon again for every label"
+        )
     with closing(Log.open(path, key)) as log:
-        known = _read(log, path, loaded.name, params)
+        known = _read(log, loaded.name, params)
         changed = sum(
             row in known and known[row][0] != c for row, c in zip(rows, classes, strict=True)
         )
@@ -115,7 +123,7 @@ def _digests(loaded: LoadedClient, data: ClientData) -> Iterator[bytes]:
         seen[own] += 1
 
 
-def _read(log: Log, path: Path, client: str, params: Parameters) -> dict[bytes, tuple[int, int]]:
+def _read(log: Log, client: str, params: Parameters) -> dict[bytes, tuple[int, int]]:
     """Return class and drawn class by row, of a file that begins with whose it is, or is new."""
     privacy = params.privacy
     about = {
@@ -125,11 +133,6 @@ def _read(log: Log, path: Path, client: str, params: Parameters) -> dict[bytes, 
     }
     records = list(log.replay())
     if not records:
-        if (epoch := epoch_of(path)).exists():
-            raise LogRolledBack(
-                f"{path} is empty or missing, and by {epoch} it was not; give it back, or name a "
-                "new file, which spends epsilon again for every label"
-            )
         log.append(_ABOUT, json.dumps(about).encode())
         return {}
     if [kind for kind, _ in records] != [_ABOUT] + [_ROWS] * (len(records) - 1):
