@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.errors import FaultyPeer, XclpError
 from xclp_crypto.params import MIN_CLIENTS
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import HammingBackend, costs, get_backend
@@ -259,6 +260,25 @@ def retry_cautions(params: Parameters, entered: ClientData) -> Iterator[str]:
             "labels are randomised anew in every session, and each spends epsilon = "
             f"{params.privacy.epsilon:g}; --remember FILE, of a Flower node remember, keeps them"
         )
+
+
+def restart_line(error: XclpError, clients: Sequence[str], place: str) -> str:
+    """Say how to start again without clients that an error blames; nothing if it blames none.
+
+    Args:
+        error: what a session ended in.
+        clients: names of all clients.
+        place: where they are listed.
+    """
+    blamed = [c for c in clients if isinstance(error, FaultyPeer) and c in error.parties]
+    if not blamed:
+        return ""
+    if len(blamed) == 1:
+        who, what = f"without {blamed[0]}", repr(blamed[0])
+    else:
+        who = f"without the one of {', '.join(blamed)} that is at fault, once you know which,"
+        what = "its name"
+    return f"to start again {who} take {what} out of clients = … in {place}"
 
 
 def present_in(invited: Sequence[str], found: Prediction) -> list[str]:

@@ -409,8 +409,9 @@ def test_a_node_that_answers_garbage_is_refused_and_the_others_go_on(tmp_path, w
 def test_a_client_that_breaks_the_protocol_is_named(tmp_path):
     garbage = answer_with(items=(Item("d", "server", 0, 1, bytes(99)),))
     grid, run = federation(tmp_path, {"d": lambda number: garbage})
-    with pytest.raises(FaultyPeer, match=r"^d did not follow the protocol: Hello"):
+    with pytest.raises(FaultyPeer, match=r"^d did not follow the protocol: Hello") as caught:
         serve(grid, run)
+    assert "without d take 'd' out of clients" in caught.value.__notes__[0]
 
 
 def test_a_second_node_of_the_same_name_is_refused(tmp_path):

@@ -20,7 +20,13 @@ from network_processes import CLASSES, SERVER, Federation
 from network_runs import written
 
 from xclp_crypto import wire
-from xclp_crypto.errors import DataError, ParameterError, ProtocolError, StorageError
+from xclp_crypto.errors import (
+    DataError,
+    FaultyPeerOrServer,
+    ParameterError,
+    ProtocolError,
+    StorageError,
+)
 from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.protocols.setup import SERVER as SERVER_NAME
 from xclp_crypto.transport import network
@@ -223,6 +229,24 @@ def test_a_server_that_swaps_a_key_is_named(tmp_path, certificates, monkeypatch,
     assert federation.exit_code("hospital-1") == 1
     thread.join()
     assert isinstance(failed[0], ProtocolError)
+
+
+@pytest.mark.parametrize(
+    ("parties", "words"),
+    [
+        (("hospital-1",), "start again without hospital-1 take 'hospital-1' out of clients = … in"),
+        (("hospital-1", "hospital-0"), "without the one of hospital-0, hospital-1 that is at"),
+    ],
+)
+def test_who_is_blamed_and_how_to_start_again_is_said(
+    federation, monkeypatch, says, parties, words
+):
+    def stopped(*_, **__):
+        raise FaultyPeerOrServer(parties, "the server ended the session: lies")
+
+    monkeypatch.setattr("xclp_crypto.transport.network.join", stopped)
+    said = [f"{' or '.join(parties)} (or the server that relays", words, "all parties' files\n"]
+    says(1, said, "join", federation.file("hospital-0"))
 
 
 def test_other_identities_are_noticed_before_a_session(tmp_path, certificates, says, ahead):

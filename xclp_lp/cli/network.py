@@ -52,7 +52,13 @@ from xclp_lp.labelling import Participation
 from xclp_lp.later import predict_client_role, predict_server_role
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role, server_role
-from xclp_lp.summary import client_lines, dropout_lines, retry_cautions, two_left_line
+from xclp_lp.summary import (
+    client_lines,
+    dropout_lines,
+    restart_line,
+    retry_cautions,
+    two_left_line,
+)
 from xclp_lp.wording import count, listing, size
 
 T = TypeVar("T")
@@ -241,11 +247,13 @@ def certs(
 
 
 @contextmanager
-def _naming(state: Path | None) -> Iterator[None]:
-    """Say of an error after which the log of a party is of no more use where that is."""
+def _naming(state: Path | None, clients: Sequence[str]) -> Iterator[None]:
+    """Say what to do after an error that ends a session: without whom, and without which log."""
     try:
         yield
     except (LogError, ProtocolError) as error:
+        if line := restart_line(error, clients, "all parties' files"):
+            error.add_note(line)
         if state is not None:
             error.add_note(f"to begin a new session, delete the log {state}")
         raise
@@ -278,7 +286,7 @@ def _running(
                 binding=binding,
                 progress=progress,
             )
-            with closing(durable), _naming(state):
+            with closing(durable), _naming(state, file.clients):
                 yield durable
     except KeyboardInterrupt:
         then = "; the others go on without it" if state is None else f"; --state {state} goes on"

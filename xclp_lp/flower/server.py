@@ -33,7 +33,7 @@ from xclp_lp.flower.records import bytes_of, pack, unpack_answer
 from xclp_lp.flower.settings import RunSettings
 from xclp_lp.labelling import Participation
 from xclp_lp.session import server_role
-from xclp_lp.summary import dropout_lines, two_left_line
+from xclp_lp.summary import dropout_lines, restart_line, two_left_line
 
 POLL_SECONDS: Final = 0.2
 """Between two looks for answers."""
@@ -118,6 +118,9 @@ def run(
     nodes.end(None if failure is None else Failure.of(failure, durable.step))
     durable.close()
     if failure is not None:
+        if line := restart_line(failure, settings.clients, "the run's configuration"):
+            failure.add_note(line)
+            _logger.error("%s", line)
         raise failure
     found: Participation = durable.result()
     found = replace(found, dropouts=with_reasons(found.dropouts, durable.reasons))
