@@ -452,6 +452,7 @@ TERMS = sum_terms(
     SERVER,
     MaskGraph.complete(EVERYBODY, 2),
     codec_for(EVERYBODY),
+    "row sums",
     rows=rows_digest(problem(4, 6)[1]),
 ).encode()
 
@@ -726,7 +727,7 @@ def test_a_server_that_names_other_survivors_is_named_and_gets_no_shares(named, 
 
     async def server(session, owned, columns, codec, graph, clients, mode):
         tag = sum_tag(session, "row sums", graph)
-        terms = sum_terms(SERVER, graph, codec, rows=rows_digest(owned))
+        terms = sum_terms(SERVER, graph, codec, "row sums", rows=rows_digest(owned))
         await open_masks(session, graph, tag, terms, session.clients)
         await session.io.send(("c0", "c1", "c3"), SumSurvivors(client_set(graph, named)))
 

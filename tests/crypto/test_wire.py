@@ -332,7 +332,7 @@ def _received(rng):
 
 def _round(rng):
     p = int(rng.integers(2, 20))
-    return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), rng.bytes(56), _bits(rng, p))
+    return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), rng.bytes(64), _bits(rng, p))
 
 
 def _ready(rng):
@@ -340,7 +340,7 @@ def _ready(rng):
     return {"neighbours": k}, SumReady(
         rng.bytes(32),
         rng.bytes(32),
-        rng.bytes(56),
+        rng.bytes(64),
         _bits(rng, k),
         rng.integers(0, 256, (k, 32), np.uint8),
     )

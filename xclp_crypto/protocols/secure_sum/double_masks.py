@@ -92,7 +92,7 @@ class SumReady(Message):
     """Images of a client's secrets, the terms of its sum, whose shares it holds, its pair keys.
 
     The keys are under pads; where a neighbour is not in the session, there is no key but the pad.
-    Size: 2·32 + 56 + ⌈k/8⌉ + 32·k bytes.
+    Size: 2·32 + 64 + ⌈k/8⌉ + 32·k bytes.
     """
 
     TAG = 0x0422
@@ -258,15 +258,15 @@ async def agree_on_masks(
         await io.send(peer, SumShares(*dealt[peer]))
     keys = await io.compute(pair_keys, session, near, tag)
     got = await io.gather(SumShares, peers, 0)
-    index = graph.indices[me]
-    for peer, message in got.items():
-        for data in (message.key_share, message.seed_share):
-            _checked_share(graph, data, index, peer)
     have = np.array([c in got for c in near], dtype=np.bool_)
     images = secret_image(pad_key, tag, me), secret_image(seed, tag, me)
     padded = under_pads(keys, pad_key, tag, me)
     await io.send(SERVER, SumReady(*images, terms.encode(), have, padded))
     chosen = await io.recv(SumClients, SERVER, clients=len(graph.clients))
+    # Not before: of parties with other terms, only the server knows which one is alone with them.
+    for peer, message in got.items():
+        for data in (message.key_share, message.seed_share):
+            _checked_share(graph, data, graph.indices[me], peer)
     clients = members(graph, chosen.clients)
     if me not in clients:
         return None

@@ -80,7 +80,7 @@ def secure_row_sums_client(
     """
     check_mode(mode)
     n = check_rows(rows)
-    terms = sum_terms(session.io.name, graph, codec, rows=rows_digest(rows))
+    terms = sum_terms(session.io.name, graph, codec, purpose, rows=rows_digest(rows))
     make, held = (values, []) if callable(values) else (None, [_encode(values, n, codec, session)])
 
     def encode() -> Residues:  # the caller has the only reference
@@ -122,7 +122,7 @@ async def secure_row_sums_server(
     """
     check_mode(mode)
     check_upload(check_rows(rows) * columns, codec.modulus)
-    terms = sum_terms(session.io.name, graph, codec, rows=rows_digest(rows))
+    terms = sum_terms(session.io.name, graph, codec, purpose, rows=rows_digest(rows))
     run = RowSumsRun(rows, codec, graph, sum_tag(session, purpose, graph), terms)
     asked = graph.clients if clients is None else clients
     if mode == "restart":

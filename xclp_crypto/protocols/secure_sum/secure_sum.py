@@ -121,7 +121,7 @@ async def secure_sum_client(
     """
     io, modulus = session.io, codec.modulus
     encoded = codec.encode(values, client=io.name)
-    terms = sum_terms(session.io.name, graph, codec, shape=encoded.shape)
+    terms = sum_terms(session.io.name, graph, codec, purpose, shape=encoded.shape)
     total = np.ascontiguousarray(encoded).reshape(-1, 1)
     del encoded
     check_upload(total.size, modulus)
@@ -167,7 +167,7 @@ async def secure_sum_server(
     shape = check_shape(shape)
     count = math.prod(shape)
     check_upload(count, modulus)
-    terms = sum_terms(session.io.name, graph, codec, shape=shape)
+    terms = sum_terms(session.io.name, graph, codec, purpose, shape=shape)
     tag = sum_tag(session, purpose, graph)
     with io.step("share"):
         asked = graph.clients if clients is None else clients

@@ -10,12 +10,12 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.setup import SERVER
 
-TERMS_BYTES: Final = 7 * DIGEST_BYTES
-"""Bytes of the digests of all terms: six that every sum has, and the shape or the rows."""
+TERMS_BYTES: Final = 8 * DIGEST_BYTES
+"""Bytes of the digests of all terms: seven that every sum has, and the shape or the rows."""
 
 
 def graph_and_codec(graph: MaskGraph, codec: FixedPoint) -> dict[str, int]:
-    """Return the terms that every sum has, but for the names of the clients."""
+    """Return the terms that every sum has, but for its purpose and the names of the clients."""
     return {
         "threshold": graph.threshold,
         "degree": graph.degree,
@@ -26,7 +26,7 @@ def graph_and_codec(graph: MaskGraph, codec: FixedPoint) -> dict[str, int]:
 
 
 def sum_terms(
-    me: str, graph: MaskGraph, codec: FixedPoint, **values: str | tuple[int, ...]
+    me: str, graph: MaskGraph, codec: FixedPoint, purpose: str, **values: str | tuple[int, ...]
 ) -> Agreement:
     """Return the terms of a sum; a sum whose parties have other ones would be silently wrong.
 
@@ -34,6 +34,7 @@ def sum_terms(
         me: the party that asks.
         graph: who shares masks with whom.
         codec: the fixed-point code.
+        purpose: tells several sums of one session apart.
         values: the ``shape`` of the values, or a digest of the ``rows``.
 
     Raises:
@@ -52,6 +53,7 @@ def sum_terms(
         )
     return Agreement(
         clients=graph.clients,
+        purpose=purpose,
         **graph_and_codec(graph, codec),
         **values,
     )
