@@ -79,7 +79,8 @@ class Watched(Federation):
         else:
             labels = str(self.folder / f"{party}.labels")
             kept = ("--keep", str(self.folder / "kept"), "--remember", labels)
-            self.start(party, *kept, inside=inside)
+            passphrase = party == "hospital-0"  # of which each file takes a third of a second
+            self.start(party, *([] if passphrase else kept), inside=inside)
 
     def forms(self, party: str) -> Forms:
         """Return the canaries of a party that took part."""
