@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from xclp_crypto.errors import DecodeError, ParameterError, XclpError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.log import NoLog
-from xclp_crypto.transport.questions import Answer, Ask, answer_from, header_of, sizes_of
+from xclp_crypto.transport.questions import (
+    Answer,
+    Ask,
+    answer_from,
+    ask_from,
+    header_of,
+    sizes_of,
+)
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.simulate import Simulation
 from xclp_crypto.transport.supersteps import Relay, answer
@@ -19,6 +27,8 @@ from xclp_crypto.transport.supersteps import Relay, answer
 MAX_MESSAGE = 4 << 20
 MAX_OPERATIONS = 20_000
 MAX_TURNS = 2000
+
+M = TypeVar("M", Ask, Answer)
 
 
 @dataclass(frozen=True)
@@ -67,19 +77,35 @@ def _durable(roles: Mapping[str, Any], name: str) -> DurableRole:
     return DurableRole(name, lambda io, rng: role(io), NoLog(), peers=peers, rng=SeededRng(0))
 
 
-def _arrived(given: Answer) -> Answer:
-    """Return an answer as it arrives."""
-    header = header_of(given)
-    sizes_of(header, MAX_MESSAGE)
-    return answer_from(header, [bytes(item.whole) for item in given.items])
+Header = Callable[[dict[str, Any]], None]
+"""Changes the header of an answer or a question, decoded from JSON."""
+
+VICTIM = "a"
+"""The client to whom a server's questions are false."""
 
 
-Changed = tuple[Callable[[Answer], Answer], bool]
-"""What becomes of a client's answers: of all, or from the first on that has a message."""
+def _arrived(message: M, change: Header | None) -> M:
+    """Return a question or an answer as it arrives, with a header that may be false."""
+    header = json.loads(header_of(message))
+    if change is not None:
+        change(header)
+    text = json.dumps(header)
+    sizes = sizes_of(text, MAX_MESSAGE)
+    payloads = [bytes(item.whole) for item in message.items][: len(sizes)]
+    found = (ask_from if isinstance(message, Ask) else answer_from)(text, payloads)
+    return cast(M, found)
 
 
-def supersteps(roles: Mapping[str, Any], changed: Mapping[str, Changed] | None = None) -> Ending:
-    """Run a relay and clients that are asked; a turn is a second, and nothing gets lost."""
+def supersteps(
+    roles: Mapping[str, Any], changed: Mapping[str, tuple[Header, bool]] | None = None
+) -> Ending:
+    """Run a relay and clients that are asked; a turn is a second, and nothing gets lost.
+
+    Args:
+        roles: by party.
+        changed: by party, what becomes of its headers; of all, or from the first on that follows
+            one with a message.
+    """
     now = 0.0
     clients = {name: _durable(roles, name) for name in roles if name != SERVER}
     relay = Relay(
@@ -93,18 +119,25 @@ def supersteps(roles: Mapping[str, Any], changed: Mapping[str, Changed] | None =
         clock=lambda: now,
     )
     refused = set()
-
+    errors: dict[str, XclpError] = {}
     spoke: set[str] = set()
 
+    def said(party: str, message: M) -> M:
+        change, always = (changed or {}).get(party, (None, False))
+        lies = always or party in spoke
+        if message.items:
+            spoke.add(party)
+        return _arrived(message, change if lies else None)
+
     def ask(name: str, question: Ask) -> None:
-        got = answer(clients[name], question, deferred=False)
-        change, always = (changed or {}).get(name, (None, False))
-        if change is not None and (always or name in spoke):
-            got = change(got)
-        if got.items:
-            spoke.add(name)
         try:
-            arrived = _arrived(got)
+            asked = said(SERVER, question) if name == VICTIM else question
+            got = answer(clients[name], asked, deferred=False)
+        except XclpError as error:  # as the Flower app says
+            errors[name] = error
+            got = Answer(name, failure=Failure.of(error))
+        try:
+            arrived = said(name, got)
             if arrived.name == name:
                 relay.take(arrived)
                 return
@@ -125,12 +158,14 @@ def supersteps(roles: Mapping[str, Any], changed: Mapping[str, Changed] | None =
     else:
         raise AssertionError(f"does not end: {relay.role.step}")
     parties = {**clients, SERVER: relay.role}
-    errors = {name: role.failure for name, role in parties.items() if role.failure is not None}
+    errors |= {name: role.failure for name, role in parties.items() if role.failure is not None}
     if relay.failure is not None:  # which all that have not ended are told
         errors[SERVER] = relay.failure
         told = Failure.of(relay.failure, relay.role.step).heard("the server", tuple(parties))
-        errors |= {name: told for name, role in clients.items() if not role.ended}
+        errors = {name: told for name, role in clients.items() if not role.ended} | errors
     results = {n: r.result() for n, r in parties.items() if r.ended and n not in errors}
+    for role in parties.values():
+        role.close()
     return Ending(results, errors)
 
 

@@ -28,7 +28,7 @@ from headers import HeaderCase, header_cases
 from spoils import SPOILS
 from subjects import SUBJECTS
 
-from xclp_crypto.errors import Excluded, FaultyPeer, NetworkError
+from xclp_crypto.errors import DecodeError, Excluded, FaultyPeer, NetworkError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import blamed
 
@@ -146,7 +146,8 @@ def named(party: str, ending: Ending) -> set[str]:
     if isinstance(error, Excluded):
         record = getattr(after.results.get(SERVER), "record", after.results.get(SERVER))
         names.update(*(pair for pair in getattr(record, "apart", ()) if party in pair))
-    if isinstance(error, Excluded | NetworkError) or str(error).startswith("the server"):
+    from_server = isinstance(error, Excluded | NetworkError | DecodeError)
+    if from_server or str(error).startswith("the server"):
         names.add(SERVER)
     return names.union(*(named(p, after) for p in names if p in after.errors))
 

@@ -58,8 +58,7 @@ def test_attack_4_damaged_shares_for_two_others_stop_the_session_for_all(tls):
         assert "d" in blamed(found[party]), found
 
 
-@pytest.mark.parametrize("count", [1_000_000, (1 << 64) - 1])
-@pytest.mark.parametrize("kind", [Ack, Resume])
+@pytest.mark.parametrize(("kind", "count"), [(Ack, 1_000_000), (Resume, (1 << 64) - 1)])
 def test_attack_4_counting_messages_that_were_never_sent_stops_the_session_for_all(
     tls, monkeypatch, kind, count
 ):

@@ -51,10 +51,15 @@ def test_wrong_pads_of_a_client_that_vanishes_have_nobody_honest_blamed():
     assert all("the attacker or another named" in ending for ending in endings)
 
 
-def test_false_headers_of_answers_end_as_they_may():
-    cases = [case for case in lies.header_cases() if case.carrier == "supersteps"]
-    endings = [ending for _, ending in lies.run_cases(lies.in_turn(cases, 4)[:50])]
+def test_false_headers_end_as_they_may():
+    every = list(lies.header_cases())
+    cases = lies.in_turn([case for case in every if case.carrier == "supersteps"], 4)[:50]
+    some = ("Data: depth = 4294967295, server → a", "Refused: code 7, 3 bytes of names")
+    some += ("Ack: count = 2, a → b",)  # in the name of b
+    cases += [case for case in every if str(case).endswith(some) and case.attacker == "server"]
+    endings = [ending for _, ending in lies.run_cases(cases)]
     assert {"right at all", "the attacker or another named, stopped"} <= set(endings)
+    assert len(endings) == 53
 
 
 def test_the_documentation_lists_what_lies_may_spoil():
@@ -68,6 +73,15 @@ def test_the_documentation_lists_what_lies_may_spoil():
         (by, m): text for messages, by, text in rows for m in re.findall(r"`(\w+)`", messages)
     }
     assert listed == SPOILS
+
+
+def test_each_attack_that_was_carried_out_has_a_test_and_a_row_with_its_number():
+    """A test of what an attack still gets is one of a limit."""
+    files = SECURITY.parents[2].glob("tests/*/test_*.py")
+    numbered = re.compile(r"\btest_(?:limit_)?attacks?_(\d+)(?:_and_(\d+))?_\w+")
+    for text in ("".join(f.read_text(encoding="utf-8") for f in files), SECURITY.read_text()):
+        found = {int(n) for groups in numbered.findall(text) for n in groups if n}
+        assert found == {*range(1, 19)}
 
 
 def test_the_command_says_how_lies_ended_and_how_to_repeat_one(monkeypatch, capsys):

@@ -48,7 +48,7 @@ def with_weights(weights, n):
 @pytest.mark.parametrize(
     ("n", "weight", "passes"), [(128, 1, True), (128, 7, True), (128, 33, False), (300, 3, False)]
 )
-def test_limit_odd_weights_pass_if_others_have_few_rows(n, weight, passes):
+def test_limit_attack_2_odd_weights_pass_if_others_have_few_rows(n, weight, passes):
     """With L = 256: up to √(L·(L − n)/n) = 16 for 128 rows, and only 1 from 256 rows on."""
     weights = 1 - 2 * rows(1, 256, 9)[0].astype(int)
     weights[0] *= weight

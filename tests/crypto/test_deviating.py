@@ -46,7 +46,9 @@ def seen_by(outcome, party, kind):
 
 
 @pytest.mark.parametrize("shift", [None, 65], ids=["honest", "deviating"])
-def test_limit_an_owner_of_rlwe_that_adds_to_its_ciphertexts_reads_every_bit(monkeypatch, shift):
+def test_limit_attack_3_an_owner_of_rlwe_that_adds_to_its_ciphertexts_reads_every_bit(
+    monkeypatch, shift
+):
     """It adds 2^65 to coefficient i of row i, which the evaluator multiplies by 1 − 2x_i = ±1.
 
     Flood and noise are below 2^66 and Δ = 2^67, so distances stay right, and the sign of what is
@@ -144,7 +146,7 @@ def test_limit_an_owner_of_paillier_with_a_key_of_its_choice_reads_every_bit(
             assert np.array_equal(found, bits["b"])
 
 
-def test_a_receiver_of_shade_ext_that_hides_different_choices_is_named_and_gets_nothing(
+def test_attack_1_a_receiver_that_hides_different_choices_is_named_and_gets_nothing(
     monkeypatch,
 ):
     """It hides another choice in column j of the transfers of its row j, for 128 rows.
@@ -263,7 +265,7 @@ VICTIMS = {"b": random_bits(9, L, 5), "c": random_bits(8, L, 6)}
     ],
     ids=["rlwe", "shade", "shade-ext", "paillier", "paillier-packed", "masked"],
 )
-def test_a_client_that_uses_other_weights_than_the_signs_of_a_row_is_named(
+def test_attack_2_a_client_that_uses_other_weights_than_the_signs_of_a_row_is_named(
     monkeypatch, backend, place, name, replace, rows, what
 ):
     """With weights (L, 0, …, 0) the server's columns of S would tell it a bit of every peer row."""

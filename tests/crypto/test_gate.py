@@ -62,7 +62,7 @@ def ended(sock, seconds=10.0):
     return False
 
 
-def test_connections_that_say_nothing_go_when_there_are_too_many_and_clients_come_in(
+def test_attack_8_connections_that_say_nothing_go_when_there_are_too_many_and_clients_come_in(
     federation, opened, monkeypatch, caplog
 ):
     monkeypatch.setattr(gate, "MOST", 8)

@@ -165,7 +165,7 @@ def test_a_piece_that_does_not_fit_its_message_is_left_out(size, offset):
     assert list(inbox.complete) == [(bytearray(b"four"), 1)]
 
 
-def test_what_is_announced_takes_no_memory_until_it_comes():
+def test_attack_7_what_is_announced_takes_no_memory_until_it_comes():
     inbox = Inbox(0)
     tracemalloc.start()
     try:
@@ -178,7 +178,7 @@ def test_what_is_announced_takes_no_memory_until_it_comes():
     assert inbox.bytes == 1000
 
 
-def test_a_receiver_holds_one_message_or_a_window_of_them(monkeypatch):
+def test_attack_7_a_receiver_holds_one_message_or_a_window_of_them(monkeypatch):
     inbox = Inbox(0, window=10)
     add(inbox, 0, 12, 0, bytes(12))
     with pytest.raises(FaultyPeer, match=r"a did not follow .* more than the window lets it"):

@@ -809,7 +809,7 @@ def test_a_client_that_starts_anew_before_the_role_took_anything_begins_again():
     assert on_server(role, talk) == b"2"
 
 
-def test_a_rebuilt_server_knows_a_client_that_starts_without_its_log():
+def test_attack_18_a_rebuilt_server_knows_a_client_that_starts_without_its_log():
     """Also if it was killed before it answered; and it is not the server that is to blame."""
 
     async def role(io, rng):
@@ -903,7 +903,7 @@ def test_attack_10_a_server_with_an_older_log_ends_and_blames_no_client():
     on_server(role, restored, Log.from_bytes(kept, KEY))
 
 
-def test_of_two_programs_with_one_log_the_earlier_one_is_told_and_ends():
+def test_attack_17_of_two_programs_with_one_log_the_earlier_one_is_told_and_ends():
     """They would take the place of each other for ever; the connection of the later one stays."""
 
     async def role(io, rng):

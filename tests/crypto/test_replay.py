@@ -589,7 +589,7 @@ def test_records_that_change_places_are_refused():
         list(Log.from_bytes(swapped, KEY).replay())
 
 
-def test_keys(tmp_path):
+def test_attack_11_a_passphrase_of_32_bytes_is_not_a_raw_key(tmp_path):
     path = tmp_path / "a.log"
     words = LogKey.from_text("correct horse battery staple! 32\n")  # a passphrase of 32 bytes
     write(path, RECORDS, words)
@@ -611,7 +611,7 @@ def test_keys(tmp_path):
 
 
 @pytest.mark.parametrize("cost", [10, 16, 21, 255])
-def test_who_makes_passphrases_cheap_or_opening_dear_is_refused(cost):
+def test_attack_11_who_makes_passphrases_cheap_or_opening_dear_is_refused(cost):
     """Whoever can write the file; nothing is computed before."""
     cheap = Log.from_bytes(b"", LogKey.of_passphrase("correct horse", cost=10)).to_bytes()
     altered = cheap[:9] + bytes([cost]) + cheap[10:]

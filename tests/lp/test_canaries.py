@@ -98,7 +98,7 @@ class Watched(Federation):
         )
 
 
-def test_nobody_else_and_no_log_gets_what_is_in_the_inputs_of_a_client(
+def test_attack_9_nobody_else_and_no_log_gets_what_is_in_the_inputs_of_a_client(
     tmp_path: Path, xclp: Xclp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     federation = Watched(tmp_path)

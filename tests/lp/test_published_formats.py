@@ -318,7 +318,7 @@ def test_what_is_not_mini_imagenet(tmp_path: Path) -> None:
     ],
     ids=["a slice of a list is set to the list", "copies of a text", "bytes of a number"],
 )  # fmt: skip
-def test_a_short_pickle_does_not_take_much_memory(data: bytes) -> None:
+def test_attack_13_a_short_pickle_does_not_take_much_memory(data: bytes) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(DataError):

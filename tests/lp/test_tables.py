@@ -606,7 +606,7 @@ def test_one_character_cannot_mean_both() -> None:
 
 
 @pytest.mark.parametrize("first", ["=", "+", "-", "@", "\t", "\r", "\n", "'=", "''@"])
-def test_text_of_results_is_no_formula_and_reads_back(tmp_path: Path, first: str) -> None:
+def test_attack_14_text_of_results_is_no_formula_and_reads_back(tmp_path: Path, first: str) -> None:
     """Ids, names of columns and classes; what begins with an apostrophe keeps it."""
     texts = [f"{first}HYPERLINK(A1)", "-5", "+1.5e3", "'quoted'", "plain"]
     client = LoadedClient("a", np.ones((5, 1)), [None] * 5, texts, id_column=f"{first}id")
