@@ -27,10 +27,14 @@ from deviate import Lie, Statement, deviating, lies_about, lying
 from headers import HeaderCase, header_cases
 from spoils import SPOILS
 from subjects import SUBJECTS
+from views import watching
 
 from xclp_crypto.errors import DecodeError, Excluded, FaultyPeer, NetworkError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import blamed
+
+TOLD = ("SeedShare", "OtChallenge", "DealtSeed")
+"""Messages in which clients tell each other what they drew."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +135,12 @@ def in_turn(cases: Sequence[Case | HeaderCase], seed: int) -> list[Case | Header
     return [case for *_, case in sorted(order, key=lambda entry: entry[:2])]
 
 
-def named(party: str, ending: Ending) -> set[str]:
+def named(party: str, ending: Ending, relayed: bool) -> set[str]:
     """Return those of whom a party's error says that one is at fault, or was missing.
 
-    Without a transport nobody tells those that wait for a party that failed; so also whom that
-    one names. Of a client that the server left out, the server's record may say whom it is apart
-    from.
+    A client gets all that it gets from the server, where that relays messages. Where it does not,
+    nobody tells those that wait for a party that failed; so also whom that one names. Of a client
+    that the server left out, the server's record may say whom it is apart from.
     """
     error, after = ending.errors[party], ending.without(party)
     if isinstance(error, FaultyPeer):
@@ -147,9 +151,9 @@ def named(party: str, ending: Ending) -> set[str]:
         record = getattr(after.results.get(SERVER), "record", after.results.get(SERVER))
         names.update(*(pair for pair in getattr(record, "apart", ()) if party in pair))
     from_server = isinstance(error, Excluded | NetworkError | DecodeError)
-    if from_server or str(error).startswith("the server"):
+    if from_server or str(error).startswith("the server") or (relayed and party != SERVER):
         names.add(SERVER)
-    return names.union(*(named(p, after) for p in names if p in after.errors))
+    return names.union(*(named(p, after, relayed) for p in names if p in after.errors))
 
 
 def judged(case: Case | HeaderCase) -> str:
@@ -158,10 +162,16 @@ def judged(case: Case | HeaderCase) -> str:
     Raises:
         AssertionError: not as it may.
     """
-    honest = case.ending().without(case.attacker)
+    with watching() as views:
+        honest = case.ending().without(case.attacker)
+    subject, parties = SUBJECTS[case.protocol], honest.results.keys() | honest.errors.keys()
+    told = views.leaks(parties, subject.inputs)
+    leaks = [(party, m) for party, m in told if party == SERVER or m not in TOLD]
+    assert not leaks, f"got what an honest party keeps for itself: {leaks}"
     for party, error in honest.errors.items():
-        assert case.attacker in named(party, honest), f"{party} has {type(error).__name__}: {error}"
-    wrong = [party for party in honest.results if not SUBJECTS[case.protocol].right(party, honest)]
+        names = named(party, honest, case.carrier != "simulation")
+        assert case.attacker in names, f"{party} has {type(error).__name__}: {error}"
+    wrong = [party for party in honest.results if not subject.right(party, honest)]
     if wrong:
         message = role_of(case.attacker), case.message
         assert message in SPOILS, f"{', '.join(wrong)}: a wrong result"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import session_runs as sessions
@@ -26,6 +26,7 @@ from xclp_crypto.testing import Factory
 
 WIRE = runpy.run_path(str(Path(__file__).parents[1] / "vectors" / "generate_wire.py"))
 
+T = TypeVar("T")
 Right = Callable[[str, Ending], bool]
 """Takes a party and how the run ended for the honest ones, and says whether its result is right."""
 
@@ -37,10 +38,12 @@ class Subject:
     Attributes:
         make: the factory of its honest run.
         right: says whether a result is right, over those clients that it names.
+        inputs: by client, how its inputs look as bytes, where nobody else may receive them.
     """
 
     make: Callable[[], Factory]
     right: Right
+    inputs: Mapping[str, list[bytes]]
 
 
 def _setup(party: str, ending: Ending) -> bool:
@@ -144,8 +147,50 @@ _RIGHT: Mapping[str, Right] = {
 }
 """By how the names of protocols begin, the more special first."""
 
+
+def _bits(rows: Mapping[str, Any]) -> dict[str, list[bytes]]:
+    """Return bits as bytes, and packed in both orders, if these are too many to come by chance."""
+    orders: tuple[Literal["big", "little"], ...] = ("big", "little")
+    packed = {c: [np.packbits(b, axis=1, bitorder=o) for o in orders] for c, b in rows.items()}
+    found = {c: [rows[c].tobytes(), *(p.tobytes() for p in packed[c])] for c in rows}
+    return {c: [data for data in forms if len(data) >= 6] for c, forms in found.items()}
+
+
+def _values(values: Mapping[str, Any], codec: FixedPoint) -> dict[str, list[bytes]]:
+    """Return numbers as such and as residues, in both orders of bytes."""
+    forms = {c: (v.astype(float), codec.encode(v, client=c)) for c, v in values.items()}
+    return {
+        c: [a.astype(a.dtype.newbyteorder(o)).tobytes() for a in arrays for o in "<>"]
+        for c, arrays in forms.items()
+    }
+
+
+_INPUTS: Mapping[str, Mapping[str, list[bytes]]] = {
+    "hamming plain": {},  # which hides nothing
+    "between plain": {},
+    "hamming paillier": _bits(WIRE["SHORT"]),
+    "hamming": _bits(WIRE["BITS"]),
+    "between": _bits(WIRE["BITS"]),
+    "sum, sparse": _values(WIRE["FEW"], FixedPoint(8, len(WIRE["FEW"]), 1 << 32)),
+    "sum": _values(WIRE["VALUES"], FixedPoint(20, len(WIRE["VALUES"]))),
+    "row sums": _values(WIRE["VALUES"], FixedPoint(20, len(WIRE["VALUES"]))),
+    "": {},
+}
+"""As `_RIGHT`."""
+
+
+def _of(name: str, table: Mapping[str, T]) -> T:
+    return next(entry for begins, entry in table.items() if name.startswith(begins))
+
+
 SUBJECTS: dict[str, Subject] = {
-    name: Subject(make, next(r for begins, r in _RIGHT.items() if name.startswith(begins)))
+    name: Subject(make, _of(name, _RIGHT), _of(name, _INPUTS))
     for name, make in WIRE["PROTOCOLS"].items()
     if not name.endswith(("ideal", "ideal transfer"))  # twins for tests, which nobody runs
-} | {"session": Subject(lambda: sessions.federation(DATA, sessions.SMALL), _session)}
+} | {
+    "session": Subject(
+        lambda: sessions.federation(DATA, sessions.SMALL),
+        _session,
+        {c: [row.tobytes() for row in own.vectors] for c, own in DATA.items()},
+    )
+}

@@ -12,8 +12,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import lies
+from carriers import CARRIERS
 from spoils import SPOILS
 from subjects import SUBJECTS
+from views import watching
+
+from xclp_crypto.protocols.secure_sum.double_masks import ClientMasks
 
 SECURITY = Path(__file__).parents[2] / "docs" / "understand" / "security.md"
 
@@ -60,6 +64,13 @@ def test_false_headers_end_as_they_may():
     endings = [ending for _, ending in lies.run_cases(cases)]
     assert {"right at all", "the attacker or another named, stopped"} <= set(endings)
     assert len(endings) == 53
+
+
+def test_what_is_sent_without_a_mask_is_found_in_what_the_server_received(monkeypatch):
+    monkeypatch.setattr(ClientMasks, "mask", lambda self, total, modulus: {})
+    with watching() as views:
+        CARRIERS["supersteps"](SUBJECTS["sum"].make()())
+    assert views.leaks(("a", "b", "c"), SUBJECTS["sum"].inputs) == {("server", "SumUpload")}
 
 
 def test_the_documentation_lists_what_lies_may_spoil():
