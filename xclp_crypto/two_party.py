@@ -388,7 +388,7 @@ async def _compare(
     with io.step("hamming"):
         shares = await method.shares(session, bits, rng)
         if peer not in shares:
-            raise TooFewParties(io.current_step, 1, len(CLIENTS))
+            raise TooFewParties(io.current_step, 1, len(CLIENTS), missing=(peer,))
         share = shares[peer] if method.minuend(*CLIENTS, sizes) == io.name else -shares[peer]
         addend = np.ascontiguousarray(share.T if io.name == CLIENTS[0] else share)
     with io.step("triples"):

@@ -120,7 +120,7 @@ async def ring_triples(
             io, {peer: offsets}, {peer: Choices(bits, 1)}, WORD_BITS
         )
         if peer not in began or peer not in got:
-            raise TooFewParties(io.current_step, 1, 2)
+            raise TooFewParties(io.current_step, 1, 2, missing=(peer,))
         c[done] += (got[peer] - began[peer]).reshape(-1, WORD_BITS).sum(axis=1, dtype=np.uint64)
     return Triples(a, b, c)
 
