@@ -22,7 +22,6 @@ from xclp_crypto.primitives.paillier.phe import ciphertexts_to_phe
 from xclp_crypto.primitives.shamir import share_element, share_secret
 from xclp_crypto.privacy import RandomizedResponse, add_noise
 from xclp_crypto.protocols.ot import (
-    BaseTransfers,
     Choices,
     Extension,
     base_transfers,
@@ -32,6 +31,7 @@ from xclp_crypto.protocols.ot import (
 from xclp_crypto.protocols.setup import key_exchange_client
 from xclp_crypto.rng import Rng, SeededRng, SystemRng
 from xclp_crypto.role import Compute, DriverIO
+from xclp_crypto.transport.simulate import Simulation
 
 RNGS = [SystemRng, lambda: SeededRng(1)]
 
@@ -191,7 +191,12 @@ IMPORTED = paillier.PublicKey(PAILLIER.public.n, None, INSECURE_TEST_128)
 SUMS = paillier.encrypt(PAILLIER, [1], SeededRng(2)) + 1
 PAIR = np.zeros((1, 2, 1), np.uint8)
 WANTED = Choices(np.array([True]), 1)
-OF_BASE = BaseTransfers("alice", {}, {})
+OF_BASE = (
+    Simulation()
+    .run({"alice": lambda io: base_transfers(io, [], [], b"", SystemRng())})
+    .raise_errors()
+    .results["alice"]
+)
 IO = DriverIO("alice", None, None)
 
 
