@@ -32,7 +32,7 @@ MIN_SECRET_BYTES = 16
 
 # Small enough for the caches, and a multiple of every word size; no result depends on it.
 _BLOCK_BYTES = 1 << 17
-_ZEROS = bytes(_BLOCK_BYTES)
+_ZEROS = memoryview(bytes(_BLOCK_BYTES))  # whose slices are not copies
 
 
 def derive_key(secret: bytes, tag: bytes, length: int = KEY_BYTES) -> bytes:

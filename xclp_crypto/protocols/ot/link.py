@@ -120,7 +120,7 @@ class SenderPads:
 
 @dataclass(frozen=True, repr=False)
 class Taken:
-    """A sender's batch: its pads, q_i of every column (128, words), and the seed of the check."""
+    """A sender's batch: its pads; and, for the check, q_i (128, words) and the seed."""
 
     pads: SenderPads
     q: NDArray[np.uint64]
@@ -160,6 +160,10 @@ class _End(Secret):
         """Turn rows into what `HashPoints` take; see `RobustHash` for why it depends."""
         if self._checked and hashed:
             rows[:] = self._hash.permute(np.ascontiguousarray(rows))
+
+    def _spare(self, columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return columns that may be overwritten: a check needs them again."""
+        return columns.copy() if self._checked else columns
 
     def _pads(self, points: NDArray[np.uint64], start: int, count: int) -> HashPoints:
         return HashPoints(self._hash, points.reshape(-1, 2)[:count], start)
@@ -219,7 +223,7 @@ class SenderEnd(_End):
             self._columns.read(columns, None)
             columns ^= sent[:, part] & self._select
             done = slice(at, min(at + CHUNK_WORDS, words))
-            transpose(q[:, done].copy(), zero[:, done])
+            transpose(self._spare(q[:, done]), zero[:, done])
             np.bitwise_xor(zero[:, done], self._s, out=one[:, done])
             self._to_points(zero[:, done], hashed)
             self._to_points(one[:, done], hashed)
@@ -281,7 +285,7 @@ class ReceiverEnd(_End):
             self._columns.read(self._by_tree(t[:, part]), u[:, part])
             u[:, part] ^= choices[part]
             done = slice(at, min(at + CHUNK_WORDS, words))
-            transpose(t[:, done].copy(), points[:, done])
+            transpose(self._spare(t[:, done]), points[:, done])
             self._to_points(points[:, done], hashed)
         digest = self.digest
         return Asked(digest, self._pads(points, self._advance(count), count), choices, t, u)

@@ -75,6 +75,20 @@ async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, r
         ParameterError: a negative number of words, or no base transfers with `peer`.
         TooFewParties: the peer dropped out.
         FaultyPeer: see `Extension.extend`.
+
+    Example:
+        >>> from xclp_crypto.protocols.ot import Extension, base_transfers, bit_triples
+        >>> from xclp_crypto.rng import SystemRng
+        >>> from xclp_crypto.transport.simulate import Simulation
+        >>> async def party(io, peer):
+        ...     rng = SystemRng()
+        ...     base = await base_transfers(io, [peer], [peer], b"base", rng, field_bits=4)
+        ...     return await bit_triples(io, peer, 2, Extension(base, b"triples", rng), rng)
+        >>> parties = {"a": lambda io: party(io, "b"), "b": lambda io: party(io, "a")}
+        >>> outcome = Simulation().run(parties).raise_errors()
+        >>> ours, theirs = outcome.results["a"], outcome.results["b"]
+        >>> bool((((ours.a ^ theirs.a) & (ours.b ^ theirs.b)) == ours.c ^ theirs.c).all())
+        True
     """
     source = require_rng(rng)
     a, b, c = np.empty((3, _checked(words)), np.uint64)
