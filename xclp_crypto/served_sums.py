@@ -24,7 +24,7 @@ from xclp_crypto.mean import MEAN_FRACTION_BITS, Clipped, clip, mean_of, weighte
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint, as_array
 from xclp_crypto.protocols.secure_sum import MaskGraph, secure_sum_client, secure_sum_server
-from xclp_crypto.protocols.secure_sum.double_masks import client_set, members
+from xclp_crypto.protocols.secure_sum.survivors import client_set, members
 from xclp_crypto.protocols.secure_sum.terms import graph_and_codec
 from xclp_crypto.protocols.setup import (
     SERVER,

@@ -44,7 +44,7 @@ Links = dict[tuple[str, str], int]
 
 ANNOUNCED = 3
 """Public numbers of each client: rows, labelled rows, features."""
-ROUNDS = {"setup": 8, "hashing": 1, "propagation": 1, "row sums": 8, "labels": 1, "validation": 0}
+ROUNDS = {"setup": 8, "hashing": 1, "propagation": 1, "row sums": 9, "labels": 1, "validation": 0}
 """Messages that wait for each other in each step but ``hamming``."""
 OVERLAPPING = 2
 """Rounds that need not wait: the first ones of ``hashing`` and of ``hamming`` go with the last one

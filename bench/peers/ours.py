@@ -173,6 +173,8 @@ def _sum_state():
             {c: pairs[frozenset((me, c))] for c in graph.clients if c != me},
             dict.fromkeys(graph.clients, ()),
             authenticated=False,
+            verify_keys={},
+            signing=None,
         )
         for me in graph.clients
     }

@@ -20,7 +20,6 @@ SPOILS: Final[dict[tuple[str, str], str]] = {
     **{("client", m): _SHARED for m in ("GateOpenings", "OutputShares")},
     **{("client", m): _SUM for m in ("SumReady", "SumUpload", "RowSumsUpload")},
     ("server", "Roster"): "the common secret: clients have different ones",
-    ("server", "SumClients"): "the sum, by the masks of clients that it names to some only",
     ("server", "SumSurvivors"): "the sum, over others than it says",
     ("server", "RowSumsBlock"): "the sum, by any number",
     ("server", "Influence"): "the scores, by any number",

@@ -579,6 +579,6 @@ def test_row_sums_print_the_shapes_of_blocks_and_not_what_is_in_them():
     assert "array" not in repr(found)
 
 
-def test_too_few_in_the_last_step_says_why_nobody_answered():
-    with pytest.raises(TooFewParties, match=r"0 .* answered .* 3 are needed, .* \(those that are"):
+def test_too_few_in_the_last_step_are_counted():
+    with pytest.raises(TooFewParties, match="2 of the parties answered and 3 are needed"):
         secure_sum([1] * 5, drop={0: "share", 1: "upload", 2: "reveal"})

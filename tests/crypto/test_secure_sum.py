@@ -1,5 +1,6 @@
 """SecureSum: exact sums, dropouts anywhere, and servers and clients that cheat."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from itertools import combinations, product
@@ -16,7 +17,6 @@ from xclp_crypto.errors import (
     EncodingOverflow,
     Excluded,
     FaultyPeer,
-    FaultyPeerOrServer,
     ParameterError,
     ReuseError,
     Stalled,
@@ -37,14 +37,22 @@ from xclp_crypto.protocols.secure_sum import secure_sum as secure_sum_module
 from xclp_crypto.protocols.secure_sum.costs import sum_bytes
 from xclp_crypto.protocols.secure_sum.double_masks import (
     ClientMasks,
+    ServerMasks,
     SumClients,
     SumReady,
     SumReveal,
-    SumSurvivors,
-    client_set,
     open_masks,
+    strip_masks,
 )
 from xclp_crypto.protocols.secure_sum.secure_sum import PURPOSE, SumUpload, check_upload, sum_tag
+from xclp_crypto.protocols.secure_sum.survivors import (
+    Participants,
+    SumMasked,
+    SumSignatures,
+    SumSigned,
+    SumSurvivors,
+    client_set,
+)
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
@@ -398,10 +406,11 @@ async def collect(session, graph, tag):
     codec = FixedPoint(20, len(graph.clients))
     terms = sum_terms(SERVER, graph, codec, "sum", shape=(3,))
     masks = await open_masks(session, graph, tag, terms, session.clients)
+    masked = await masks.participants.gather_signed(session)
     await session.io.gather(
         SumUpload, masks.clients, graph.threshold, rows=3, columns=1, modulus=1 << 64
     )
-    return masks
+    return masks, masked
 
 
 def survivors(graph, *clients):
@@ -504,16 +513,15 @@ def test_a_server_that_leaves_out_a_clients_neighbours_gets_no_upload():
 
 def test_a_server_that_asks_twice_for_different_survivors_gets_one_answer():
     async def script(session, graph, tag):
-        masks = await collect(session, graph, tag)
-        await session.io.send(names(4), survivors(graph, *names(4)))
-        counts = {c: len(masks.neighbours[c]) + 1 for c in names(4)}
+        masks, masked = await collect(session, graph, tag)
+        counts = await name_survivors(session, masks, masked, {names(4): names(4)})
         await session.io.gather(SumReveal, names(4), count=counts)
         await session.io.send(names(4), survivors(graph, "c0", "c1", "c2"))
-        await session.io.gather(SumReveal, names(3), 0, count={c: counts[c] for c in names(3)})
+        await session.io.gather(SumSigned, names(3), 0)
 
     outcome = run(cheating(script)).raise_errors()
     for client in names(4):
-        assert sent(outcome, "SumReveal", client) == 1
+        assert sent(outcome, "SumReveal", client) == sent(outcome, "SumSigned", client) == 1
 
 
 def test_a_client_never_uses_its_masks_or_reveals_its_shares_twice():
@@ -529,37 +537,97 @@ def test_a_client_never_uses_its_masks_or_reveals_its_shares_twice():
             masks.reveal(again)
 
 
-def split(graph, script_sets):
-    """A server that names different survivors to different clients and keeps them apart."""
+def test_a_client_signs_survivors_once():
+    async def client(session, values, codec, graph, rng):
+        participants = Participants(graph, b"tag", names(4))
+        with pytest.raises(Stalled):
+            await participants.agree_on(session, names(4), ())
+        with pytest.raises(ReuseError, match="signed survivors of a sum' was already used"):
+            await participants.agree_on(session, names(3), ())
+
+    async def server(session, *others, **how):
+        return None
+
+    run(secure_sum(problem(4), client=client, server=server)).raise_errors()
+
+
+async def name_survivors(session, masks, masked, told):
+    """Tell groups of clients of these survivors, and show each as many signatures as there are.
+
+    What is missing is made up with signatures of other sets. Returns how many shares each reveals.
+    """
+    graph, io = masks.graph, session.io
+    for group, named in told.items():
+        await io.send(group, survivors(graph, *named))
+    asked = [c for group in told for c in group]
+    signed = {c: m.signature for c, m in (await io.gather(SumSigned, asked, 0)).items()}
+    for group, named in told.items():
+        found = [*(c for c in group if c in signed), *(c for c in signed if c not in group)]
+        signers = sorted(found[: graph.signatures], key=graph.clients.index)
+        shown = tuple(signed[c] for c in signers)
+        for client in group:
+            near = tuple(masked[c] for c in masks.neighbours[client] if c in named)
+            await io.send(client, SumSignatures(client_set(graph, signers), shown, near))
+    return {c: len(masks.neighbours[c]) + 1 for c in asked}
+
+
+def split(told):
+    """A server that names different survivors to different clients; returns what it gets.
+
+    That are shares of either secret of the last client.
+    """
 
     async def script(session, graph, tag):
-        masks = await collect(session, graph, tag)
-        for group, named in script_sets:
-            await session.io.send(group, survivors(graph, *named))
-        got = await session.io.gather(
-            SumReveal,
-            names(len(graph.clients)),
-            0,
-            count={c: len(masks.neighbours[c]) + 1 for c in graph.clients},
-        )
-        secrets = {"seed": 0, "key": 0}  # shares of the last client that were revealed
+        masks, masked = await collect(session, graph, tag)
+        counts = await name_survivors(session, masks, masked, told)
+        got = await session.io.gather(SumReveal, tuple(counts), 0, count=counts)
         last = graph.clients[-1]
-        for group, named in script_sets:
-            secrets["seed" if last in named else "key"] += sum(c in got for c in group)
-        return secrets
+        holders = set(masks.neighbours[last])
+        revealed = {"seed": 0, "key": 0}
+        for group, named in told.items():
+            revealed["seed" if last in named else "key"] += len(holders & set(group) & set(got))
+        return revealed
 
     return script
 
 
-def test_different_survivors_for_different_clients_are_noticed_and_nobody_reveals():
-    graph = MaskGraph.complete(names(5), 3)
-    sets = [(("c0", "c1"), names(5)), (("c2", "c3"), names(4))]
-    outcome = run(cheating(split(graph, sets), graph=graph, values=problem(5)))
-    assert sent(outcome, "SumReveal") == 0
-    for client in names(4):
-        error = outcome.errors[client]
-        assert type(error) is FaultyPeerOrServer
-        assert SERVER in blamed(error)
+@pytest.mark.parametrize(
+    ("graph", "both"),
+    [
+        (MaskGraph.complete(names(5), 2), True),
+        (MaskGraph.complete(names(5), 3), False),
+        (MaskGraph.complete(names(5), 4), False),
+        (MaskGraph.sparse(names(42)), False),
+        (MaskGraph.sparse(names(42), 2), False),
+    ],
+    ids=["2 of 5", "3 of 5", "4 of 5", "42, sparse", "42, sparse, with the least threshold"],
+)
+def test_limit_a_server_gets_both_secrets_only_if_two_sets_have_enough_signatures(graph, both):
+    """T = 2 of 5 clients is below a majority; in a sparse graph t is, and T is not."""
+    others = graph.clients[:-1]
+    told = {others[::2]: graph.clients, others[1::2]: others}
+    values = problem(len(graph.clients))
+    outcome = run(cheating(split(told), graph=graph, values=values))
+    revealed, t = outcome.results[SERVER], graph.share_threshold
+    assert (min(revealed.values()) >= t) == both
+    if not both:
+        assert all(len(group) >= t for group in told) or graph.degree == 4  # who would reveal
+        assert sent(outcome, "SumReveal") == 0
+        for client in others:
+            assert "shows a wrong signature of" in named(outcome, client)
+
+
+@pytest.mark.parametrize("p", [42, 101, 700])
+@pytest.mark.parametrize("threshold", [None, 3, 0.5])
+def test_in_sparse_graphs_no_two_sets_of_survivors_have_enough_signatures(p, threshold):
+    threshold = p // 2 + 1 if threshold == 0.5 else threshold
+    graph = MaskGraph.sparse(names(p), threshold)
+    assert graph.degree < p - 1
+    assert 2 * graph.share_threshold <= graph.degree + 1 + graph.colluding  # t alone would not do
+    assert graph.colluding == math.ceil(p / 10)
+    assert 2 * graph.signatures > p + graph.colluding
+    assert 2 * (graph.signatures - 1) <= p + graph.colluding
+    assert graph.threshold == max(graph.signatures, threshold or p - math.ceil(p / 10))
 
 
 def test_different_participants_for_different_clients_are_noticed_and_nobody_reveals():
@@ -568,37 +636,128 @@ def test_different_participants_for_different_clients_are_noticed_and_nobody_rev
 
     async def script(session, graph, tag):
         near = graph.neighbours(tag)
-        await session.io.gather(SumReady, names(5), neighbours={c: len(near[c]) for c in near})
+        ready = await session.io.gather(
+            SumReady, names(5), neighbours={c: len(near[c]) for c in near}
+        )
         for told, group in ((names(5), names(2)), (names(4), ("c2", "c3"))):
             await session.io.send(group, SumClients(client_set(graph, told)))
-        await session.io.send(names(4), survivors(graph, *names(4)))
+        masks = ServerMasks(graph, tag, {c: ready[c] for c in names(4)})
+        got = await session.io.gather(SumMasked, names(4))
+        masked = {c: m.signature for c, m in got.items()}
+        await session.io.gather(SumUpload, names(4), rows=3, columns=1, modulus=1 << 64)
+        await name_survivors(session, masks, masked, {names(4): names(4)})
 
     outcome = run(cheating(script, graph=graph, values=problem(5)))
-    assert sent(outcome, "SumReveal") == 0
     for client in names(4):
-        assert type(outcome.errors[client]) is FaultyPeerOrServer
-        assert SERVER in blamed(outcome.errors[client])
+        assert "shows a wrong signature of" in named(outcome, client)
 
 
-@pytest.mark.parametrize(("threshold", "both"), [(2, True), (3, False), (4, False)])
-def test_limit_a_server_that_also_cuts_links_gets_both_secrets_only_if_2t_is_small(threshold, both):
-    """The bound 2·t > holders of the module: 5 holders, and 3 is the least t above 5/2."""
-    graph = MaskGraph.complete(names(5), threshold)
-    sets = [(("c0", "c1"), names(5)), (("c2", "c3"), names(4))]
-    group = {c: i for i, (members, _) in enumerate(sets) for c in members}
+@pytest.mark.parametrize("verified", [True, False])
+def test_a_server_that_tells_one_client_of_few_neighbours_gets_no_shares_of_it(
+    monkeypatch, verified
+):
+    """It says to all others that those few dropped out; unless they verify, it reads an upload."""
+    graph, victim = MaskGraph(names(9), 5, 4, 2), "c4"
+    values = problem(9)
+    require = Participants._require
 
-    def cut(d):
-        across = d.sender in group and d.receiver in group and group[d.sender] != group[d.receiver]
-        return None if d.message == "Sealed[SumSeen]" and across else d.payload
+    async def not_of_participants(self, session, signatures, survivors=None, shown_by=None):
+        if survivors is not None:
+            await require(self, session, signatures, survivors, shown_by)
 
-    outcome = run(
-        cheating(split(graph, sets), graph=graph, values=problem(5)), Faults(on_message=cut)
-    )
-    revealed = outcome.results[SERVER]
-    assert (revealed["seed"] >= threshold and revealed["key"] >= threshold) == both
-    if not both:
-        assert sent(outcome, "SumReveal") == 0
-        assert {type(outcome.errors[c]) for c in names(4)} == {TooFewParties}
+    if not verified:
+        monkeypatch.setattr(Participants, "_require", not_of_participants)
+
+    async def script(session, graph, tag):
+        near = graph.neighbours(tag)
+        masked_with, *others = near[victim]
+        honest = session.io.send
+
+        async def send(to, message):
+            await honest([c for c in to if c != victim], message)
+            told = set(graph.clients) - set(others)
+            await honest(victim, SumClients(client_set(graph, told)))
+
+        session.io.send = send
+        terms = sum_terms(SERVER, graph, FixedPoint(20, 9), "sum", shape=(3,))
+        masks = await open_masks(session, graph, tag, terms, session.clients)
+        session.io.send = honest
+        got = await session.io.gather(SumMasked, masks.clients)
+        dims = {"rows": 3, "columns": 1, "modulus": 1 << 64}
+        uploads = await session.io.gather(SumUpload, masks.clients, **dims)
+        left = tuple(c for c in graph.clients if c != masked_with)
+        asked = tuple(c for c in left if c != victim)
+        signed = {c: m.signature for c, m in got.items()}
+        counts = await name_survivors(session, masks, signed, {asked: left})
+        reveals = await session.io.gather(SumReveal, asked, 0, count=counts)
+        if len(reveals) < len(asked):
+            return {*asked} - {*reveals}, {*others}
+        total = uploads[victim].values
+        for client in (victim, masked_with):
+            shares = [
+                Share.decode(share)
+                for holder, message in reveals.items()
+                for c, share in zip((*near[holder], holder), message.shares, strict=True)
+                if c == client
+            ]
+            strip_masks(masks, client, shares, {victim}, total, 1 << 64, {})
+        return FixedPoint(20, 9).decode(total[:, 0])
+
+    outcome = run(cheating(script, graph=graph, values=values))
+    if verified:
+        silent, others = outcome.results[SERVER]
+        assert silent == others
+        for client in others:
+            assert f"shows a wrong signature of {victim}: signed participants" in named(
+                outcome, client
+            )
+    else:
+        assert same(outcome.results[SERVER], exact(values, [victim], FixedPoint(20, 9)))
+
+
+SHOWN = {
+    "a wrong one": lambda m: replace(m, survived=(bytes(64), *m.survived[1:])),
+    "one twice": lambda m: replace(m, survived=(m.survived[0],) * len(m.survived)),
+    "one of participants": lambda m: replace(m, survived=(m.masked[0], *m.survived[1:])),
+    "those of others": lambda m: replace(m, signers=np.roll(m.signers, 1)),
+    "too few signers": lambda m: replace(m, signers=m.signers & (np.arange(4) > 0)),
+    "a neighbour's wrong one": lambda m: replace(m, masked=(bytes(64), *m.masked[1:])),
+}
+
+
+@pytest.mark.parametrize("wrong", SHOWN)
+def test_a_server_that_shows_other_signatures_than_it_has_is_named(wrong):
+    async def server(session, shape, codec, graph, clients):
+        honest = session.io.send
+
+        async def send(to, message):
+            shown = SHOWN[wrong](message) if isinstance(message, SumSignatures) else message
+            await honest(to, shown)
+
+        session.io.send = send
+        await secure_sum_server(session, shape, codec, graph, clients=clients)
+
+    outcome = run(secure_sum(problem(4), server=server))
+    for client in names(4):
+        assert "signature" in named(outcome, client)
+
+
+@pytest.mark.parametrize("kind", [SumMasked, SumSigned], ids=lambda kind: kind.__name__)
+def test_a_client_that_signs_anything_else_is_named(kind):
+    async def client(session, own, codec, graph, rng):
+        honest = session.io.send
+
+        async def send(to, message):
+            if isinstance(message, kind) and session.io.name == "c1":
+                message = kind(session.sign("something else"))
+            await honest(to, message)
+
+        session.io.send = send
+        await secure_sum_client(session, own, codec, graph, rng)
+
+    outcome = run(secure_sum(problem(4), client=client))
+    assert_blames(outcome.errors[SERVER], ("c1",), "shows a wrong signature: signed")
+    assert sent(outcome, "SumReveal") == 0
 
 
 # Clients that cheat

@@ -31,7 +31,6 @@ from xclp_crypto.protocols.secure_sum import (
     secure_row_sums_server,
     secure_sum_server,
 )
-from xclp_crypto.protocols.secure_sum import row_sums as row_sums_module
 from xclp_crypto.protocols.secure_sum.double_masks import (
     ClientMasks,
     SumReady,
@@ -42,7 +41,8 @@ from xclp_crypto.protocols.secure_sum.keyed_masks import add_pair_mask, under_pa
 from xclp_crypto.protocols.secure_sum.row_sums_restart import pair_masks
 from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload, rows_of_others
 from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
-from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.protocols.secure_sum.survivors import SumMasked
+from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.testing import deliveries, run, same_distribution, uniformity, views
 from xclp_crypto.transport.simulate import Faults
 
@@ -207,6 +207,7 @@ def served(kind, honest, late):
         if late:
             session.io._late.clear()
             upload = SumUpload if kind == "sum" else RowSumsUpload
+            await session.io.gather(SumMasked, ["d"])
             await session.io.gather(upload, ["d"], **dims, modulus=M)
         return found, tag
 
@@ -679,9 +680,7 @@ def test_a_label_that_is_used_for_two_sums_would_tell_how_they_differ(monkeypatc
     def difference(seed, same_label):
         blocks = []
         if same_label:
-            monkeypatch.setattr(
-                row_sums_module, "sum_tag", lambda session, purpose, graph: session.id
-            )
+            monkeypatch.setattr(Session, "once", lambda session, *_: session.id)
 
         async def client(session, rng):
             for purpose, factor in (("first", 1), ("second", 2)):

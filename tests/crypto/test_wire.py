@@ -45,14 +45,18 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
     SumClients,
     SumReady,
     SumReveal,
-    SumSeen,
     SumShares,
-    SumSurvivors,
 )
 from xclp_crypto.protocols.secure_sum.ideal import IdealBlock, IdealSumUpload
 from xclp_crypto.protocols.secure_sum.row_sums_restart import RowSumsRound
 from xclp_crypto.protocols.secure_sum.rows import RowSumsBlock, RowSumsUpload
 from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
+from xclp_crypto.protocols.secure_sum.survivors import (
+    SumMasked,
+    SumSignatures,
+    SumSigned,
+    SumSurvivors,
+)
 from xclp_crypto.protocols.setup.channel import Sealed
 from xclp_crypto.protocols.setup.ideal import IdealHello, IdealKeys, IdealSecret
 from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Openings
@@ -332,7 +336,7 @@ def _received(rng):
 
 def _round(rng):
     p = int(rng.integers(2, 20))
-    return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), rng.bytes(64), _bits(rng, p))
+    return {"clients": p}, RowSumsRound(bool(rng.integers(0, 2)), rng.bytes(72), _bits(rng, p))
 
 
 def _ready(rng):
@@ -340,7 +344,7 @@ def _ready(rng):
     return {"neighbours": k}, SumReady(
         rng.bytes(32),
         rng.bytes(32),
-        rng.bytes(64),
+        rng.bytes(72),
         _bits(rng, k),
         rng.integers(0, 256, (k, 32), np.uint8),
     )
@@ -352,6 +356,13 @@ def _client_set(kind):
         return {"clients": p}, kind(_bits(rng, p))
 
     return make
+
+
+def _signatures(rng):
+    p, count, partners = (int(rng.integers(1, 20)) for _ in range(3))
+    survived, masked = (tuple(rng.bytes(64) for _ in range(n)) for n in (count, partners))
+    dims = {"clients": p, "signatures": count, "partners": partners}
+    return dims, SumSignatures(_bits(rng, p), survived, masked)
 
 
 def _reveal(rng):
@@ -496,7 +507,9 @@ EXAMPLES = {
     SumUpload: _block(SumUpload),
     SumTotal: _sum_total,
     SumSurvivors: _client_set(SumSurvivors),
-    SumSeen: lambda rng: ({}, SumSeen(rng.bytes(32))),
+    SumMasked: lambda rng: ({}, SumMasked(rng.bytes(64))),
+    SumSigned: lambda rng: ({}, SumSigned(rng.bytes(64))),
+    SumSignatures: _signatures,
     SumReveal: _reveal,
     IdealSumUpload: _block(IdealSumUpload),
     IdealBlock: _ideal_block,
@@ -633,7 +646,8 @@ def _half(message, name):
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
-        *((kind, "value") for kind in (IdealSecret, SeedShare, Confirm, SumSeen)),
+        *((kind, "value") for kind in (IdealSecret, SeedShare, Confirm)),
+        *((kind, "signature") for kind in (SumMasked, SumSigned)),
         *((Hello, name) for name in ("key", "commitment", "verify_key")),
         *((Directory, n) for n in ("server_key", "keys", "kem_keys", "values", "signatures")),
         *((Directory, n) for n in ("commitments", "verify_keys")),

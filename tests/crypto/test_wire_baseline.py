@@ -34,7 +34,7 @@ def test_the_baseline_covers_all_protocols_and_message_types():
         *("OtSetup", "OtChoices", "OtOffers", "IdealMessages"),
         *("OtColumns", "OtChallenge", "OtProof", "OtCorrections"),
         *("SumShares", "SumReady", "SumClients", "SumUpload"),
-        *("SumSurvivors", "SumSeen", "SumReveal"),
+        *("SumMasked", "SumSurvivors", "SumSigned", "SumSignatures", "SumReveal"),
         *("RowSumsRound", "RowSumsUpload", "RowSumsBlock", "IdealSumUpload", "IdealBlock"),
     }
     assert names == listed, (

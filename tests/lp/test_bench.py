@@ -292,7 +292,7 @@ def test_bench_sum_says_what_it_will_cost_and_then_what_it_did(xclp: Xclp, tmp_p
     assert estimate.startswith(
         "sum over 4 clients, each with 500 values modulo 2^32 and masks with 3 others: 5"
     )
-    assert " kB in 11 rounds, about " in estimate
+    assert " kB in 12 rounds, about " in estimate
     assert estimate.endswith(" of memory; at least 3 must stay, 1 drop out")
     text = "\n".join(rest)
     for words in ("setup …", "reveal …", "4 clients × 500 values × 32 bits", "3 of 4", "yes"):

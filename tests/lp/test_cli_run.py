@@ -404,7 +404,7 @@ def test_a_plan_of_a_federation_says_its_cost_and_runs_nothing(
         assert words in out
     found = json.loads(file.read_text())
     assert found["hamming"] == "rlwe"
-    assert found["rounds"] == 20
+    assert found["rounds"] == 21
     assert found["bytes"] == sum(
         sum(step["bytes_sent"].values()) for step in found["steps"].values()
     )
@@ -433,7 +433,7 @@ def test_a_plan_of_sizes_alone(xclp: Xclp, monkeypatch: pytest.MonkeyPatch) -> N
     code, out, _ = xclp("plan", *sizes)
     assert code == 0
     assert "masked (chosen)" in out
-    assert "in 34 rounds" in " ".join(out.split())
+    assert "in 37 rounds" in " ".join(out.split())
     two = ("--clients", "2", "--threshold", "2")
     code, _, err = xclp("plan", *two, "--rows", "2", "-k", "9", "--scale", "none")
     assert (code, one_line(err)[:19]) == (2, "k must be smaller t")

@@ -129,7 +129,7 @@ def test_forecasts_of_groups_add_up() -> None:
     assert both.bytes == sum(f.bytes for f in apart)
     assert both.seconds == pytest.approx(sum(f.seconds for f in apart))
     assert both.memory == max(f.memory for f in apart)
-    assert both.rounds == max(f.rounds for f in apart) == 18
+    assert both.rounds == max(f.rounds for f in apart) == 19
     assert both.steps["hamming"].bytes_sent.keys() == {"a", "b", "c", "d"}
     found = json.loads(json.dumps(both.to_dict()))
     assert set(found["back_ends"]) == set(BACKENDS)

@@ -414,7 +414,7 @@ def test_steps_are_named() -> None:
     cost = run(federation(blobs({"a": 4, "b": 3}), SMALL)).raise_errors().cost
     names = ["setup", "hashing", "hamming", "propagation", "row sums", "labels"]
     assert list(cost.steps) == names
-    assert [cost.rounds_in(step) for step in names] == [8, 1, 1, 1, 8, 1]
+    assert [cost.rounds_in(step) for step in names] == [8, 1, 1, 1, 9, 1]
 
 
 @pytest.mark.parametrize("projection_seed", [SEED, None])
@@ -794,7 +794,7 @@ def test_nobody_receives_vectors_or_labels(
     setup = {"Received", "Confirm"}
     assert {kind_of(m) for _, m in seen[SERVER]} == {
         *("Hello", "Opening", *setup, "Prepared", *at_server),
-        *("SumReady", "RowSumsUpload", "SumReveal", "Labelled"),
+        *("SumReady", "SumMasked", "RowSumsUpload", "SumSigned", "SumReveal", "Labelled"),
     }
     by_client = [{kind_of(m) for _, m in seen[c]} for c in VIEW_DATA]
     assert set.union(*by_client) >= set(at_clients)
@@ -810,7 +810,7 @@ def test_nobody_receives_vectors_or_labels(
                 "Reach",
                 "Influence",
             ),
-            *("SumShares", "SumClients", "SumSurvivors", "SumSeen", "RowSumsBlock"),
+            *("SumShares", "SumClients", "SumSurvivors", "SumSignatures", "RowSumsBlock"),
         }
 
 

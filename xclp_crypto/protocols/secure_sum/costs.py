@@ -6,19 +6,23 @@ from xclp_crypto.protocols.secure_sum.double_masks import (
     SumClients,
     SumReady,
     SumReveal,
-    SumSeen,
     SumShares,
-    SumSurvivors,
 )
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.secure_sum.row_sums import Mode
 from xclp_crypto.protocols.secure_sum.row_sums_restart import RowSumsRound
 from xclp_crypto.protocols.secure_sum.rows import Rows, RowSumsBlock, RowSumsUpload
 from xclp_crypto.protocols.secure_sum.secure_sum import SumUpload
+from xclp_crypto.protocols.secure_sum.survivors import (
+    SumMasked,
+    SumSignatures,
+    SumSigned,
+    SumSurvivors,
+)
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import sealed_size
 
-ROUNDS = 7
+ROUNDS = 8
 """Messages that must wait for each other in `double_masks`, from `SumShares` to `SumReveal`."""
 
 
@@ -49,14 +53,14 @@ def row_sums_bytes(
 def _mask_bytes(graph: MaskGraph) -> dict[tuple[str, str], int]:
     """Return the bytes of `double_masks`; of a sparse graph, one with the same degree is taken."""
     links: dict[tuple[str, str], int] = {}
-    told = sum(
-        sealed_size(kind.size(clients=len(graph.clients))) for kind in (SumClients, SumSurvivors)
-    )
+    p, signed = len(graph.clients), (SumMasked.size(), SumSigned.size())
+    told = (SumClients.size(clients=p), SumSurvivors.size(clients=p))
     for client, near in graph.neighbours(bytes(32)).items():
-        links[client, SERVER] = sealed_size(SumReady.size(neighbours=len(near))) + sealed_size(
-            SumReveal.size(count=len(near) + 1)
-        )
-        links[SERVER, client] = told
+        k = len(near)
+        sent = (SumReady.size(neighbours=k), *signed, SumReveal.size(count=k + 1))
+        shown = SumSignatures.size(clients=p, signatures=graph.signatures, partners=k)
+        links[client, SERVER] = sum(map(sealed_size, sent))
+        links[SERVER, client] = sum(map(sealed_size, (*told, shown)))
         for peer in near:
-            links[client, peer] = sealed_size(SumShares.size()) + sealed_size(SumSeen.size())
+            links[client, peer] = sealed_size(SumShares.size())
     return links

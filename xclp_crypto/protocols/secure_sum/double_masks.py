@@ -7,9 +7,12 @@
     SumReady(images of k_u and b_u, terms of the sum,
              whose shares arrived, s_uv ⊕ pad of k_u for every v) ▶
                       ◀──────────────────────────────────────────── SumClients(who takes part)
+    SumMasked(signature of who takes part) ───────────────────────▶
     upload of x_u + PRG(b_u) + Σ_v ±PRG(s_uv) ────────────────────▶
                       ◀──────────────────────────────────────────── SumSurvivors(who uploaded)
-    SumSeen(digest of both sets) ───────────────────────────────────────────────▶ every neighbour v
+    SumSigned(signature of both sets) ────────────────────────────▶
+                      ◀──────────────────────────────────────────── SumSignatures(of T clients, and
+                                                        of neighbours what they sent as SumMasked)
     SumReveal(of each v: share of b_v if it uploaded, of k_v if not) ─▶
                                                      recovers these, strips all masks from the sum
 
@@ -33,15 +36,13 @@ them the pads over these; other pads are independent, and so are the images, whi
 *Wrong shares* do not fit the image, and who dealt or revealed them is named. *Wrong pads* of a
 dropout make the sum wrong, as any upload can, and nobody is named: the server cannot tell.
 
-A client reveals once, for one set of survivors, and only if enough neighbours saw the same set; so
-it never reveals both secrets of one peer, whatever the server asks. A server that shows different
-sets to different clients, for t shares of either secret of one client, is noticed if
-2·t > holders + colluding ones.
+A client reveals once, for one set of survivors, and only if T clients signed the same set; so it
+never reveals both secrets of one peer, whatever the server asks. Why a server that shows different
+sets to different clients does not get both either is in `survivors`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -51,12 +52,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
-from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.ring import Residues
 from xclp_crypto.errors import (
     DecodeError,
     FaultyPeer,
-    FaultyPeerOrServer,
     ReuseError,
     TooFewParties,
 )
@@ -71,6 +70,12 @@ from xclp_crypto.protocols.secure_sum.keyed_masks import (
     under_pads,
 )
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.survivors import (
+    Participants,
+    SumSurvivors,
+    client_set,
+    members,
+)
 from xclp_crypto.protocols.secure_sum.terms import TERMS_BYTES
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng, require_rng
@@ -92,7 +97,7 @@ class SumReady(Message):
     """Images of a client's secrets, the terms of its sum, whose shares it holds, its pair keys.
 
     The keys are under pads; where a neighbour is not in the session, there is no key but the pad.
-    Size: 2·32 + 64 + ⌈k/8⌉ + 32·k bytes.
+    Size: 2·32 + 72 + ⌈k/8⌉ + 32·k bytes.
     """
 
     TAG = 0x0422
@@ -108,20 +113,6 @@ class SumClients(Message):
 
     TAG = 0x0423
     clients: NDArray[np.bool_] = sent(Bits("clients"))
-
-
-class SumSurvivors(Message):
-    """Whose values the sum has. Size: ⌈p/8⌉ bytes."""
-
-    TAG = 0x0424
-    clients: NDArray[np.bool_] = sent(Bits("clients"))
-
-
-class SumSeen(Message):
-    """Digest of who takes part and survives, as the server told the sender. Size: 32 bytes."""
-
-    TAG = 0x0425
-    value: bytes = sent(Raw(SEED_BYTES))
 
 
 class SumReveal(Message):
@@ -149,16 +140,6 @@ class SumRecord:
     survivors: tuple[str, ...]
     dropouts: Mapping[str, str]
     apart: tuple[tuple[str, str], ...] = ()
-
-
-def members(graph: MaskGraph, chosen: NDArray[np.bool_]) -> tuple[str, ...]:
-    """Return the clients of a set on the wire."""
-    return tuple(c for c, here in zip(graph.clients, chosen, strict=True) if here)
-
-
-def client_set(graph: MaskGraph, chosen: Collection[str]) -> NDArray[np.bool_]:
-    """Return a set of clients as it goes on the wire."""
-    return np.array([c in chosen for c in graph.clients])
 
 
 def holders(neighbours: Mapping[str, tuple[str, ...]], client: str) -> tuple[str, ...]:
@@ -313,44 +294,17 @@ def _checked_share(graph: MaskGraph, data: bytes, index: int, party: str) -> Sha
     return share
 
 
-async def receive_survivors(
-    session: Session, graph: MaskGraph, clients: Collection[str]
-) -> tuple[str, ...]:
-    """Return who uploaded, as the server says, of `clients` that may have, as this one knows.
-
-    Raises:
-        FaultyPeer: the server names too few, or one that did not take part.
-    """
-    message = await session.io.recv(SumSurvivors, SERVER, clients=len(graph.clients))
-    survivors = members(graph, message.clients)
-    if len(survivors) < graph.threshold:
-        raise FaultyPeer(
-            SERVER, f"sums over {len(survivors)} clients, below the threshold of {graph.threshold}"
-        )
-    if not set(survivors) <= set(clients):
-        raise FaultyPeer(SERVER, "names survivors that did not take part")
-    return survivors
-
-
 async def reveal_shares(
-    session: Session, graph: MaskGraph, masks: ClientMasks, survivors: tuple[str, ...], tag: bytes
+    session: Session, participants: Participants, masks: ClientMasks, survivors: tuple[str, ...]
 ) -> None:
-    """Compare the survivors with the neighbours, then send the server its shares.
+    """Send the server its shares once enough clients have signed these survivors.
 
     Raises:
-        FaultyPeerOrServer: a neighbour was told of other participants or survivors.
-        TooFewParties: too few neighbours answered to be sure; nothing is revealed.
+        FaultyPeer: the server shows too few signatures, or a wrong one; nothing is revealed.
     """
-    io = session.io
-    peers = tuple(c for c in masks.partners if c in survivors)
-    told = domain_tag("sum survivors", tag, len(masks.clients), *masks.clients, *survivors)
-    digest = hashlib.sha256(told).digest()
-    await io.send(peers, SumSeen(digest))
-    seen = await io.gather(SumSeen, peers, graph.share_threshold - 1)
-    for peer, message in seen.items():
-        if not hmac.compare_digest(message.value, digest):
-            raise FaultyPeerOrServer(peer, "was told of other survivors than this client")
-    await io.send(SERVER, SumReveal(masks.reveal(survivors)))
+    here = set(survivors)
+    await participants.agree_on(session, survivors, tuple(c for c in masks.partners if c in here))
+    await session.io.send(SERVER, SumReveal(masks.reveal(survivors)))
 
 
 class ServerMasks:
@@ -384,6 +338,11 @@ class ServerMasks:
     def clients(self) -> tuple[str, ...]:
         """Return who takes part."""
         return tuple(self.ready)
+
+    @property
+    def participants(self) -> Participants:
+        """Return who takes part, as what clients sign."""
+        return Participants(self.graph, self.tag, self.clients)
 
     def require_recoverable(self, survivors: Collection[str], step: str) -> None:
         """Refuse survivors that cannot recover the masks of all that take part.
@@ -453,6 +412,7 @@ async def close_masks(
     session: Session,
     masks: ServerMasks,
     survivors: tuple[str, ...],
+    signed: Mapping[str, bytes],
     total: Residues,
     modulus: int,
     informed: Collection[str],
@@ -464,6 +424,7 @@ async def close_masks(
         session: the server's session.
         masks: from `open_masks`.
         survivors: whose uploads `total` sums.
+        signed: by survivor at least, its signature of who takes part.
         total: modified in place, modulo `modulus`.
         modulus: of the sum.
         informed: whom to tell the survivors.
@@ -473,25 +434,25 @@ async def close_masks(
         The survivors that revealed their shares.
 
     Raises:
-        TooFewParties: fewer survivors, or shares, than needed.
-        FaultyPeer: a client sent a share that is none, or the shares of one do not give its secret:
-            then it dealt wrong ones, or one of their holders revealed a wrong one.
+        TooFewParties: fewer survivors, signatures or shares than needed.
+        FaultyPeer: a client signed other survivors, or sent a share that is none; or the shares of
+            one do not give its secret: then it dealt wrong ones, or one of their holders revealed a
+            wrong one.
     """
     io, graph = session.io, masks.graph
     masks.require_recoverable(survivors, io.current_step)
     await io.send(tuple(informed), SumSurvivors(client_set(graph, survivors)))
-    try:
-        reveals = await io.gather(
-            SumReveal,
-            survivors,
-            min(graph.threshold, graph.share_threshold),
-            count={c: len(masks.neighbours[c]) + 1 for c in survivors},
-        )
-    except TooFewParties as error:
-        reason = "those that are left do not answer once they find too few of each other"
-        raise TooFewParties(
-            error.step, error.present, error.needed, reason, error.missing
-        ) from None
+    agreed = await masks.participants.gather_agreed(session, survivors)
+    masks.require_recoverable(agreed, io.current_step)
+    left = set(survivors)
+    partners = {c: tuple(n for n in masks.neighbours[c] if n in left) for c in survivors}
+    await masks.participants.hand_out(session, agreed, signed, partners)
+    reveals = await io.gather(
+        SumReveal,
+        tuple(agreed),
+        min(graph.threshold, graph.share_threshold),
+        count={c: len(masks.neighbours[c]) + 1 for c in agreed},
+    )
     shares: dict[str, list[Share]] = {c: [] for c in masks.clients}
     for holder, message in reveals.items():
         index = graph.indices[holder]
@@ -501,7 +462,6 @@ async def close_masks(
         if len(held) < graph.share_threshold:
             out = tuple(c for c in survivors if c not in reveals)
             raise TooFewParties(io.current_step, len(held), graph.share_threshold, missing=out)
-    left = set(survivors)
     for done, (client, held) in enumerate(shares.items(), 1):
         await io.compute(strip_masks, masks, client, held, left, total, modulus, own or {})
         io.report("masks stripped", done, len(shares))

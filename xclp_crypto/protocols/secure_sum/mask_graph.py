@@ -16,6 +16,10 @@ each of these bounds holds for all p clients together (union bound; sampling wit
    its masks: p·P[Hypergeometric(p−1, ⌈γp⌉, k) ≥ t] ≤ 2^-40.
 3. *Completion.* A sum cannot be unmasked when a client has fewer than t neighbours left:
    p·P[Hypergeometric(p−1, p−1−⌈δp⌉, k) < t] ≤ 2^-20; then it stops and nothing is revealed.
+
+*Why t may be small.* That no two sets of survivors are told to the clients unnoticed is not left to
+t, as it is in the complete graph, but to signatures of a majority of all clients, whether they are
+neighbours or not: see `MaskGraph.signatures`, and `survivors` for what follows from it.
 """
 
 from __future__ import annotations
@@ -45,10 +49,9 @@ class MaskGraph:
         threshold: fewest clients whose values a sum may have; with fewer the protocol stops.
         degree: k, the number of neighbours of each client.
         share_threshold: t, how many of the k+1 holders of a client's shares recover its secrets;
-            so many colluding ones can, too. A server that shows different survivors to different
-            clients is noticed when 2·t > k + 1 + colluding holders, which `complete` gives by
-            default where none collude, and `sparse` does not: it trusts the server to follow the
-            protocol.
+            so many colluding ones can, too.
+        colluding: c, in a sparse graph how many clients may collude with the server that shows
+            different survivors to different clients.
 
     Raises:
         ParameterError: a number is out of range.
@@ -58,6 +61,7 @@ class MaskGraph:
     threshold: int
     degree: int
     share_threshold: int
+    colluding: int = 0
 
     def __post_init__(self) -> None:
         p = len(self.clients)
@@ -65,7 +69,7 @@ class MaskGraph:
             raise ParameterError(
                 f"a secure sum needs at least {MIN_CLIENTS} different clients, got {p}"
             )
-        for name in ("threshold", "degree", "share_threshold"):
+        for name in ("threshold", "degree", "share_threshold", "colluding"):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool):
                 raise ParameterError(f"{name} must be an integer, got {value!r}")
@@ -84,6 +88,26 @@ class MaskGraph:
                 f"share_threshold must be in {MIN_CLIENTS} … {self.degree + 1}, the holders of a "
                 f"share, got {self.share_threshold}"
             )
+        if not 0 <= self.colluding < p:
+            raise ParameterError(f"colluding must be in 0 … {p - 1}, got {self.colluding}")
+
+    @property
+    def signatures(self) -> int:
+        """Return T: how many clients must sign the same survivors before one reveals its shares.
+
+        Honest clients sign one set, colluding ones any number. Two sets with T signatures each take
+        2·T ≤ (p − c) + 2·c of them, so where 2·T > p + c at most one set has as many.
+
+        - Sparse: T = ⌊(p + c)/2⌋ + 1, which is that bound. A sum over fewer survivors could not be
+          revealed, so `sparse` has no lower threshold; with one, T is the threshold, and the bound
+          is 2·threshold > p + c.
+        - Complete: T is the threshold, which is the share threshold too; so a higher one stands as
+          many more colluding clients in both respects.
+        """
+        p = len(self.clients)
+        if self.degree == p - 1:
+            return self.threshold
+        return min(self.threshold, (p + self.colluding) // 2 + 1)
 
     @classmethod
     def complete(cls, clients: Sequence[str], threshold: int | None = None) -> MaskGraph:
@@ -113,7 +137,8 @@ class MaskGraph:
 
         Args:
             clients: all that may take part.
-            threshold: fewest survivors, by default all but the fraction `dropouts`.
+            threshold: fewest survivors, by default all but the fraction `dropouts`; in a sparse
+                graph never fewer than the `signatures` that it takes, ⌊(p + ⌈γp⌉)/2⌋ + 1.
             colluding: γ, the fraction of clients that may collude with the server.
             dropouts: δ, the fraction that may drop out; γ + δ < 1.
 
@@ -135,7 +160,8 @@ class MaskGraph:
             threshold = max(MIN_CLIENTS, p - int(np.ceil(dropouts * p)))
         if found is None:
             return cls.complete(clients, threshold)
-        return cls(tuple(clients), threshold, *found)
+        bad = int(np.ceil(colluding * p))
+        return cls(tuple(clients), max(threshold, (p + bad) // 2 + 1), *found, colluding=bad)
 
     @classmethod
     def choose(

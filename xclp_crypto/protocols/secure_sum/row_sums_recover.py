@@ -42,6 +42,7 @@ from xclp_crypto.protocols.secure_sum.rows import (
     add_rows,
     rows_of_others,
 )
+from xclp_crypto.protocols.secure_sum.survivors import Participants, receive_survivors
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import OnProgress
@@ -111,6 +112,8 @@ async def row_sums_client(
         columns = encoded.shape[1]
         total = encoded[own]  # what the sum of this client's rows begins with
         if masks is not None:
+            participants = Participants(graph, tag, masks.clients)
+            await participants.sign(session)
             if noise is not None:
                 ring.add_into(encoded, noise, modulus)
             at_own = await io.compute(masks.mask, encoded, modulus, own)
@@ -123,9 +126,9 @@ async def row_sums_client(
     del encoded
     with io.step("reveal"):
         taking_part = session.clients if masks is None else masks.clients
-        survivors = await double_masks.receive_survivors(session, graph, taking_part)
+        survivors = await receive_survivors(session, graph, taking_part)
         if masks is not None and me in survivors:
-            await double_masks.reveal_shares(session, graph, masks, survivors, tag)
+            await double_masks.reveal_shares(session, participants, masks, survivors)
         elif me in survivors:
             raise FaultyPeer(SERVER, f"counts {me}, which did not upload")
     with io.step("result"):
@@ -147,10 +150,11 @@ async def row_sums_server(
     with io.step("share"):
         masks = await double_masks.open_masks(session, run.graph, run.tag, run.terms, clients)
     with io.step("upload"):
-        total, survivors = await run.gather(session, masks.clients, order, columns)
+        signed = await masks.participants.gather_signed(session)
+        total, survivors = await run.gather(session, tuple(signed), order, columns)
     with io.step("reveal"):
         revealed = await double_masks.close_masks(
-            session, masks, survivors, total, modulus, order, rows
+            session, masks, survivors, signed, total, modulus, order, rows
         )
     with io.step("result"):
         await run.hand_out(session, total, order)

@@ -48,7 +48,7 @@ from xclp_crypto.wire import Message, sent
 class RowSumsRound(Message):
     """Which clients take part in an attempt, or took part in the one that is done; and the terms.
 
-    Size: 1 + 64 + ⌈p/8⌉ bytes.
+    Size: 1 + 72 + ⌈p/8⌉ bytes.
     """
 
     TAG = 0x0401

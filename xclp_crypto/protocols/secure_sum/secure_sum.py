@@ -31,6 +31,7 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum import double_masks
 from xclp_crypto.protocols.secure_sum.double_masks import SumRecord
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
+from xclp_crypto.protocols.secure_sum.survivors import Participants, receive_survivors
 from xclp_crypto.protocols.secure_sum.terms import sum_terms
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
@@ -130,15 +131,17 @@ async def secure_sum_client(
         masks = await double_masks.agree_on_masks(session, graph, tag, terms, rng)
         if masks is None:
             raise Excluded(io.name, io.current_step, io.late)
+    participants = Participants(graph, tag, masks.clients)
     with io.step("upload"):
+        await participants.sign(session)
         await io.compute(masks.mask, total, modulus)
         await io.send(SERVER, SumUpload(total, modulus))
         del total
     with io.step("reveal"):
-        survivors = await double_masks.receive_survivors(session, graph, masks.clients)
+        survivors = await receive_survivors(session, graph, masks.clients)
         if io.name not in survivors:
             raise Excluded(io.name, io.current_step, io.late)
-        await double_masks.reveal_shares(session, graph, masks, survivors, tag)
+        await double_masks.reveal_shares(session, participants, masks, survivors)
 
 
 async def secure_sum_server(
@@ -179,10 +182,11 @@ async def secure_sum_server(
 
     with io.step("upload"):
         least, dims = graph.threshold, {"rows": count, "columns": 1, "modulus": modulus}
-        survivors = await io.gather_each(SumUpload, masks.clients, add_upload, least, **dims)
+        signed = await masks.participants.gather_signed(session)
+        survivors = await io.gather_each(SumUpload, tuple(signed), add_upload, least, **dims)
     with io.step("reveal"):
         revealed = await double_masks.close_masks(
-            session, masks, survivors, total, modulus, masks.clients
+            session, masks, survivors, signed, total, modulus, masks.clients
         )
     record = double_masks.record(session, masks, survivors, revealed)
     return SecureSum(codec.decode_numbers(total).reshape(shape), record)

@@ -10,8 +10,8 @@ from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.secure_sum.mask_graph import MaskGraph
 from xclp_crypto.protocols.setup import SERVER
 
-TERMS_BYTES: Final = 8 * DIGEST_BYTES
-"""Bytes of the digests of all terms: seven that every sum has, and the shape or the rows."""
+TERMS_BYTES: Final = 9 * DIGEST_BYTES
+"""Bytes of the digests of all terms: eight that every sum has, and the shape or the rows."""
 
 
 def graph_and_codec(graph: MaskGraph, codec: FixedPoint) -> dict[str, int]:
@@ -20,6 +20,7 @@ def graph_and_codec(graph: MaskGraph, codec: FixedPoint) -> dict[str, int]:
         "threshold": graph.threshold,
         "degree": graph.degree,
         "share_threshold": graph.share_threshold,
+        "colluding": graph.colluding,
         "fraction_bits": codec.fraction_bits,
         "modulus": codec.modulus,
     }

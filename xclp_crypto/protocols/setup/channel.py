@@ -326,7 +326,7 @@ class Session:
             context: see `sign`.
 
         Returns:
-            False as well where `client` is not in the session, or announced a key of small order.
+            False as well where `client` is not in the session.
         """
         key = self._verify_keys.get(client, b"")
         return verifies(key, signature, domain_tag(purpose, self.id, client, *context))

@@ -48,8 +48,8 @@ client is the server's doing, and `FaultyPeer` names the server.
 with its other keys, so that it is as authentic as they are, with and without identities. By it a
 client tells the others something through the server that nobody can alter or deny
 (`Session.sign`), such as which survivors of a sum it knows of. The server refuses what is not a
-strictly encoded key of large order. A client does so when it first verifies under it: who announces
-such a key lets others sign for it, as who publishes its private key.
+strictly encoded key of large order. Clients do not look: with a server that hands it on, a client
+lets others sign in its name, as it can anyway by telling its private key.
 
 **An echoed key**, another party's public key that a client announces as its own, would give a third
 party the same secret with both, although the echoing client knows neither. The server refuses it,
