@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol_runs import boolean, on, on_the_last_link
+from protocol_runs import assert_blames, boolean, on, on_the_last_link
 
 from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError
 from xclp_crypto.protocols.boolean import (
@@ -215,6 +215,19 @@ def test_triples_are_used_once_and_never_more_than_there_are():
             await stored.take(io, 2)
 
     Simulation().run({"p": role}).raise_errors()
+
+
+@pytest.mark.parametrize(("sid", "count"), [(b"another", 8), (b"sid", 9)])
+def test_user_case_triples_dealt_under_another_sid_or_number_are_refused(sid, count):
+    async def dealer(io):
+        await triples.deal_triples(io, ("p", "q"), b"sid", 8, SeededRng(1))
+
+    async def party(io):
+        await triples.dealt_triples(io, "dealer", {"p": "q", "q": "p"}[io.name], sid, count)
+
+    outcome = Simulation().run({"p": party, "q": party, "dealer": dealer})
+    for name in "pq":
+        assert_blames(outcome.errors[name], ("dealer",), "sid, number and order of batches")
 
 
 def test_what_cannot_be_is_refused():

@@ -288,7 +288,7 @@ def test_user_case_an_extension_of_another_sid_or_another_batch_is_a_typed_error
 
     for body in (another_sid, another_batch):
         outcome = run(links(body))
-        assert_blames(outcome.errors["s"], ("r",), "sid, and the order of batches, must be the sa")
+        assert_blames(outcome.errors["s"], ("r",), "sid, number and order of batches")
 
 
 def test_two_batches_of_one_extension_give_unrelated_bytes():

@@ -486,7 +486,7 @@ EXAMPLES = {
     OtColumns: _ot_columns,
     OtChallenge: lambda rng: ({}, OtChallenge(rng.bytes(16))),
     OtProof: _ot_proof,
-    DealtSeed: lambda rng: ({}, DealtSeed(rng.bytes(32))),
+    DealtSeed: lambda rng: ({}, DealtSeed(rng.bytes(8), rng.bytes(32))),
     DealtCorrections: _words(DealtCorrections),
     GateOpenings: _words(GateOpenings, 2),
     OutputShares: _words(OutputShares),

@@ -4,8 +4,8 @@ A triple is a, b and c = a·b, each shared by XOR between two parties, and serve
 (Beaver, CRYPTO 1991). The *dealer*, a third party that has no other part in the protocol::
 
     dealer                             first: a0, b0, c0 from its seed      second: a1, b1 from its
-      DealtSeed(s0) ──────────────────▶
-      DealtSeed(s1) ──────────────────────────────────────────────────────▶
+      DealtSeed(sid, s0) ─────────────▶
+      DealtSeed(sid, s1) ─────────────────────────────────────────────────▶
       DealtCorrections((a0⊕a1)(b0⊕b1) ⊕ c0) ──────────────────────────────▶ c1
 
 Seeds are expanded by AES-256-CTR, so one bit of each triple travels. *Dealer* and either party
@@ -26,9 +26,10 @@ from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import Keystream, derive_key
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.fields import Raw, Uints
-from xclp_crypto.params import SEED_BYTES
+from xclp_crypto.params import DIGEST_BYTES, SEED_BYTES
 from xclp_crypto.protocols.boolean.words import WORD, Words
 from xclp_crypto.protocols.ot import Triples
+from xclp_crypto.protocols.ot.interface import require_same_sid, sid_digest
 from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.secret import Secret
@@ -39,9 +40,10 @@ BLOCK_WORDS: Final = 1 << 17
 
 
 class DealtSeed(Message):
-    """What a party expands to its shares. Size: 32 bytes."""
+    """A digest of sid and number, and what a party expands to its shares. Size: 40 bytes."""
 
     TAG = 0x0501
+    digest: bytes = sent(Raw(DIGEST_BYTES))
     seed: bytes = sent(Raw(SEED_BYTES))
 
 
@@ -155,8 +157,12 @@ async def dealt_triples(io: RoleIO, dealer: str, peer: str, sid: bytes, words: i
         peer: the other party.
         sid: identifier of these triples, the same for all and never used again.
         words: how many words of triples, at least 0.
+
+    Raises:
+        FaultyPeer: the dealer deals under another `sid`, or another number of words.
     """
     message = await io.recv(DealtSeed, dealer)
+    require_same_sid(message.digest, sid_digest(sid, dealer, io.name, words), dealer)
     streams = _streams(message.seed, sid, dealer, io.name, parts_of(io.name, peer))
     return DealtTriples(dealer, streams, words)
 
@@ -176,7 +182,7 @@ async def deal_triples(
     first, second = sorted(parties)
     seeds = {party: require_rng(rng).bytes(SEED_BYTES) for party in (first, second)}
     for party, seed in seeds.items():
-        await io.send(party, DealtSeed(seed))
+        await io.send(party, DealtSeed(sid_digest(sid, io.name, party, words), seed))
     one = _streams(seeds[first], sid, io.name, first, parts_of(first, second))
     other = _streams(seeds[second], sid, io.name, second, parts_of(second, first))
     for done, size in enumerate(_blocks(words), 1):

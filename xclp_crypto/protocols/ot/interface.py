@@ -77,13 +77,13 @@ def sizes(receiving: Requests) -> dict[str, dict[str, int]]:
 
 
 def sid_digest(sid: bytes, sender: str, receiver: str, start: int = 0) -> bytes:
-    """Return what the first message between two parties says of the transfers that it begins.
+    """Return what the first message between two parties says of the batch that it begins.
 
     Args:
-        sid: their identifier.
-        sender: of the transfers.
-        receiver: of the transfers.
-        start: how many came before under this identifier.
+        sid: identifier of the batch.
+        sender: of transfers, or the dealer.
+        receiver: the other one.
+        start: how many transfers came before under this identifier, or how many words are dealt.
     """
     named = domain_tag("oblivious transfers", sid, sender, receiver, start)
     return hashlib.sha256(named).digest()[:DIGEST_BYTES]
@@ -98,7 +98,7 @@ def require_same_sid(found: bytes, expected: bytes, party: str) -> None:
     if found != expected:
         raise FaultyPeer(
             party,
-            "it runs other transfers: sid, and the order of batches, must be the same at both ends",
+            "it runs another batch: sid, number and order of batches must be those of both ends",
             public=True,
         )
 
