@@ -31,7 +31,8 @@ LAYERS = [
     ["transport.network.mailboxes"],
     ["transport.stream", "transport.network", "transport.supersteps"],
     ["updates"],
-    ["front", "testing", "two_party"],
+    ["front", "testing", "two_programs"],
+    ["two_party", "two_party_similarity"],
     ["mean"],
     ["served_sums"],
     [""],  # xclp_crypto itself, which shows the front door
@@ -61,6 +62,8 @@ ALLOWED_IO = {
     "xclp_crypto.whole_files": {"os"},
     "xclp_crypto.primitives.rlwe": {"os"},  # the number of cores
     "xclp_crypto.two_party": {"socket"},  # the type of an argument
+    "xclp_crypto.two_party_similarity": {"socket"},
+    "xclp_crypto.two_programs": {"socket"},
     "xclp_crypto.served_sums": {"ssl"},  # the type of an argument
 }
 

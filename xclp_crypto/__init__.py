@@ -10,11 +10,17 @@ if TYPE_CHECKING:
     from xclp_crypto.protocols.setup import Identities
     from xclp_crypto.served_sums import join_mean, join_sum, serve_mean, serve_sum
     from xclp_crypto.two_party import cross_distances, cross_matches, cross_nearest
+    from xclp_crypto.two_party_similarity import (
+        cross_inner_products,
+        cross_masked_distances,
+        cross_similarities,
+    )
 
 __version__ = "0.1.0"
 
 __all__ = ["Identities", "Identity", "IdentityKey", "__version__"]
 __all__ += ["cross_distances", "cross_matches", "cross_nearest"]
+__all__ += ["cross_inner_products", "cross_masked_distances", "cross_similarities"]
 __all__ += ["join_mean", "join_sum", "serve_mean", "serve_sum"]
 __all__ += ["secure_hamming", "secure_mean", "secure_row_sums", "secure_sum"]
 
@@ -23,8 +29,11 @@ _HOMES = {
     "Identity": "primitives.identity",
     "IdentityKey": "primitives.identity",
     "cross_distances": "two_party",
+    "cross_inner_products": "two_party_similarity",
+    "cross_masked_distances": "two_party_similarity",
     "cross_matches": "two_party",
     "cross_nearest": "two_party",
+    "cross_similarities": "two_party_similarity",
     "join_mean": "served_sums",
     "join_sum": "served_sums",
     "serve_mean": "served_sums",

@@ -2,155 +2,44 @@
 
 from __future__ import annotations
 
-import math
 import socket
-import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from xclp_crypto.errors import ParameterError, PrivacyWarning, TooFewParties
-from xclp_crypto.params import Agreement, residue_width
-from xclp_crypto.primitives.fixed_point import as_array
+from xclp_crypto.errors import ParameterError
+from xclp_crypto.params import residue_width
 from xclp_crypto.protocols import boolean
 from xclp_crypto.protocols.boolean import Gates, StoredTriples, costs
 from xclp_crypto.protocols.boolean.costs import CircuitCost
 from xclp_crypto.protocols.boolean.words import Words, words_for, words_to_bits
-from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, check_bits, get_backend
+from xclp_crypto.protocols.hamming import HammingBackend
 from xclp_crypto.protocols.hamming.interface import SharingBackend
 from xclp_crypto.protocols.ot import Extension, base_transfers, bit_triples
 from xclp_crypto.protocols.setup import (
     SERVER,
     Identities,
     Session,
-    key_exchange_client,
-    key_exchange_server,
 )
-from xclp_crypto.rng import Rng, rng_or_system
-from xclp_crypto.role import RoleIO
-from xclp_crypto.transport.driver import Progress, Role
+from xclp_crypto.rng import Rng
+from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.stream import SocketDriver
+from xclp_crypto.two_programs import (
+    CLIENTS,
+    Program,
+    additive_shares,
+    private_backend,
+    program_of,
+    sharing_backend,
+    solvable_rows,
+    terms_of,
+)
 
-CLIENTS = ("receiver", "sender")
-
-
-def _with_server(identities: Identities) -> Identities:
-    """Pin the receiver's identity for the server too, which runs in the same program."""
-    pinned = {name: identities.of(name) for name in CLIENTS}
-    return Identities(identities.own, pinned | {SERVER: pinned["receiver"]})
-
-
-def solvable_rows(n_bits: int) -> int:
-    """Return how many well-chosen rows determine any row of L bits by its distances to them.
-
-    2·L/log2(L), the number of weighings that find the false ones among L coins (Lindström 1964).
-    """
-    return max(2, math.ceil(2 * n_bits / math.log2(max(n_bits, 2))))
-
-
-def _private_backend(backend: str | HammingBackend) -> HammingBackend:
-    """Return the back end; refuse one that a server which colludes with a client sees through."""
-    method = get_backend(backend)
-    if method.trust != "2pc":
-        raise ParameterError(
-            f"back end {method.name!r} is not private between two programs; use one of "
-            f"{', '.join(sorted(b.name for b in BACKENDS.values() if b.trust == '2pc'))}"
-        )
-    return method
-
-
-@dataclass(frozen=True, repr=False)
-class _Program:
-    """This program's side: what all doors take; see `cross_distances`."""
-
-    bits: NDArray[np.uint8]
-    sock: socket.socket
-    receives: bool
-    rng: Rng
-    at_most_rows: int | None
-    identities: Identities | None
-    timeout: float
-    progress: Callable[[Progress], None] | None
-
-    @property
-    def name(self) -> str:
-        return CLIENTS[0] if self.receives else CLIENTS[1]
-
-    def check_rows(self, others: int, solvable: int) -> None:
-        """Refuse more rows of the other program than allowed; warn if they tell this one's."""
-        if self.at_most_rows is not None and others > self.at_most_rows:
-            other = next(c for c in CLIENTS if c != self.name)
-            raise ParameterError(
-                f"the {other} has {others} rows, and the {self.name} says at_most_rows = "
-                f"{self.at_most_rows}",
-                public=True,
-            )
-        if not self.receives and others >= solvable:
-            warnings.warn(
-                f"the other program compares {others} rows with yours; from about {solvable} on, "
-                "every bit of each of your rows can be solved for",
-                PrivacyWarning,
-                stacklevel=1,
-            )
-
-    def run(
-        self,
-        terms: Agreement,
-        solvable: int,
-        client: Callable[[Session, Rng], Awaitable[Any]],
-        server: Callable[[Session], Awaitable[Any]],
-    ) -> tuple[Mapping[str, Any], Cost]:
-        """Exchange keys, and run this program's part; the receiver is the server as well.
-
-        Args:
-            terms: what both programs agree on.
-            solvable: from how many rows of the receiver on the sender is warned of them.
-            client: a client's part after the key exchange.
-            server: the server's.
-
-        Returns:
-            Results by party, and the cost.
-        """
-        me, rows = self.name, len(self.bits)
-        pinned = None if self.identities is None else _with_server(self.identities)
-
-        async def client_role(io: RoleIO) -> Any:
-            own = self.rng.child(me)
-            with io.step("setup"):
-                session = await key_exchange_client(io, CLIENTS, terms, [rows], own, pinned)
-            session.cross_only = True
-            self.check_rows(sum(session.sizes.values()) - rows, solvable)
-            return await client(session, own)
-
-        async def server_role(io: RoleIO) -> Any:
-            own = self.rng.child(SERVER)
-            with io.step("setup"):
-                session = await key_exchange_server(io, CLIENTS, terms, 1, own, identities=pinned)
-            session.cross_only = True
-            return await server(session)
-
-        roles: dict[str, Role] = {me: client_role}
-        if self.receives:
-            roles[SERVER] = server_role
-        driver = SocketDriver(
-            self.sock, (*CLIENTS, SERVER), timeout=self.timeout, progress=self.progress
-        )
-        outcome = driver.run(roles).raise_errors()
-        return outcome.results, outcome.cost
-
-
-def _program(
-    bits: ArrayLike, sock: socket.socket, receives: bool, rng: Rng | None, *options: Any
-) -> _Program:
-    """Check the arguments that all doors take; the options are the last fields of `_Program`."""
-    me = CLIENTS[0] if receives else CLIENTS[1]
-    array = check_bits(as_array(bits, me), me)
-    residue_width(array.shape[1])
-    return _Program(array, sock, receives, rng_or_system(rng), *options)
+FIELD_BITS: Final = 4
+"""Of the transfers that triples are made of: 8 bytes a triple; part of the protocol."""
 
 
 def cross_distances(
@@ -204,8 +93,8 @@ def cross_distances(
             or, for the receiving program, ``receiver`` or ``server``.
         ProtocolError: the other program failed; the children say how.
     """
-    program = _program(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
-    method, n_bits = _private_backend(backend), program.bits.shape[1]
+    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    method, n_bits = private_backend(backend), program.bits.shape[1]
 
     async def client(session: Session, rng: Rng) -> None:
         with session.io.step("hamming"):
@@ -217,7 +106,7 @@ def cross_distances(
             found = await method.server(session, n_bits)
         return found.matrix[:own, own:]
 
-    found, cost = program.run(_terms(n_bits, method), solvable_rows(n_bits), client, server)
+    found, cost = program.run(terms_of(n_bits, method), solvable_rows(n_bits), client, server)
     return found.get(SERVER), cost
 
 
@@ -263,7 +152,7 @@ def cross_matches(
         FaultyPeer: as for `cross_distances`.
         ProtocolError: the other program failed; the children say how.
     """
-    program = _program(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
     n_bits = program.bits.shape[1]
     if not isinstance(at_most, int | np.integer) or not 0 <= at_most <= n_bits:
         raise ParameterError(f"at_most must be a distance in 0 … {n_bits}, got {at_most!r}")
@@ -319,7 +208,7 @@ def cross_nearest(
         FaultyPeer: as for `cross_distances`.
         ProtocolError: the other program failed; the children say how.
     """
-    program = _program(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
     if not isinstance(k, int | np.integer) or k < 1:
         raise ParameterError(f"k must be at least 1, got {k!r}")
     width = residue_width(program.bits.shape[1])
@@ -354,15 +243,10 @@ class _Judge:
 
 
 def _judged(
-    program: _Program, backend: str | HammingBackend, judge: _Judge
+    program: Program, backend: str | HammingBackend, judge: _Judge
 ) -> tuple[NDArray[np.bool_] | None, Cost]:
     """Run both parts of what is asked, and return what this program learns of it."""
-    method, n_bits = _private_backend(backend), program.bits.shape[1]
-    if not isinstance(method, SharingBackend):
-        able = sorted(b.name for b in BACKENDS.values() if isinstance(b, SharingBackend))
-        raise ParameterError(
-            f"back end {method.name!r} leaves no shares to go on with; use one of {', '.join(able)}"
-        )
+    method, n_bits = sharing_backend(backend), program.bits.shape[1]
 
     async def client(session: Session, rng: Rng) -> NDArray[np.bool_] | None:
         return await _compare(session, program.bits, method, judge, rng)
@@ -370,12 +254,8 @@ def _judged(
     async def server(session: Session) -> None:
         """Do nothing: once keys are exchanged, the two clients need no server."""
 
-    found, cost = program.run(_terms(n_bits, method, **judge.terms), n_bits, client, server)
+    found, cost = program.run(terms_of(n_bits, method, **judge.terms), n_bits, client, server)
     return found[program.name], cost
-
-
-def _terms(n_bits: int, method: HammingBackend, **others: int) -> Agreement:
-    return Agreement(n_bits=n_bits, hamming=method.name, cross_only=True, **others)
 
 
 async def _compare(
@@ -385,16 +265,11 @@ async def _compare(
     io, sizes = session.io, session.sizes
     (peer,) = (c for c in CLIENTS if c != io.name)
     rows, others = (sizes[c] for c in CLIENTS)
-    with io.step("hamming"):
-        shares = await method.shares(session, bits, rng)
-        if peer not in shares:
-            raise TooFewParties(io.current_step, 1, len(CLIENTS), missing=(peer,))
-        share = shares[peer] if method.minuend(*CLIENTS, sizes) == io.name else -shares[peer]
-        addend = np.ascontiguousarray(share.T if io.name == CLIENTS[0] else share)
+    addend = await additive_shares(session, bits, method, rng)
     with io.step("triples"):
         words = judge.cost(rows, others).triples
         sid = session.once("cross triples")
-        base = await base_transfers(io, (peer,), (peer,), sid, rng)
+        base = await base_transfers(io, (peer,), (peer,), sid, rng, field_bits=FIELD_BITS)
         triples = await bit_triples(io, peer, words, Extension(base, sid, rng), rng)
     with io.step("circuit"):
         gates = Gates(io, peer, StoredTriples(triples))

@@ -1,16 +1,16 @@
 """Two programs find matches and nearest rows, and nothing reaches anybody but these."""
 
 import socket
-import threading
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_runs import assert_blames
+from two_ends import both
 
 from xclp_crypto import cross_matches, cross_nearest, wire
-from xclp_crypto.errors import ParameterError, PrivacyWarning, XclpError
+from xclp_crypto.errors import ParameterError, PrivacyWarning
 from xclp_crypto.protocols.boolean import Gates, ideal_triples
 from xclp_crypto.protocols.boolean.conversion import at_most, highest_bit_decides
 from xclp_crypto.protocols.boolean.words import words_to_bits
@@ -19,25 +19,6 @@ from xclp_crypto.transport.simulate import Simulation
 RNG = np.random.default_rng(0)
 MINE, THEIRS = RNG.integers(0, 2, (7, 33)), RNG.integers(0, 2, (12, 33))
 DISTANCES = (MINE[:, None] != THEIRS[None]).sum(axis=2)
-
-
-def both(door, mine, theirs, receiver, sender):
-    """Run both ends; return results or errors."""
-    results = {}
-
-    def run(name, sock, rows, receives, options):
-        with sock:
-            try:
-                results[name] = door(rows, sock, receives=receives, timeout=20, **options)
-            except XclpError as error:
-                results[name] = error
-
-    ours, other = socket.socketpair()
-    thread = threading.Thread(target=run, args=("sender", other, theirs, False, sender))
-    thread.start()
-    run("receiver", ours, mine, True, receiver)
-    thread.join()
-    return results["receiver"], results["sender"]
 
 
 def found(door, mine=MINE, theirs=THEIRS, **options):

@@ -63,6 +63,7 @@ from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Open
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.served_sums import SumTotal
+from xclp_crypto.two_party_similarity import ProductShares, SetSizes
 
 COUNTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257]
 
@@ -316,6 +317,12 @@ def _block(kind):
     return make
 
 
+def _product_shares(rng):
+    rows, others, width = int(rng.integers(0, 5)), int(rng.integers(0, 5)), int(rng.integers(1, 17))
+    values = rng.integers(0, 1 << width, (rows, others)).astype(np.uint16)
+    return {"rows": rows, "others": others, "width": width}, ProductShares(values, width)
+
+
 def _sum_total(rng):
     p, count = int(rng.integers(2, 20)), int(rng.integers(0, 9))
     values = rng.integers(0, 1 << 32, count, dtype=np.uint64)
@@ -506,6 +513,8 @@ EXAMPLES = {
     SumClients: _client_set(SumClients),
     SumUpload: _block(SumUpload),
     SumTotal: _sum_total,
+    ProductShares: _product_shares,
+    SetSizes: lambda rng: ({"rows": 5}, SetSizes(rng.integers(0, 1 << 16, 5).astype(np.uint16))),
     SumSurvivors: _client_set(SumSurvivors),
     SumMasked: lambda rng: ({}, SumMasked(rng.bytes(64))),
     SumSigned: lambda rng: ({}, SumSigned(rng.bytes(64))),

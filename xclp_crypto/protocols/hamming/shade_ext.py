@@ -315,11 +315,13 @@ class ShadeExt(SharingBackend):
     def __init__(self, base: ObliviousTransfer = naor_pinkas) -> None:
         self._base = base
 
-    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
+    async def shares(
+        self, session: Session, bits: NDArray[np.uint8], rng: Rng, purpose: str = ""
+    ) -> Shares:
         """See `SharingBackend.shares`."""
         io, n_bits = session.io, bits.shape[1]
         links = _Links(io.name, bits, session.sizes)
-        sid = session.once("shade-ext")
+        sid = session.once("shade-ext" + purpose)
         base = await base_transfers(io, tuple(links.out), tuple(links.into), sid, rng, self._base)
         extension = Extension(base, sid, rng, check_receiver=True)
         offsets = await io.compute(lane_offsets, bits)

@@ -1,0 +1,320 @@
+"""Two programs compare sets and masked rows: inner products, Dice, Jaccard, masked distances.
+
+All of these are inner products of binary vectors, and an inner product is a distance in shares::
+
+    h(x, y) = |x| + |y| − 2·⟨x, y⟩        T − R = h modulo 2^w, of which each program has one
+
+Each program subtracts its addend of h from the weight of its own row. Both results add up to
+2·⟨x, y⟩ modulo 2^w, and the sender's is uniform to the receiver but for this sum, as its addend is.
+So the receiver learns the inner product, and neither h nor the weight of a row. Rows get zero
+columns where 2·⟨x, y⟩ might not be below 2^w otherwise.
+
+*Masked distances*, where bits that are not valid at both ends do not count (iris codes)::
+
+    Σ m·m'·(a ⊕ b) = ⟨[a∧m, ¬a∧m], [¬b∧m', b∧m']⟩        Σ m·m' = ⟨m, m'⟩
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.fields import Packed
+from xclp_crypto.params import MAX_HASH_BITS, residue_width
+from xclp_crypto.primitives.fixed_point import as_array
+from xclp_crypto.protocols.hamming import HammingBackend, check_bits
+from xclp_crypto.protocols.hamming.interface import SharingBackend
+from xclp_crypto.protocols.setup import Identities, Session
+from xclp_crypto.rng import Rng
+from xclp_crypto.transport.driver import Progress
+from xclp_crypto.transport.meter import Cost
+from xclp_crypto.two_programs import (
+    CLIENTS,
+    Program,
+    additive_shares,
+    program_of,
+    sharing_backend,
+    terms_of,
+)
+from xclp_crypto.wire import Message, sent
+
+R = TypeVar("R")
+
+
+class ProductShares(Message):
+    """The sender's addends of twice the inner products, modulo 2^w.
+
+    Size: ⌈rows·others·w/8⌉ bytes.
+    """
+
+    TAG = 0x0203
+    values: NDArray[np.uint16] = sent(Packed("rows", "others", width="width"))
+    width: int
+
+
+class SetSizes(Message):
+    """How many ones each row of the sender has. Size: 2·rows bytes."""
+
+    TAG = 0x0204
+    values: NDArray[np.uint16] = sent(Packed("rows", width=16))
+
+
+class MaskedDistances(NamedTuple):
+    """What the receiver of `cross_masked_distances` gets, (own rows, other's rows) uint16 each.
+
+    Attributes:
+        differing: in how many bits that are valid in both rows they differ.
+        valid: how many bits are valid in both rows.
+    """
+
+    differing: NDArray[np.uint16]
+    valid: NDArray[np.uint16]
+
+
+Measure = Literal["dice", "jaccard"]
+
+
+def widened(rows: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
+    """Append zero columns until distances are taken modulo more than twice the largest product.
+
+    Args:
+        rows: (n, L) of 0 and 1.
+        largest: what no inner product is above.
+
+    Raises:
+        ParameterError: rows would have to be longer than hashes may be.
+    """
+    columns = max(rows.shape[1], 1 << ((2 * largest).bit_length() - 1))
+    if columns > MAX_HASH_BITS:
+        raise ParameterError(
+            f"inner products up to {largest} take rows of {columns} columns, more than the "
+            f"{MAX_HASH_BITS} of the longest rows"
+        )
+    return np.pad(rows, ((0, 0), (0, columns - rows.shape[1])))
+
+
+async def inner_products(
+    session: Session,
+    rows: NDArray[np.uint8],
+    largest: int,
+    method: SharingBackend,
+    rng: Rng,
+    purpose: str,
+) -> NDArray[np.uint16] | None:
+    """Tell the receiver the inner products of its rows with the sender's; see the module.
+
+    Args:
+        session: of the two.
+        rows: (n, L) of 0 and 1, this program's.
+        largest: what no inner product is above; the same for both.
+        method: the back end.
+        rng: source of this program's randomness.
+        purpose: tells several such products of one session apart.
+
+    Returns:
+        (own rows, other's rows) to the receiver, None to the sender.
+
+    Raises:
+        ParameterError: see `widened`.
+    """
+    io, wide = session.io, widened(rows, largest)
+    width = residue_width(wide.shape[1])
+    low = np.uint16((1 << width) - 1)
+    addend = await additive_shares(session, wide, method, rng, purpose)
+    weights = rows.sum(axis=1, dtype=np.uint16)
+    receives = io.name == CLIENTS[0]
+    own = (weights[None, :] if receives else weights[:, None]) - addend & low
+    with io.step("products"):
+        if not receives:
+            await io.send(CLIENTS[0], ProductShares(own, width))
+            return None
+        shape = {"rows": own.shape[0], "others": own.shape[1], "width": width}
+        got = await io.recv(ProductShares, CLIENTS[1], **shape)
+    products: NDArray[np.uint16] = (own + got.values & low) >> np.uint16(1)
+    return products.T
+
+
+def cross_inner_products(
+    bits: ArrayLike,
+    sock: socket.socket,
+    *,
+    receives: bool,
+    backend: str | HammingBackend = "rlwe",
+    rng: Rng | None = None,
+    at_most_rows: int | None = None,
+    identities: Identities | None = None,
+    timeout: float = 60.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[NDArray[np.uint16] | None, Cost]:
+    """Count the ones that rows of two programs have in common, and nothing else.
+
+    As with distances, a receiver with enough rows can solve for the sender's; see
+    `xclp_crypto.cross_distances`.
+
+    Args:
+        bits: this program's rows, (n, L) of 0/1, such as sets or Bloom filters.
+        sock: see `xclp_crypto.cross_distances`.
+        receives: whether this program gets the products; exactly one of the two must.
+        backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
+        rng: randomness; the operating system's by default.
+        at_most_rows: refuse to take part if the other program has more rows.
+        identities: see `xclp_crypto.cross_distances`.
+        timeout: see `xclp_crypto.cross_distances`.
+        progress: called before each computation.
+
+    Returns:
+        The inner products, (own rows, other's rows) uint16, or None for the program that does not
+        receive; and the cost of this program's side.
+
+    Raises:
+        DataError: `bits` is not a 0/1 matrix.
+        ParameterError: as for `xclp_crypto.cross_matches`, or rows are too long.
+        FaultyPeer: as for `xclp_crypto.cross_distances`.
+        ProtocolError: the other program failed; the children say how.
+    """
+    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    method, n_bits = sharing_backend(backend), program.bits.shape[1]
+
+    async def client(session: Session, rng: Rng) -> NDArray[np.uint16] | None:
+        return await inner_products(session, program.bits, n_bits, method, rng, "")
+
+    return _run(program, method, "inner products", client)
+
+
+def cross_similarities(
+    bits: ArrayLike,
+    sock: socket.socket,
+    *,
+    receives: bool,
+    measure: Measure = "dice",
+    backend: str | HammingBackend = "rlwe",
+    rng: Rng | None = None,
+    at_most_rows: int | None = None,
+    identities: Identities | None = None,
+    timeout: float = 60.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[NDArray[np.float64] | None, Cost]:
+    """Compute how similar the sets of two programs are, as record linkage does.
+
+    The receiver learns the sizes of intersections and of the sender's sets, from which it computes
+    Dice, 2·|x∩y| / (|x|+|y|), or Jaccard, |x∩y| / |x∪y|; of two empty sets both are 0.
+
+    Args:
+        bits: this program's rows, (n, L) of 0/1, such as Bloom filters.
+        sock: see `xclp_crypto.cross_distances`.
+        receives: whether this program gets the similarities; exactly one of the two must.
+        measure: ``dice`` or ``jaccard``; the same for both.
+        backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
+        rng: randomness; the operating system's by default.
+        at_most_rows: refuse to take part if the other program has more rows.
+        identities: see `xclp_crypto.cross_distances`.
+        timeout: see `xclp_crypto.cross_distances`.
+        progress: called before each computation.
+
+    Returns:
+        Similarities in 0 … 1, (own rows, other's rows) float64, or None for the program that does
+        not receive; and the cost of this program's side.
+
+    Raises:
+        DataError: `bits` is not a 0/1 matrix.
+        ParameterError: as for `cross_inner_products`, or another measure.
+        FaultyPeer: as for `xclp_crypto.cross_distances`.
+        ProtocolError: the other program failed; the children say how.
+    """
+    if measure not in ("dice", "jaccard"):
+        raise ParameterError(f"measure must be 'dice' or 'jaccard', got {measure!r}")
+    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    method, n_bits = sharing_backend(backend), program.bits.shape[1]
+
+    async def client(session: Session, rng: Rng) -> NDArray[np.float64] | None:
+        io, sizes = session.io, program.bits.sum(axis=1, dtype=np.uint16)
+        found = await inner_products(session, program.bits, n_bits, method, rng, "")
+        with io.step("products"):
+            if found is None:
+                await io.send(CLIENTS[0], SetSizes(sizes))
+                return None
+            theirs = await io.recv(SetSizes, CLIENTS[1], rows=found.shape[1])
+        both = sizes[:, None].astype(np.float64) + theirs.values[None, :]
+        part, whole = (2.0 * found, both) if measure == "dice" else (1.0 * found, both - found)
+        similar: NDArray[np.float64] = np.zeros(found.shape)
+        np.divide(part, whole, out=similar, where=whole > 0)
+        return similar
+
+    return _run(program, method, measure, client)
+
+
+def cross_masked_distances(
+    bits: ArrayLike,
+    masks: ArrayLike,
+    sock: socket.socket,
+    *,
+    receives: bool,
+    backend: str | HammingBackend = "rlwe",
+    rng: Rng | None = None,
+    at_most_rows: int | None = None,
+    identities: Identities | None = None,
+    timeout: float = 60.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[MaskedDistances | None, Cost]:
+    """Compute Hamming distances over the bits that are valid in both rows, as for iris codes.
+
+    Args:
+        bits: this program's rows, (n, L) of 0/1.
+        masks: which of their bits are valid, (n, L) of 0/1.
+        sock: see `xclp_crypto.cross_distances`.
+        receives: whether this program gets the distances; exactly one of the two must.
+        backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
+        rng: randomness; the operating system's by default.
+        at_most_rows: refuse to take part if the other program has more rows.
+        identities: see `xclp_crypto.cross_distances`.
+        timeout: see `xclp_crypto.cross_distances`.
+        progress: called before each computation.
+
+    Returns:
+        How many valid bits differ, and how many there are; see `MaskedDistances`. None for the
+        program that does not receive. And the cost of this program's side.
+
+    Raises:
+        DataError: `bits` or `masks` is not a 0/1 matrix, or their shapes differ.
+        ParameterError: as for `cross_inner_products`.
+        FaultyPeer: as for `xclp_crypto.cross_distances`.
+        ProtocolError: the other program failed; the children say how.
+    """
+    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    rows, valid = program.bits, check_bits(as_array(masks, program.name), program.name)
+    if valid.shape != rows.shape:
+        raise DataError(f"masks of shape {valid.shape} for bits of shape {rows.shape}")
+    method, n_bits = sharing_backend(backend), rows.shape[1]
+    ones, zeros = rows & valid, (1 - rows) & valid
+    halves = (ones, zeros) if receives else (zeros, ones)
+
+    async def client(session: Session, rng: Rng) -> MaskedDistances | None:
+        both = np.concatenate(halves, axis=1)
+        differing = await inner_products(session, both, n_bits, method, rng, " differing")
+        shared = await inner_products(session, valid, n_bits, method, rng, " valid")
+        if differing is None or shared is None:
+            return None
+        return MaskedDistances(differing, shared)
+
+    return _run(program, method, "masked distances", client)
+
+
+def _run(
+    program: Program,
+    method: SharingBackend,
+    asked: str,
+    client: Callable[[Session, Rng], Awaitable[R | None]],
+) -> tuple[R | None, Cost]:
+    """Run this program's part; return what it learns, and the cost."""
+
+    async def server(session: Session) -> None:
+        """Do nothing: once keys are exchanged, the two clients need no server."""
+
+    n_bits = program.bits.shape[1]
+    found, cost = program.run(terms_of(n_bits, method, asked=asked), n_bits, client, server)
+    return found[program.name], cost
