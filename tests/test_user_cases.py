@@ -204,6 +204,36 @@ CASES = {
         "test_user_cases.py::test_user_case_a_common_mask_leaves_the_distances_of_every_back_end_unchanged",
         "crypto/test_hamming.py::test_a_common_mask_leaves_distances_unchanged",
     ],
+    # Primitives that were imported
+    "a NumPy generator, which repeats itself, made the keys": [
+        "crypto/test_rng.py::test_user_case_no_primitive_takes_a_generator_that_repeats_itself",
+    ],
+    "a randomiser of 0 or a multiple of p hid nothing": [
+        "crypto/test_paillier.py::test_user_case_without_h_no_randomiser_is_0_or_a_multiple_of_p",
+    ],
+    "products of arrays of ciphertexts were wrong without an error": [
+        "crypto/test_paillier.py::test_user_case_products_and_sums_of_numpy_are_right",
+        "crypto/test_paillier.py::test_user_case_whatever_else_numpy_does_with_numbers_is_refused",
+    ],
+    "transfers, triples or batches of another sid gave garbage": [
+        "crypto/test_ot_extension.py::test_user_case_an_extension_of_another_sid_or_another_batch_is_a_typed_error",
+        "crypto/test_boolean.py::test_user_case_triples_dealt_under_another_sid_or_number_are_refused",
+        "crypto/test_stream.py::test_user_case_transfers_of_another_sid_are_an_error_in_both_programs",
+    ],
+    "one side alone learned which parameters differ, or 1 differed from NumPy's 1": [
+        "crypto/test_stream.py::test_user_case_both_programs_learn_which_parameters_differ",
+        "crypto/test_setup.py::test_user_case_numbers_of_numpy_are_those_of_python_to_agree_on",
+    ],
+    "row sums of large integers were rounded to floats": [
+        "crypto/test_front.py::test_user_case_row_sums_without_fraction_bits_are_exact_integers",
+    ],
+    "layers, state dicts and packed bits were refused without saying what to do": [
+        "crypto/test_front.py::test_user_case_layers_and_state_dicts_are_refused_with_advice",
+        "crypto/test_front.py::test_user_case_packed_bits_are_refused_with_advice_that_works",
+    ],
+    "a message could not be defined again in a notebook": [
+        "crypto/test_wire.py::test_user_case_a_message_can_be_defined_again_but_no_other_one_takes_its_tag",
+    ],
 }
 """By what went wrong, the tests that it cannot happen here, as pytest names them below `tests`."""
 
