@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,7 @@ def sources(package):
     return sorted((ROOT / package).rglob("*.py"))
 
 
+@cache
 def tree(path):
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -124,6 +126,7 @@ def module_name(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
 def imports(path):
     """Absolute names of all modules that a file imports, at any depth of nesting."""
     names = set()
