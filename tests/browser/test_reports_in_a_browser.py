@@ -19,22 +19,11 @@ from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
-import report_runs
-
-from xclp_lp.study.report import Report
+from report_runs import REPORTS, report
 
 WIDTHS = {"telephone": 375, "desktop": 1280}
 SCHEMES = ("light", "dark")
 GROUND = {"light": (254, 254, 254), "dark": (22, 27, 34)}
-
-REPORTS: dict[str, Callable[[], Report]] = {
-    "demo": report_runs.demonstration,
-    "run": report_runs.run,
-    "experiment": report_runs.experiment,
-    "largest": report_runs.largest,
-    "training": report_runs.training,
-    "long training": report_runs.long_training,
-}
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +42,8 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
-    for name, make in REPORTS.items():
-        make().write(folder / f"{name}.html")
+    for name in REPORTS:
+        report(name).write(folder / f"{name}.html")
     return {name: folder / f"{name}.html" for name in REPORTS}
 
 

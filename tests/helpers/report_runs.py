@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -57,9 +59,10 @@ def federation(names: tuple[str, ...] = HOSTILE, rows: int = 20, seed: int = 0) 
     )
 
 
-def comparison(
-    names: tuple[str, ...] = HOSTILE, drop: dict[str, str] | None = None, **settings: Any
-) -> Comparison:
+@cache
+def comparison(names: tuple[str, ...] = HOSTILE, drops: str = "", **settings: Any) -> Comparison:
+    """Compare methods; the client that `drops` does so in the step 'hamming'."""
+    drop = {drops: "hamming"} if drops else None
     defaults: dict[str, Any] = {
         "preset": "paper",
         "labelled": 0.2, "seed": 0, "n_bits": 64, "k": 3, "alpha": 0.9, "hamming": "masked",
@@ -75,7 +78,8 @@ def demonstration(names: tuple[str, ...] = HOSTILE, **settings: Any) -> Report:
     )
 
 
-def ran(**settings: Any) -> tuple[Result, list[Any]]:
+@cache
+def ran() -> tuple[Result, list[Any]]:
     """What came of a fifth of the labels, and all labels."""
     data = federation()
     shown = [[y if i % 5 == 0 else None for i, y in enumerate(own.tolist())] for own in data.labels]
@@ -86,9 +90,7 @@ def ran(**settings: Any) -> tuple[Result, list[Any]]:
         "hamming": "masked",
         "random_state": 987654321,
     }
-    xclp = CrossClientLabelPropagation(
-        **options | settings, classes=data.classes, client_names=data.names
-    )
+    xclp = CrossClientLabelPropagation(**options, classes=data.classes, client_names=data.names)
     return xclp.plan(data.features, shown).run(), [own.tolist() for own in data.labels]
 
 
@@ -96,17 +98,17 @@ def run() -> Report:
     return run_report(ran()[0])
 
 
-def experiment(
+@cache
+def experimented(
     form: str = "labels",
     values: tuple[Any, ...] = (1, 3),
     *,
     clients: int = 3,
     group_size: int = 700,
-    details: list[Details] | None = None,
-) -> Report:
+) -> tuple[dict[str, Any], list[Details]]:
     """A form of experiment on few digits of some clients, with two seeds."""
     small = load("digits", n_clients=clients).thinned(60)
-    found: list[Details] = [] if details is None else details
+    found: list[Details] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_module, "load", lambda name: small)
         result = run_experiment(
@@ -121,7 +123,11 @@ def experiment(
             ),
             keep=found.append,
         )
-    return experiment_report(result, found)
+    return result, found
+
+
+def experiment(*form: Any, **size: int) -> Report:
+    return experiment_report(*experimented(*form, **size))
 
 
 METHODS = ("fedavg", "fedavg+per-client", "fedavg+xclp", "fedmatch")
@@ -259,3 +265,25 @@ def largest() -> Report:
     )
     report = demo_report(scores, record, source="made up", parameters={"dataset": "made up"})
     return replace(report, title="The largest")
+
+
+REPORTS: dict[str, Callable[[], Report]] = {
+    "demo": demonstration,
+    "run": run,
+    "experiment": experiment,
+    "largest": largest,
+    "training": training,
+    "long training": long_training,
+}
+
+
+@cache
+def report(kind: str) -> Report:
+    """One of `REPORTS`, made once."""
+    return REPORTS[kind]()
+
+
+@cache
+def html(kind: str) -> str:
+    """Its page, written once."""
+    return report(kind).html()

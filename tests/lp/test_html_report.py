@@ -18,14 +18,13 @@ import numpy as np
 import pytest
 import report_runs
 from PIL import Image
-from report_runs import HOSTILE
+from report_runs import HOSTILE, REPORTS, html, report
 
 from xclp_crypto.errors import DataError
 from xclp_lp.study import views as views_module
 from xclp_lp.study.experiments.paper import PAPER
 from xclp_lp.study.experiments.rounds import Course, History, courses, some_rounds
-from xclp_lp.study.experiments.run import Details
-from xclp_lp.study.report import Report, run_report, training_report
+from xclp_lp.study.report import experiment_report, run_report, training_report
 from xclp_lp.study.report.pictures import LOOKS
 from xclp_lp.study.scores import Scores, calibration
 from xclp_lp.study.views import MAY_COLLUDE, remarks, views
@@ -79,41 +78,20 @@ class Page(HTMLParser):
         return [base64.b64decode(src.removeprefix(start)).decode() for src in sources]
 
 
-@pytest.fixture(scope="module")
-def reports() -> dict[str, Report]:
-    return {
-        "demo": report_runs.demonstration(),
-        "run": report_runs.run(),
-        "experiment": report_runs.experiment(),
-        "largest": report_runs.largest(),
-        "training": report_runs.training(),
-        "long training": report_runs.long_training(),
-    }
-
-
-@pytest.fixture(scope="module")
-def pages(reports: dict[str, Report]) -> dict[str, str]:
-    return {kind: report.html() for kind, report in reports.items()}
-
-
-@pytest.fixture(
-    params=("demo", "run", "experiment", "largest", "training", "long training"), scope="module"
-)
+@pytest.fixture(params=REPORTS, scope="module")
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def page(pages: dict[str, str], kind: str) -> Page:
-    return Page(pages[kind])
+def page(kind: str) -> Page:
+    return Page(html(kind))
 
 
 # One file that asks for nothing
 
 
-def test_nothing_in_a_page_can_ask_a_host_for_anything(
-    page: Page, pages: dict[str, str], kind: str
-) -> None:
+def test_nothing_in_a_page_can_ask_a_host_for_anything(page: Page, kind: str) -> None:
     allowed = {
         *("html", "head", "meta", "link", "title", "style", "body", "header", "h1", "h2", "p"),
         *("dl", "div", "dt", "dd", "nav", "ul", "li", "a", "main", "section", "figure", "img"),
@@ -137,7 +115,7 @@ def test_nothing_in_a_page_can_ask_a_host_for_anything(
     }
     before = [tag for tag, _ in page.tags[: page.tags.index(("meta", policy))]]
     assert before == ["html", "head", "meta"]
-    assert not re.search(r"@import|url\(", pages[kind])
+    assert not re.search(r"@import|url\(", html(kind))
 
 
 def test_nothing_in_a_picture_can_either(page: Page) -> None:
@@ -157,8 +135,8 @@ def test_nothing_in_a_picture_can_either(page: Page) -> None:
             assert tag != "style" or not re.search(r"@import|url", str(element.text))
 
 
-def test_a_page_has_at_most_two_megabytes(pages: dict[str, str], kind: str) -> None:
-    assert len(pages[kind].encode()) <= 2_000_000
+def test_a_page_has_at_most_two_megabytes(kind: str) -> None:
+    assert len(html(kind).encode()) <= 2_000_000
 
 
 # For everybody
@@ -180,8 +158,8 @@ def test_a_page_can_be_read_without_seeing_it(page: Page) -> None:
     assert all("tabindex" in d for d in regions)
 
 
-def test_every_picture_has_a_table_beside_it(reports: dict[str, Report], kind: str) -> None:
-    with_pictures = [s for s in reports[kind].sections if s.picture]
+def test_every_picture_has_a_table_beside_it(kind: str) -> None:
+    with_pictures = [s for s in report(kind).sections if s.picture]
     assert len(with_pictures) >= 4
     assert all(section.rows for section in with_pictures)
 
@@ -209,13 +187,13 @@ def test_methods_look_different() -> None:
     assert len(looks) == len(LOOKS) >= len(report_runs.METHODS_OF_TRAINING) > 20
 
 
-def test_colours_can_be_told_from_the_ground(pages: dict[str, str]) -> None:
+def test_colours_can_be_told_from_the_ground() -> None:
     """WCAG 2.2: 4.5 for text, 3 for marks; in the light and in the dark."""
     assert contrast("#ffffff", "#000000") == pytest.approx(21)
     rule = "img { filter: invert(.9) hue-rotate(180deg); }"
-    assert re.search(r"prefers-color-scheme: dark\) {[^@]*" + re.escape(rule), pages["demo"])
+    assert re.search(r"prefers-color-scheme: dark\) {[^@]*" + re.escape(rule), html("demo"))
     for ground, seen in (("#fefefe", str), ("#161b22", turned)):
-        assert f"--paper: {ground}" in pages["demo"]
+        assert f"--paper: {ground}" in html("demo")
         assert contrast(seen("#000000"), ground) > 7
         for colour in LOOKS.by_key()["color"]:
             assert contrast(seen(colour), ground) > 3
@@ -232,15 +210,15 @@ def test_pictures_have_the_colours_whose_contrast_is_tested(page: Page) -> None:
 # Names are text
 
 
-def test_names_are_text_whatever_is_in_them(pages: dict[str, str]) -> None:
+def test_names_are_text_whatever_is_in_them() -> None:
     for kind in ("demo", "run"):
-        page = Page(pages[kind])
+        page = Page(html(kind))
         text = "".join(page.text)
         for name in HOSTILE:
             assert shown(name) in text
         for svg in page.svgs:
             assert "$" not in svg or r"$\frac" in svg  # not read as mathematics
-    drawn = Page(pages["demo"]).svgs[0]
+    drawn = Page(html("demo")).svgs[0]
     texts = {e.text for e in ET.fromstring(drawn).iter() if e.tag.endswith("text")}  # noqa: S314
     for name in HOSTILE:
         assert set(textwrap.wrap(shown(name), 18, max_lines=2, placeholder="…")) <= texts
@@ -258,7 +236,7 @@ def test_what_is_shown_of_a_name() -> None:
 
 def test_the_numbers_of_a_demonstration() -> None:
     found = report_runs.comparison()
-    page = Page(report_runs.demonstration().html())
+    page = Page(html("demo"))
     scores = found.scores
     head, *rows = page.tables["Accuracy by client"]
     assert head == ["client", "rows", "each client alone", "XCLP, masked", "pooled data, plain"]
@@ -319,14 +297,14 @@ def test_confusion_and_accuracy_by_client() -> None:
 
 def test_a_run_without_truth_says_what_it_cannot() -> None:
     result, truth = report_runs.ran()
-    report = run_report(result)
-    text = " ".join(report.text)
+    made = report("run")
+    text = " ".join(made.text)
     assert "can only estimate how many labels are right" in text
-    assert "operator" in report.warnings[0]
-    first = report.sections[0]
+    assert "operator" in made.warnings[0]
+    first = made.sections[0]
     assert first.title == "What to look at first"
     assert len(first.text) == len(list(result_lines(result))) > 0
-    page = Page(report.html())
+    page = Page(html("run"))
     assert "Accuracy by client" not in page.tables
     rows = page.tables["Confidence of the new labels"][1:]
     assert sum(int(row[1]) for row in rows) == 7 * 16
@@ -362,7 +340,7 @@ def test_truth_must_fit_the_run() -> None:
 @pytest.mark.filterwarnings("ignore:only two|only .* are in the sums")
 def test_who_dropped_out_is_said() -> None:
     names = ("a", "b", "c", "d")
-    page = Page(report_runs.demonstration(names, drop={"b": "hamming"}).html())
+    page = Page(report_runs.demonstration(names, drops="b").html())
     text = "".join(page.text)
     assert "b dropped out before the end of the step 'hamming'" in text
     whole = "".join(Page(report_runs.demonstration(names).html()).text)
@@ -380,7 +358,7 @@ def test_who_dropped_out_is_said() -> None:
 
 
 def test_the_report_of_an_experiment() -> None:
-    page = Page(report_runs.experiment().html())
+    page = Page(html("experiment"))
     head, *rows = page.tables["Accuracy"]
     assert head == [
         *("labels per client", "each client alone", "XCLP", "pooled data, exact cosines")
@@ -397,16 +375,16 @@ def test_the_report_of_an_experiment() -> None:
 
 
 def test_leaving_one_out_shows_every_client() -> None:
-    report = report_runs.experiment("leave-one-out", (1.0,))
-    page = Page(report.html())
+    made = report_runs.experiment("leave-one-out", (1.0,))
+    page = Page(made.html())
     assert len(page.tables["Accuracy by client"]) == 1 + 3
     assert "over all seeds, of all clients left out." in "".join(page.text)
-    assert report.pictures[0].name == "accuracy"
+    assert made.pictures[0].name == "accuracy"
 
 
 def test_groups_of_an_experiment_are_federations_of_their_own() -> None:
-    details: list[Details] = []
-    report_runs.experiment("groups", (0.5,), clients=7, group_size=3, details=details)
+    result, details = report_runs.experimented("groups", (0.5,), clients=7, group_size=3)
+    assert experiment_report(result, details).pictures
     record = details[0].record
     assert record is not None
     assert sorted(map(len, record.groups.values())) == [3, 4]
@@ -425,7 +403,7 @@ def test_the_papers_numbers_stand_apart_where_it_has_this_form() -> None:
     caption, head, rows = PAPER["size"]
     assert page.tables["What the paper reports"] == [list(head), *map(list, rows)]
     assert f"{caption}." in "".join(page.text)
-    assert "What the paper reports" not in Page(report_runs.experiment().html()).tables
+    assert "What the paper reports" not in Page(html("experiment")).tables
 
 
 def test_the_papers_numbers_are_those_of_the_documentation() -> None:
@@ -440,7 +418,7 @@ def test_the_papers_numbers_are_those_of_the_documentation() -> None:
 
 def test_the_numbers_of_a_training_report() -> None:
     result, histories, holdings = report_runs.trained()
-    page = Page(training_report(result, histories, holdings).html())
+    page = Page(html("training"))
     text = "".join(page.text)
     head, *rows = page.tables["Accuracy"]
     assert "Means over 2 seeds; ± and bars are one standard deviation" in text
@@ -490,16 +468,17 @@ def test_the_numbers_of_a_training_report() -> None:
 
 
 def test_a_training_report_of_one_seed_and_of_no_pseudo_labels() -> None:
-    report = training_report(*report_runs.trained(("fedavg", "fedsiam"), (4,), pseudo=False))
-    page = Page(report.html())
+    made = training_report(*report_runs.trained(("fedavg", "fedsiam"), (4,), pseudo=False))
+    written = made.html()
+    page = Page(written)
     text = "".join(page.text)
     assert "±" not in text
     assert "One seed, so nothing is said about luck." in text
     assert "Not measured with: FedAvg, labelled only; FedSiam." in text
-    assert [p.name for p in report.pictures] == [
+    assert [p.name for p in made.pictures] == [
         "accuracy", "validation-accuracy", "loss", "rows-by-client"
     ]  # fmt: skip
-    assert "nan" not in report.html()
+    assert "nan" not in written
 
 
 def test_a_training_report_of_one_round() -> None:
@@ -511,8 +490,8 @@ def test_a_training_report_of_one_round() -> None:
     assert [row[0] for row in page.tables["Loss"]] == ["rounds", "2"]
 
 
-def test_long_training_is_thinned_and_says_so(reports: dict[str, Report]) -> None:
-    page = Page(reports["long training"].html())
+def test_long_training_is_thinned_and_says_so() -> None:
+    page = Page(html("long training"))
     text = "".join(page.text)
     assert "100 of 1,000 measured rounds are shown." in text
     assert "Table of the first 1,000 of 1,200 rows" in text
@@ -602,14 +581,14 @@ def test_two_contributors_and_balanced_classes_let_clients_learn_more() -> None:
 # Files
 
 
-def test_files_are_written_whole(tmp_path: Path, reports: dict[str, Report]) -> None:
-    report = reports["run"]
-    html, folder = tmp_path / "r.html", tmp_path / "pictures"
-    written = report.write(html, folder)
-    assert written == [html, *(folder / f"{p.name}.png" for p in report.pictures)]
-    assert html.read_text(encoding="utf-8") == report.html()  # and it is the same every time
-    for file in written[1:]:
-        with Image.open(io.BytesIO(file.read_bytes())) as image:
+def test_files_are_written_whole(tmp_path: Path) -> None:
+    made = report("run")
+    file, folder = tmp_path / "r.html", tmp_path / "pictures"
+    written = made.write(file, folder)
+    assert written == [file, *(folder / f"{p.name}.png" for p in made.pictures)]
+    assert file.read_text(encoding="utf-8") == html("run")  # and it is the same every time
+    for picture in written[1:]:
+        with Image.open(io.BytesIO(picture.read_bytes())) as image:
             assert image.format == "PNG"
             assert image.width == 900
             assert len(set(image.convert("L").resize((40, 40)).tobytes())) > 4  # not empty
@@ -618,12 +597,12 @@ def test_files_are_written_whole(tmp_path: Path, reports: dict[str, Report]) -> 
     (folder / "cost.png").mkdir()
     (folder / "cost.png" / "x").touch()
     with pytest.raises(DataError, match="the report cannot be written"):
-        report.write(png=folder)
+        made.write(png=folder)
 
 
-def test_pictures_have_names_of_their_own(reports: dict[str, Report]) -> None:
-    for report in reports.values():
-        names = [p.name for p in report.pictures]
+def test_pictures_have_names_of_their_own() -> None:
+    for kind in REPORTS:
+        names = [p.name for p in report(kind).pictures]
         assert len(set(names)) == len(names)
         assert all(re.fullmatch("[a-z0-9-]+", name) for name in names)
 

@@ -100,15 +100,15 @@ def courses(histories: Sequence[History], metric: str) -> dict[str, Course]:
         by_method.setdefault(history.method, []).append(history.metrics[metric])
     found = {}
     for method, runs in by_method.items():
-        rounds, means, deviations = [], [], []
-        for turn in range(max(map(len, runs))):
-            values = [run[turn] for run in runs if turn < len(run) and not np.isnan(run[turn])]
-            if values:
-                rounds.append(turn + 1)
-                means.append(np.mean(values))
-                deviations.append(np.std(values, ddof=1) if len(values) > 1 else np.nan)
-        if rounds:
-            found[method] = Course(np.array(rounds), np.array(means), np.array(deviations))
+        values = np.full((len(runs), max(map(len, runs))), np.nan)
+        for row, run in zip(values, runs, strict=True):
+            row[: len(run)] = run
+        seeds = (~np.isnan(values)).sum(axis=0)
+        if seeds.any():
+            deviation = np.full(len(seeds), np.nan)
+            deviation[seeds > 1] = np.nanstd(values[:, seeds > 1], axis=0, ddof=1)
+            at = np.flatnonzero(seeds)
+            found[method] = Course(at + 1, np.nanmean(values[:, at], axis=0), deviation[at])
     return found
 
 
