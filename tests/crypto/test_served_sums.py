@@ -1,5 +1,6 @@
 """Sums and means over TLS: those of the simulation, told to all, with dropouts and mismatches."""
 
+import asyncio
 import threading
 
 import numpy as np
@@ -78,6 +79,19 @@ def test_everybody_has_the_sum(tls):
     assert found["server"].cost.total_bytes > 0
     for name in CLIENTS:
         assert found[name].tolist() == [[531, -1.5]]
+
+
+def test_a_client_in_a_notebook_joins_while_its_event_loop_is_running(tls):
+    serve, parts = of_sum(VALUES, (1, 2))
+
+    def in_a_loop(me, connection):
+        async def cell():
+            return parts[me](me, connection)
+
+        return asyncio.run(cell())
+
+    found = together(tls, serve, parts | {"north": in_a_loop})
+    assert found["north"].tolist() == [[531, -1.5]]
 
 
 def test_integers_are_exact_and_the_server_may_keep_the_sum(tls):

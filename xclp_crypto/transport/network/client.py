@@ -349,7 +349,7 @@ def join(
             await party.cancel([staying, keeping])
             member.close()
 
-    return asyncio.run(run())
+    return party.run_to_end(run())
 
 
 def check(
@@ -363,7 +363,7 @@ def check(
 
     Arguments and errors are those of `join`.
     """
-    asyncio.run(_speak(agreement, address, tls, limits or Limits(), dry=True))
+    party.run_to_end(_speak(agreement, address, tls, limits or Limits(), dry=True))
 
 
 def decline(
@@ -379,7 +379,7 @@ def decline(
 
     Arguments and errors are those of `join`.
     """
-    asyncio.run(_speak(agreement, address, tls, limits or Limits(), dry=False))
+    party.run_to_end(_speak(agreement, address, tls, limits or Limits(), dry=False))
 
 
 async def _speak(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -335,6 +335,19 @@ async def first_of(tasks: Sequence[asyncio.Task[None]]) -> None:
             raise ProtocolError(f"what was sent ends in {type(error).__name__}", public=True)
         if error is not None:
             raise error
+
+
+def run_to_end(main: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine in an event loop of its own, also where one is running, as in a notebook.
+
+    There it runs in a thread, and this call waits for it; so the loop that is running waits too.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(main)
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, main).result()
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:

@@ -426,4 +426,4 @@ def serve(
             server.close()
         return result
 
-    return asyncio.run(run())
+    return party.run_to_end(run())
