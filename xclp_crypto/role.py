@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from xclp_crypto.wire import M, Message
 
@@ -27,6 +27,20 @@ OnProgress = Callable[[str, int, int], None]
 
 Dim = int | Mapping[str, int]
 """A public size that a decoder needs; a mapping where it differs by sender."""
+
+
+class Signer(Protocol):
+    """Signs for one party of a session, and verifies what others signed; a `Session` does."""
+
+    clients: tuple[str, ...]
+
+    def sign(self, purpose: str, *context: str | int | bytes) -> bytes:
+        """Sign a statement, whose purpose is that of a domain tag."""
+
+    def signed_by(
+        self, client: str, signature: bytes, purpose: str, *context: str | int | bytes
+    ) -> bool:
+        """Return whether a client of the session made this signature by `sign`."""
 
 
 class RoleIO(ABC):
@@ -117,6 +131,10 @@ class RoleIO(ABC):
     def report(self, activity: str, done: int, total: int) -> None:
         """Tell whoever watches how far a computation is; a role passes it to what takes long."""
 
+    @abstractmethod
+    def introduce(self, signer: Signer) -> None:
+        """Say who signs whom this party blames; called once its keys are certified."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -176,6 +194,7 @@ class DriverIO(RoleIO):
         super().__init__(name)
         self._view = view
         self._report = report
+        self.signer: Signer | None = None
 
     async def send(self, to: str | Collection[str], message: Message) -> None:
         """See `RoleIO.send`."""
@@ -230,6 +249,10 @@ class DriverIO(RoleIO):
     def report(self, activity: str, done: int, total: int) -> None:
         """See `RoleIO.report`."""
         self._report(activity, done, total)
+
+    def introduce(self, signer: Signer) -> None:
+        """See `RoleIO.introduce`."""
+        self.signer = signer
 
 
 def recorded(function: F) -> F:

@@ -161,8 +161,13 @@ def supersteps(
     errors |= {name: role.failure for name, role in parties.items() if role.failure is not None}
     if relay.failure is not None:  # which all that have not ended are told
         errors[SERVER] = relay.failure
-        told = Failure.of(relay.failure, relay.role.step).heard("the server", tuple(parties))
-        errors = {name: told for name, role in clients.items() if not role.ended} | errors
+        told = relay.told
+        assert told is not None
+        errors = {
+            name: told.heard("the server", tuple(parties), role.signer)
+            for name, role in clients.items()
+            if not role.ended
+        } | errors
     results = {n: r.result() for n, r in parties.items() if r.ended and n not in errors}
     for role in parties.values():
         role.close()

@@ -112,7 +112,7 @@ class LyingIO(RoleIO):
         self._which, self._lie = which, lie
         self._last = max(which) if silent else math.inf
         self._acts = 0
-        for name in ("recv", "gather", "gather_each", "compute", "observe", "report"):
+        for name in ("recv", "gather", "gather_each", "compute", "observe", "report", "introduce"):
             setattr(self, name, getattr(io, name))
 
     def said(self, to: str | Collection[str], message: Message) -> Said:
@@ -133,7 +133,8 @@ class LyingIO(RoleIO):
         for peer, payload in self.said(to, message):
             await self.honest.send(peer, forged(payload))
 
-    recv = gather = gather_each = compute = observe = report = cast(Any, None)  # see `__init__`
+    recv = gather = gather_each = compute = observe = cast(Any, None)  # see `__init__`
+    report = introduce = cast(Any, None)
 
 
 _send_sealed = SealedIO.send

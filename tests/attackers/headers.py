@@ -27,7 +27,7 @@ from subjects import SUBJECTS
 from xclp_crypto.errors import XclpError
 from xclp_crypto.params import Agreement
 from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.transport.failures import Failure
+from xclp_crypto.transport.failures import Accusation, Failure
 from xclp_crypto.transport.network import client, frames, server
 from xclp_crypto.transport.network.frames import HEAD, PIECE_BYTES, Frame
 from xclp_crypto.transport.network.limits import Limits
@@ -161,9 +161,10 @@ def _whys() -> Iterator[tuple[str, bytes]]:
     for code in (0, 7, 8, 254, 255):
         for size in (0, 1, 3, 1 << 15, (1 << 16) - 1):
             what = f"code {code}, {size} bytes of names"
-            yield what, struct.pack(">BH", code, size) + b"a\0nobody, why"
+            yield what, struct.pack(">BHH", code, size, 0) + b"a\0nobody, why"
     for parties in _BLAMED:
-        yield f"blames {parties}", frames.told(Failure(7, parties, "why"))
+        made_up = Accusation(ATTACKER, parties, 7, "run", bytes(64))
+        yield f"blames {parties}", frames.told(Failure(7, parties, "why", (made_up,)))
     for why in (b"", b"\xff", b"\xff" * 4, bytes(1 << 16), b"\xff" * PIECE_BYTES):
         yield f"why {why[:4]!r}, {len(why)} bytes", why
 
@@ -244,7 +245,8 @@ def _false_headers(counts: Sequence[str], flags: Sequence[str]) -> Iterator[tupl
     for code in (*NUMBERS[:4], 7, 8, *ODD):
         for blamed in _BLAMED[:-1]:
             what = f"failure {code!r}, blames {blamed}"
-            yield what, partial(whole, "failure", [code, blamed, "why"])
+            made_up = Accusation.encode_all([Accusation(ATTACKER, blamed, 7, "run", bytes(64))])
+            yield what, partial(whole, "failure", [code, blamed, "why", made_up.hex()])
 
 
 def _false_answers() -> Iterator[tuple[str, Header]]:

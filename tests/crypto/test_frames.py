@@ -1,7 +1,7 @@
 """The bytes of frames, without sockets."""
 
 import struct
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,14 @@ from xclp_crypto.errors import (
     TooFewParties,
     VersionMismatch,
 )
-from xclp_crypto.transport.failures import Code, Failure, Reason, verdict
+from xclp_crypto.transport.failures import (
+    ACCUSATIONS_BYTES,
+    Accusation,
+    Code,
+    Failure,
+    Reason,
+    verdict,
+)
 from xclp_crypto.transport.network.frames import (
     HEAD,
     PIECE_BYTES,
@@ -217,13 +224,26 @@ def test_errors_keep_their_type_on_the_way(error):
 
 
 def test_what_is_heard_is_one_line_of_any_bytes_and_what_is_told_fits_a_frame():
-    got = heard(b"\0\0\1aone\ntwo\x1b[2J\xff").heard("b", ("b",))  # nobody here is a
+    got = heard(b"\0\0\1\0\0aone\ntwo\x1b[2J\xff").heard("b", ("b",))  # nobody here is a
     assert str(got) == "b: one two [2J\ufffd"
-    for why in (b"", b"\xc8", b"\7\xff\xff", b"\7\0\5a\0b\xff\0x"):
+    for why in (b"", b"\xc8", b"\7\xff\xff", b"\7\0\5\0\0a\0b\xff\0x"):
         assert type(heard(why).heard("b", ())) is ProtocolError
-    assert heard(b"\7\0\3a\0b").heard("c", ("a", "b")).parties == ("a", "b")
+    assert heard(b"\7\0\3\0\0a\0b").heard("c", ("a", "b")).parties == ("a", "b")
     error = FaultyPeer(("é" * 99,) * 999, "é" * PIECE_BYTES, public=True)
     assert len(told(Failure.of(error))) == PIECE_BYTES
+
+
+def test_accusations_are_told_as_far_as_they_fit_and_nothing_is_made_of_others():
+    one = Accusation("a", ("b", "ç"), 7, "sum", b"s" * 64)
+    long = Accusation("c", ("d" * ACCUSATIONS_BYTES,), 7, "sum", b"s" * 64)
+    failure = Failure(7, ("b",), "why", (one, long, one))
+    why = told(failure)
+    assert heard(why) == replace(failure, accusations=(one, one))
+    at = len(told(replace(failure, accusations=()))) - len("why")
+    for wrong in (b"\0", b"\xff\xff", b"\0\1"):  # of the bytes of its names
+        place = at + 65
+        got = heard(why[:place] + wrong.ljust(2, b"\0") + why[place + 2 :])
+        assert got == replace(failure, accusations=())
 
 
 def test_why_somebody_is_missing_is_a_code_and_one_line():

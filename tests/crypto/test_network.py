@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import network_runs as runs
 import protocol_runs
 import pytest
-from durable_runs import KEY, Blob, seedless
+from durable_runs import KEY, Blob, accusing, seedless
 from network_runs import CODEC, SERVER, Federation, Patient, Relay, Wire, hello, written
 
 from xclp_crypto.errors import (
@@ -17,6 +17,7 @@ from xclp_crypto.errors import (
     CertificateRefused,
     DataError,
     FaultyPeer,
+    FaultyPeerOrServer,
     LogError,
     LogRolledBack,
     ParameterError,
@@ -30,7 +31,7 @@ from xclp_crypto.errors import (
 from xclp_crypto.params import Agreement
 from xclp_crypto.testing import blamed, run
 from xclp_crypto.transport import network
-from xclp_crypto.transport.failures import Code, Failure, Reason
+from xclp_crypto.transport.failures import Accusations, Code, Failure, Reason
 from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.network import Limits, party
 from xclp_crypto.transport.network.client import ClientParty
@@ -413,6 +414,21 @@ def test_who_comes_when_the_session_was_stopped_is_told_why(tls):
     found = federation.results()
     assert blamed(found["b"]) == {"a", SERVER}
     assert blamed(found[SERVER]) == {"a"}
+
+
+def test_a_signed_accusation_says_who_blames_whom_and_leaves_the_server_out(tls, monkeypatch):
+    """Without the signature, as from a server that makes the accusation up, both are named."""
+    roles = accusing({"a": "b"}, FaultyPeer)
+    found = runs.run(roles, tls)
+    for client in "bcd":
+        assert type(found[client]) is FaultyPeer
+        assert found[client].parties == ("b", "a")
+        assert "a has signed that it blames b in step 'sum'" in str(found[client])
+    monkeypatch.setattr(Accusations, "signed", ())
+    found = runs.run(roles, tls)
+    for client in "bcd":
+        assert type(found[client]) is FaultyPeerOrServer
+        assert found[client].parties == ("b", "a")
 
 
 def test_a_client_that_lost_its_log_is_refused(tls):

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import protocol_runs as runs
 import pytest
-from durable_runs import Blob, durable
+from durable_runs import Blob, accusing, durable
 from superstep_runs import MAX, Engine, over_the_wire
 
 from xclp_crypto.errors import (
@@ -207,6 +207,82 @@ def test_attack_4_who_gets_garbage_of_a_client_stops_the_session_for_all(victims
     assert engine.relay.failure.parties == tuple(blamed)  # by most, or either of them is at fault
     assert not engine.relay.role.ended
     assert not engine.results()
+
+
+def hears(engine, client, told):
+    """The error of a client that is told of a failure."""
+    failure = over_the_wire(Ask(end=True, failure=told)).failure
+    return failure.heard("the server", (*VALUES, SERVER), engine.nodes[client].signer)
+
+
+@pytest.fixture(scope="module")
+def accused():
+    return Engine(accusing({"a": "b"}, FaultyPeer)).run()
+
+
+@pytest.mark.parametrize(
+    ("by", "blame", "parties"),
+    [
+        ({"a": "b"}, FaultyPeer, "ba"),
+        ({"a": "b"}, FaultyPeerOrServer, "ba"),
+        ({"a": SERVER}, FaultyPeer, (SERVER, "a")),  # which an honest server passes on as well
+        ({"a": "d", "b": "d", "c": "d"}, FaultyPeer, "d"),
+    ],
+)
+def test_a_signed_accusation_says_who_blames_whom_and_leaves_the_server_out(by, blame, parties):
+    engine = Engine(accusing(by, blame)).run()
+    found = hears(engine, "d", engine.relay.told)
+    assert type(found) is blame
+    assert found.parties == tuple(parties)
+    for accuser, blamed in by.items():
+        assert f"{accuser} has signed that it blames {blamed} in step 'sum'" in str(found)
+
+
+MADE_UP = {
+    "a signature": lambda a: replace(a, signature=bytes(64)),
+    "another accused": lambda a: replace(a, accused=("d",)),
+    "one more accused": lambda a: replace(a, accused=("b", "d")),
+    "another accuser": lambda a: replace(a, accuser="d"),
+    "nobody's": lambda a: replace(a, accuser="nobody"),
+    "another code": lambda a: replace(a, code=6),
+    "another step": lambda a: replace(a, step="setup"),
+}
+
+
+def server_says(engine, *accusations):
+    """Require that c takes what the server says for the server's word alone."""
+    told = replace(engine.relay.told, accusations=accusations)
+    found = hears(engine, "c", told)
+    assert type(found) is FaultyPeerOrServer
+    assert found.parties == ("b", "a")
+    assert "signed" not in str(found)
+
+
+@pytest.mark.parametrize("lie", MADE_UP)
+def test_an_accusation_that_a_server_makes_up_or_alters_is_its_word_alone(accused, lie):
+    (said,) = accused.relay.told.accusations
+    server_says(accused, MADE_UP[lie](said))
+
+
+def test_an_accusation_of_another_session_or_none_is_the_servers_word_alone(accused):
+    other = Engine(accusing({"a": "b"}, FaultyPeer), seed=1).run()  # under the same keys of clients
+    server_says(accused, *other.relay.told.accusations)
+    server_says(accused)
+    accused.nodes["a"].signer = None  # as before its keys are known
+    assert type(hears(accused, "a", accused.relay.told)) is FaultyPeerOrServer
+
+
+def test_without_identities_or_before_keys_are_known_nothing_is_signed():
+    unpinned = Engine(accusing({"a": "b"}, FaultyPeer, pinned=False)).run()
+    early = accusing({}, FaultyPeer)
+
+    async def blames(io, rng):
+        raise FaultyPeer("b", "is wrong", public=True)
+
+    for engine in (unpinned, Engine(early | {"a": blames}).run()):
+        assert engine.relay.told.parties == ("b", "a")
+        assert engine.relay.told.accusations == ()
+        assert type(hears(engine, "c", engine.relay.told)) is FaultyPeerOrServer
 
 
 # One question
@@ -661,8 +737,12 @@ def test_a_header_without_a_list_of_messages_is_refused(message, items):
         (
             ANSWER,
             "failure",
-            [1, [], [0, []], [0, 1, ""], [-1, [], ""], [0, [], 1]],
-            " in failure|why",
+            [1, [], [0, [], ""], [0, 1, "", ""], [-1, [], "", ""], [0, [], 1, ""]]
+            + [
+                [0, [], "", signed]
+                for signed in (1, "zz", "00" * 66, "00" * 66 + "01", "00" * (1 << 16))
+            ],
+            " in failure|why|accusation",
         ),
     ],
 )

@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 from collections import defaultdict, deque
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -229,17 +230,22 @@ def identities(folder, party):
     return {key: str(folder / "certs" / file) for key, file in files.items()}
 
 
+def pin(folder, grid, run):
+    """Let all parties of a federation pin each other's identities."""
+    make_authority(folder / "certs", CLIENTS, ["localhost"])
+    run |= identities(folder, "server")
+    for node in grid.nodes.values():
+        config = node.context.node_config
+        config |= identities(folder, config["name"])
+
+
 @pytest.mark.parametrize(
     ("keep_logs", "pinned", "questions"), [(True, False, 22), (False, False, 42), (True, True, 22)]
 )
 def test_labels_are_those_of_the_simulation(tmp_path, keep_logs, pinned, questions):
     grid, run = federation(tmp_path, keep_logs=keep_logs)
     if pinned:
-        make_authority(tmp_path / "certs", CLIENTS, ["localhost"])
-        run |= identities(tmp_path, "server")
-        for node in grid.nodes.values():
-            config = node.context.node_config
-            config |= identities(tmp_path, config["name"])
+        pin(tmp_path, grid, run)
     graph = serve(grid, run)
     assert graph.contributors == CLIENTS
     assert labels_in(tmp_path) == expected(*CLIENTS)
@@ -412,6 +418,31 @@ def test_a_client_that_breaks_the_protocol_is_named(tmp_path):
     with pytest.raises(FaultyPeer, match=r"^d did not follow the protocol: Hello") as caught:
         serve(grid, run)
     assert "without d take 'd' out of clients" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("keep_logs", [True, False])
+def test_nodes_are_told_whom_another_blames_with_its_signature(tmp_path, keep_logs, caplog):
+    grid, run = federation(tmp_path, keep_logs=keep_logs)
+    pin(tmp_path, grid, run)
+    honest = grid.nodes[4].app
+
+    def garbles(question, context):
+        got = unpack_answer(honest(question, context).content, 1 << 20, "server")
+        items = [
+            replace(i, payload=bytes(len(i.payload))) if i.receiver == "a" else i for i in got.items
+        ]
+        return Message(pack(replace(got, items=tuple(items))), reply_to=question)
+
+    grid.nodes[4].app = garbles
+    with pytest.raises(FaultyPeer) as caught:
+        serve(grid, run)
+    assert caught.value.parties == ("d", "a")
+    said = "d or a (or the server that relays its messages) did not follow the protocol: a has "
+    said += "signed that it blames d in step 'setup'; the server: "
+    for client in "bcd":
+        assert [m for m in caplog.messages if m.startswith(f"{client}: {said}")]
+    assert not list(tmp_path.glob("state/*"))
+    assert not any(CONTEXT in node.context.state for node in grid.nodes.values())
 
 
 def test_a_second_node_of_the_same_name_is_refused(tmp_path):

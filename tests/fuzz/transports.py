@@ -15,7 +15,7 @@ from decoders import Decoder, Finding, require_nothing
 from xclp_crypto.params import Agreement
 from xclp_crypto.rng import Rng, SeededRng
 from xclp_crypto.role import RoleIO, recorded
-from xclp_crypto.transport.failures import Code, Failure, Reason
+from xclp_crypto.transport.failures import Accusation, Code, Failure, Reason
 from xclp_crypto.transport.log import Log, LogKey, NoLog
 from xclp_crypto.transport.network.client import ClientParty
 from xclp_crypto.transport.network.frames import (
@@ -287,7 +287,7 @@ def _supersteps() -> Iterator[Decoder]:
         ("server",),
         True,
         False,
-        Failure(7, ("b",), "why"),
+        Failure(7, ("b",), "why", (Accusation("a", ("b",), 7, "sum", bytes(64)),)),
     )
     for name, read, example in (("ask", ask_from, ask), ("answer", answer_from, answer)):
         seeds = (

@@ -2,7 +2,10 @@
 
 from collections import deque
 
+import protocol_runs
+
 from xclp_crypto.fields import Raw
+from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.replay import DurableRole
@@ -21,6 +24,25 @@ class Blob(Message):
 def seedless(make):
     """Roles of a factory that has its randomness already."""
     return {name: lambda io, rng, name=name: make()[name](io) for name in make()}
+
+
+def accusing(by, blame, *, pinned=True):
+    """Roles of a, b, c, d and the server; when all know the keys, clients blame others, by name."""
+
+    async def client(session, rng):
+        io = session.io
+        with io.step("sum"):
+            await io.send(session.peers, Blob(b"x"))
+            await io.gather(Blob, session.peers, n=1)
+            if io.name in by:
+                raise blame(by[io.name], "is wrong", public=True)
+            await io.recv(Blob, SERVER, n=1)
+
+    async def server(session, rng):
+        await session.io.gather(Blob, session.clients, n=1)
+
+    pins = protocol_runs.identities(("a", "b", "c", "d", SERVER)) if pinned else None
+    return protocol_runs.with_session("abcd", client, server, identities=pins)()
 
 
 def durable(name, role, peers, log=b"", seed=0):

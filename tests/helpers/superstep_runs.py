@@ -20,7 +20,7 @@ MAX = 1 << 20
 class Node:
     """A node that rebuilds its client for each question, and may be slow to keep its log.
 
-    `failure` and `cost` are those of its role when it was last asked.
+    `failure`, `signer` and `cost` are those of its role when it was last asked.
     """
 
     def __init__(self, name, role, peers, deferred, slow):
@@ -29,7 +29,7 @@ class Node:
         self.log = self.later = b""
         self.starts = 0
         self.questions = deque()
-        self.result = self.failure = self.cost = None
+        self.result = self.failure = self.signer = self.cost = None
 
     def handle(self, ask):
         if self.deferred and not self.slow():
@@ -45,7 +45,7 @@ class Node:
         self.later = log.to_bytes()
         if not self.deferred:
             self.log = self.later
-        self.failure, self.cost = durable.failure, durable.cost
+        self.failure, self.signer, self.cost = durable.failure, durable.signer, durable.cost
         if durable.ended and durable.failure is None:
             self.result = durable.result()
         durable.close()

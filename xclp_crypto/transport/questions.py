@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from xclp_crypto.errors import DecodeError
-from xclp_crypto.transport.failures import Code, Failure, Reason, printable
+from xclp_crypto.transport.failures import (
+    ACCUSATIONS_BYTES,
+    Accusation,
+    Code,
+    Failure,
+    Reason,
+    printable,
+)
 
 VERSION: Final = 1
 
@@ -106,7 +113,8 @@ def header_of(message: Ask | Answer) -> str:
     for name in message.__slots__:
         value = getattr(message, name)
         if name == "failure" and value is not None:
-            value = [value.code, value.parties, value.text]
+            signed = Accusation.encode_all(value.accusations).hex()
+            value = [value.code, value.parties, value.text, signed]
         if name == "gone":
             value = {party: why and [why.code, why.text] for party, why in value.items()}
         if name == "items":
@@ -152,13 +160,9 @@ def answer_from(header: str, payloads: Iterable[bytes | bytearray | Parts]) -> A
     name, instance = f.get("name"), f.get("instance")
     if not (isinstance(name, str) and isinstance(instance, str)):
         raise DecodeError("an answer has no name")
-    try:
-        start = bytes.fromhex(instance)
-    except ValueError:
-        raise DecodeError("an answer names no start of its role") from None
     return Answer(
         name=name,
-        instance=start,
+        instance=_bytes(instance, "names no start of its role"),
         items=_items(f, payloads),
         fed=_counts(f, "fed"),
         kept=_counts(f, "kept"),
@@ -239,13 +243,23 @@ def _failure(fields: Mapping[str, Any]) -> Failure | None:
     told = fields.get("failure", ())
     if told is None:
         return None
-    if not isinstance(told, list) or len(told) != 3:
+    if not isinstance(told, list) or len(told) != 4:
         raise DecodeError("a header does not say why somebody failed")
-    code, _, text = told
+    code, _, text, signed = told
     parties = _names({"failure": told[1]}, "failure")
-    if not (_is_count(code) and isinstance(text, str)):
+    if not (_is_count(code) and isinstance(text, str) and isinstance(signed, str)):
         raise DecodeError("a header does not say why somebody failed")
-    return Failure(code, parties, printable(text))
+    if len(signed) > 2 * ACCUSATIONS_BYTES:
+        raise DecodeError(f"accusations of more than {ACCUSATIONS_BYTES} bytes")
+    accusations = Accusation.decode_all(_bytes(signed, "does not say who signed why"))
+    return Failure(code, parties, printable(text), accusations)
+
+
+def _bytes(text: str, problem: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise DecodeError(f"a header {problem}") from None
 
 
 def _flag(fields: Mapping[str, Any], key: str) -> bool:

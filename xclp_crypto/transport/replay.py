@@ -33,12 +33,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.errors import DecodeError, LogError, ParameterError, ReplayError, XclpError
+from xclp_crypto.errors import (
+    DecodeError,
+    FaultyPeer,
+    LogError,
+    ParameterError,
+    ReplayError,
+    XclpError,
+)
 from xclp_crypto.params import SEED_BYTES
 from xclp_crypto.rng import Rng, SeededRng, rng_or_system
-from xclp_crypto.role import Compute, Operation, RoleIO, Send, is_recorded, name_of
+from xclp_crypto.role import Compute, Operation, RoleIO, Send, Signer, is_recorded, name_of
 from xclp_crypto.transport.driver import Driver, Progress, Running
-from xclp_crypto.transport.failures import Code, Reason
+from xclp_crypto.transport.failures import Accusation, Code, Reason
 from xclp_crypto.transport.log import Log
 from xclp_crypto.transport.meter import Cost
 
@@ -224,6 +231,19 @@ class DurableRole(Driver):
     def failure(self) -> XclpError | None:
         """Return what the role failed with, or None."""
         return self._errors.get(self.name)
+
+    @property
+    def signer(self) -> Signer | None:
+        """Return whom the role has introduced: at a client, once its keys are certified."""
+        return self._party.io.signer
+
+    @property
+    def accusations(self) -> tuple[Accusation, ...]:
+        """Return what this client signs of its failure: whom it blames, if it does."""
+        failure, signer = self.failure, self.signer
+        if signer is None or not isinstance(failure, FaultyPeer):
+            return ()
+        return (Accusation.signed(signer, self.name, failure, self.step),)
 
     @property
     def step(self) -> str:

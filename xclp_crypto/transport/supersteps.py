@@ -107,6 +107,9 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
         role.give_up()
         run()
     wait = role.waiting
+    failure = None
+    if role.failure is not None and not held:
+        failure = Failure.of(role.failure, role.step, accusations=role.accusations)
     return Answer(
         name=role.name,
         instance=b"" if deferred and role.fresh else role.instance,
@@ -116,7 +119,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
         missing=() if wait is None else wait.missing,
         more=held,
         ended=role.ended and not held,
-        failure=None if held or role.failure is None else Failure.of(role.failure, role.step),
+        failure=failure,
     )
 
 
@@ -199,6 +202,13 @@ class Relay:
     def failure(self) -> XclpError | None:
         """Return why the session failed: a client blames others, or its own role failed."""
         return self._blamed or self.role.failure
+
+    @property
+    def told(self) -> Failure | None:
+        """Return what clients are told of `failure`."""
+        if self.failure is None:
+            return None
+        return Failure.of(self.failure, self.role.step, accusations=self._accusations.signed)
 
     @property
     def done(self) -> bool:

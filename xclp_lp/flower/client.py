@@ -13,8 +13,8 @@ memory of the SuperNode; it is never sent to the SuperLink. The log of the role 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -103,9 +103,9 @@ def _answer(message: Message, context: Context, simulated: Simulated | None) -> 
         ask = unpack_ask(message.content, run.max_message)
         place = _place(context, node)
         if ask.end:
-            place.forget()
             if ask.failure is not None:
-                _logger.error("%s: %s", name, ask.failure.heard("the server", run.clients))
+                _logger.error("%s: %s", name, _heard(run, node, place, simulated, ask.failure))
+            place.forget()
             return Answer(name, ended=True)
         return _taken_further(run, node, place, simulated, ask)
     except LogInUseError:
@@ -115,13 +115,48 @@ def _answer(message: Message, context: Context, simulated: Simulated | None) -> 
         return Answer(name, failure=Failure.of(error))
 
 
+def _heard(
+    run: RunSettings,
+    node: NodeSettings,
+    place: _Place,
+    simulated: Simulated | None,
+    failure: Failure,
+) -> XclpError:
+    """Return what the session failed with; rebuild the role if clients have signed something."""
+    signer = None
+    try:
+        if failure.accusations:
+            loaded, data = _load(run.params, node, simulated)
+            entered = _randomised(run.params, node, loaded, data)
+            with _rebuilt(run, node, place, entered) as (durable, _):
+                signer = durable.signer
+    except XclpError as error:  # then what they signed counts as the server's word
+        _logger.error("%s: %s", node.name, error)
+    return failure.heard("the server", (*run.clients, SERVER), signer)
+
+
 def _taken_further(
     run: RunSettings, node: NodeSettings, place: _Place, simulated: Simulated | None, ask: Ask
 ) -> Answer:
     """Rebuild the client's role, give it what came, and keep its log, or write its result."""
-    pinned = node.read_identities(run.clients)
     loaded, data = _load(run.params, node, simulated)
     entered = _randomised(run.params, node, loaded, data)
+    with _rebuilt(run, node, place, entered) as (durable, log):
+        got = answer(durable, ask, deferred=place.deferred)
+        if durable.ended and durable.failure is None:
+            for caution in retry_cautions(run.params, entered):
+                _logger.warning("%s: %s", node.name, caution)
+            _write(durable, run, node, loaded, data)
+        place.keep(log)
+    return got
+
+
+@contextmanager
+def _rebuilt(
+    run: RunSettings, node: NodeSettings, place: _Place, entered: ClientData
+) -> Iterator[tuple[DurableRole, Log]]:
+    """Rebuild the client's role from its log; close both in the end."""
+    pinned = node.read_identities(run.clients)
 
     async def role(io: RoleIO, rng: Rng) -> Prediction:
         return await client_role(io, entered, run.params, run.clients, rng, run.seed, pinned)
@@ -137,13 +172,7 @@ def _taken_further(
             binding=domain_tag("flower run", place.run, client_binding(agreement, entered)),
         )
         with closing(durable):
-            got = answer(durable, ask, deferred=place.deferred)
-            if durable.ended and durable.failure is None:
-                for caution in retry_cautions(run.params, entered):
-                    _logger.warning("%s: %s", node.name, caution)
-                _write(durable, run, node, loaded, data)
-            place.keep(log)
-    return got
+            yield durable, log
 
 
 def _write(

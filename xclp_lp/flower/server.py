@@ -115,7 +115,7 @@ def run(
             nodes.ask(name, ask)
         sleep(POLL_SECONDS)
     failure = relay.failure
-    nodes.end(None if failure is None else Failure.of(failure, durable.step))
+    nodes.end(relay.told)
     durable.close()
     if failure is not None:
         if line := restart_line(failure, settings.clients, "the run's configuration"):

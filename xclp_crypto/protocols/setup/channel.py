@@ -27,7 +27,7 @@ from xclp_crypto.errors import (
 from xclp_crypto.fields import Raw
 from xclp_crypto.primitives.identity import IdentityKey, verifies
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox, channel_pair
-from xclp_crypto.role import Dim, RoleIO, dims_for, name_of
+from xclp_crypto.role import Dim, RoleIO, Signer, dims_for, name_of
 from xclp_crypto.wire import TAG_BYTES, M, Message, sent
 
 P = ParamSpec("P")
@@ -151,6 +151,10 @@ class SealedIO(RoleIO):
         """See `RoleIO.report`."""
         self._io.report(activity, done, total)
 
+    def introduce(self, signer: Signer) -> None:
+        """See `RoleIO.introduce`."""
+        self._io.introduce(signer)
+
     def _in_time(
         self, kind: type[Message], parties: Collection[str], at_least: int | None
     ) -> tuple[str, ...]:
@@ -244,6 +248,8 @@ class Session:
         self._verify_keys, self._signing = dict(verify_keys), signing
         self._common_secret: bytes | None = None
         self._used: set[bytes] = set()
+        if authenticated and signing is not None:
+            io.introduce(self)
 
     @property
     def peers(self) -> tuple[str, ...]:

@@ -205,7 +205,7 @@ class ClientParty(Party):
         )
 
     def _told(self, why: bytes, who: str) -> errors.XclpError:
-        return frames.heard(why).heard(who, (self.me, *self.peers))
+        return frames.heard(why).heard(who, (self.me, *self.peers), self.role.signer)
 
     def take(self, frame: frames.Data | frames.Ack | frames.Resume) -> None:
         """See `Party.take`; what others send comes through the server."""
@@ -217,8 +217,14 @@ class ClientParty(Party):
             raise errors.FaultyPeerOrServer(error.parties, error.reason, public=True) from None
 
     async def _say_goodbye(self, error: errors.XclpError | None) -> None:
-        """Tell the server that the role has ended, and whom it blames if it failed."""
-        why = b"" if error is None else frames.told(Failure.of(error, self.role.step))
+        """Tell the server that the role has ended, and whom it blames if it failed.
+
+        This party signs what its own role found, and not what it has heard.
+        """
+        why = b""
+        if error is not None:
+            signed = self.role.accusations if error is self.role.failure else ()
+            why = frames.told(Failure.of(error, self.role.step, accusations=signed))
         if self.connection is not None:
             with suppress(*party.BROKEN):
                 await self.connection.send(frames.Bye(error is None, why))

@@ -15,7 +15,8 @@
     DROPPED_OUT:  party (2) ‖ why others go on without it (`Reason`); nothing if it ended well
     BYE:          well (1) ‖ why, if it is told
     END:          failed (1) ‖ why, if it failed
-    why:          code (1) ‖ bytes of names (2) ‖ blamed parties, NUL between ‖ text,
+    why:          code (1) ‖ bytes of names (2) ‖ bytes of accusations (2)
+                  ‖ blamed parties, NUL between ‖ accusations (`Accusation.encode_all`) ‖ text,
                   or OTHER_AGREEMENT (1) ‖ agreement
 
 Parties are numbered in the order that all agree on. What is not written just so is refused.
@@ -29,7 +30,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
 from xclp_crypto import errors
-from xclp_crypto.transport.failures import Failure
+from xclp_crypto.transport.failures import Accusation, Failure
 
 MAGIC: Final = b"XCLP-NET"
 VERSION: Final = 1
@@ -46,7 +47,7 @@ OTHER_AGREEMENT: Final = 255
 
 HEAD: Final = struct.Struct(">IB")
 
-_WHY: Final = struct.Struct(">BH")
+_WHY: Final = struct.Struct(">BHH")
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,14 +357,19 @@ class Codec:
 def told(failure: Failure) -> bytes:
     """Encode what the other end is told of a failure."""
     names = "\0".join(failure.parties).encode()[: 1 << 15]
-    text = failure.text.encode()[: PIECE_BYTES - _WHY.size - len(names)]
-    return _WHY.pack(failure.code, len(names)) + names + text
+    signed = Accusation.encode_all(failure.accusations)
+    lists = _WHY.pack(failure.code, len(names), len(signed)) + names + signed
+    return lists + failure.text.encode()[: PIECE_BYTES - len(lists)]
 
 
 def heard(why: bytes) -> Failure:
-    """Decode what `told` encoded; whatever else it is gives a failure as well."""
-    code, size = _WHY.unpack(why[: _WHY.size].ljust(_WHY.size, b"\0"))
-    names, text = (
-        part.decode(errors="replace") for part in (why[_WHY.size :][:size], why[_WHY.size + size :])
-    )
-    return Failure(code, tuple(names.split("\0")) if names else (), text)
+    """Decode what `told` encoded; whatever else it is gives a failure as well, not signed."""
+    code, size, size_signed = _WHY.unpack(why[: _WHY.size].ljust(_WHY.size, b"\0"))
+    rest = why[_WHY.size :]
+    names, signed, text = rest[:size], rest[size:][:size_signed], rest[size + size_signed :]
+    try:
+        accusations = Accusation.decode_all(signed)
+    except errors.DecodeError:
+        accusations = ()
+    parties = tuple(names.decode(errors="replace").split("\0")) if names else ()
+    return Failure(code, parties, text.decode(errors="replace"), accusations)

@@ -349,7 +349,8 @@ class ServerParty(Party):
             missing = [name for name in self.clients if self.expired(name)]
             without = f"without {', '.join(missing)}" if missing else ""
             more = without and f"; {without}"
-            end = frames.End(True, frames.told(Failure.of(error, self.role.step, more)))
+            signed = self._accusations.signed
+            end = frames.End(True, frames.told(Failure.of(error, self.role.step, more, signed)))
             if without:
                 error.add_note(without)
         self._end = end
