@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
+import os
 import re
 import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -297,31 +300,36 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(tmp_path: Path, method: str) -
     run_study(study, broken, resume=True, report=lambda *a: pytest.fail("nothing is left to do"))
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import torch
-from xclp_lp.study.experiments.config import read_described
-from xclp_lp.study.training.run import run_study
-from xclp_lp.study.training.config import Study
-
-torch.set_num_threads(1)
-
-def report(seed, method, done, total):
-    if done == 2 and method == "fedavg+xclp":
-        os.kill(os.getpid(), signal.SIGKILL)
-
-run_study(read_described(Study, Path(sys.argv[1]), {}), Path(sys.argv[2]), report=report)
-"""
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the study of `TOML`, run without a stop."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "s.toml").write_text(TOML)
+    (made,) = folders(folder, "whole")
+    run_study(read_described(Study, folder / "s.toml", {}), made)
+    return made
 
 
-def test_a_killed_process_goes_on_from_its_checkpoint(tmp_path: Path, toml: Path) -> None:
-    whole, killed = folders(tmp_path, "whole", "killed")
-    done = python(KILLED, toml, killed)
-    assert done.returncode == -9
-    assert not (killed / "fedavg+xclp-0.json").exists()
+def killed_in(study: Study, folder: Path) -> None:
+    """Run a study until this process is killed."""
+
+    def report(seed: int, method: str, done: int, total: int) -> None:
+        if done == 2 and method == "fedavg+xclp":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    run_study(study, folder, report=report)
+
+
+def test_a_killed_process_goes_on_from_its_checkpoint(
+    tmp_path: Path, toml: Path, whole: Path
+) -> None:
+    (killed,) = folders(tmp_path, "killed")
     study = read_described(Study, toml, {})
-    run_study(study, whole)
+    process = multiprocessing.get_context("fork").Process(target=killed_in, args=(study, killed))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not (killed / "fedavg+xclp-0.json").exists()
     run_study(study, killed, resume=True)
     assert files(killed) == files(whole)
 
@@ -470,10 +478,11 @@ def test_without_torch_only_this_command_is_missing(tmp_path: Path, toml: Path) 
     assert "FedAvg + XCLP" in "".join(table)
 
 
-def test_the_report_of_a_study_that_was_stopped_has_all_rounds(tmp_path: Path, toml: Path) -> None:
+def test_the_report_of_a_study_that_was_stopped_has_all_rounds(
+    tmp_path: Path, toml: Path, whole: Path
+) -> None:
     study = read_described(Study, toml, {})
-    whole, folder = folders(tmp_path, "whole", "s")
-    run_study(study, whole)
+    (folder,) = folders(tmp_path, "s")
     stopped(study, folder, "fedavg+xclp", 2)
     html, png = tmp_path / "r.html", tmp_path / "png"
     with pytest.raises(ParameterError, match=r"ends in \.html"):
