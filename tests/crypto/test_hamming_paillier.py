@@ -156,7 +156,7 @@ def small_window(monkeypatch, groups, sizes, n_bits):
 
 @BOTH
 @pytest.mark.parametrize("sizes", [[5, 9], [9, 1], [7, 3, 2], [3, 8, 8], [4, 0, 9, 2, 7]])
-@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("window", [1, 2, 100])
 def test_owners_that_wait_for_answers_get_them_in_the_rounds_of_the_estimate(
     monkeypatch, backend, sizes, window
 ):

@@ -119,9 +119,9 @@ def test_a_block_is_a_rectangle():
 
 
 @pytest.mark.parametrize("sizes", [[2, 1], [1, 2, 3], [0, 2, 1], [2, 0, 0, 1], [9, 4]])
-@pytest.mark.parametrize("n_bits", [1, 8, 100])
-@pytest.mark.parametrize("n_bytes", [30, 1 << 22])
+@pytest.mark.parametrize(("n_bits", "n_bytes"), [(1, 30), (8, 30), (100, 30), (100, 1 << 22)])
 def test_metered_bytes_and_rounds_are_those_of_the_estimate(monkeypatch, sizes, n_bits, n_bytes):
+    """In one message `test_hamming` does this with fewer bits."""
     small_messages(monkeypatch, n_bytes)
     costs_what_was_foretold(REAL, random_bits(sizes, n_bits))
 

@@ -11,7 +11,7 @@ from schedules import PER_SEED, SUBJECTS, Subject, endings, tally
 
 from xclp_crypto.testing import every_schedule
 
-COUNT = 48
+COUNT = 24
 
 
 @pytest.mark.parametrize("name", SUBJECTS)

@@ -765,7 +765,7 @@ def upload_counts(data: Data, runs: int) -> NDArray[np.intp]:
 
 
 def test_the_servers_view_does_not_depend_on_the_labels() -> None:
-    one, two = upload_counts(VIEW_DATA, 15), upload_counts(relabelled(VIEW_DATA), 15)
+    one, two = upload_counts(VIEW_DATA, 8), upload_counts(relabelled(VIEW_DATA), 8)
     assert uniformity(one) > 1e-3
     assert uniformity(two) > 1e-3
     assert same_distribution(one, two) > 1e-3

@@ -116,8 +116,8 @@ def totals_at_the_server(
 
 
 def test_the_server_sees_no_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = totals_at_the_server(monkeypatch, COUNTED, 40)
-    two = totals_at_the_server(monkeypatch, relabelled(COUNTED), 40)
+    one = totals_at_the_server(monkeypatch, COUNTED, 16)
+    two = totals_at_the_server(monkeypatch, relabelled(COUNTED), 16)
     for what in one:
         assert uniformity(one[what]) > 1e-3
         assert uniformity(two[what]) > 1e-3
