@@ -157,6 +157,13 @@ def test_connections_that_break_again_and_again_lose_nothing(tls):
     assert relay.breaks >= 5
 
 
+def test_a_message_longer_than_others_take_is_refused_by_its_sender(tls):
+    found = runs.run(exchange([10, 5000]), tls, limits=runs.Patient(max_message=4000))
+    for name, error in found.items():  # both clients send it, and so does the server
+        assert "max_message" in str(error), name
+        assert not blamed(error), name
+
+
 @contextmanager
 def unconnected(name, role, limits=runs.LIMITS, fed=(), log=None):
     """A server, or the client a, that was fed something and has no connection."""

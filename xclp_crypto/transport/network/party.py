@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from xclp_crypto.errors import LogRolledBack, ProtocolError, XclpError
+from xclp_crypto.errors import LogRolledBack, ParameterError, ProtocolError, XclpError
 from xclp_crypto.transport.network.frames import (
     HEAD,
     Ack,
@@ -249,8 +249,18 @@ class Party(ABC):
                 await self.wake.wait()
 
     async def _flush(self) -> None:
-        """Let leave what the role has sent, and acknowledge what it has taken, in this order."""
+        """Let leave what the role has sent, and acknowledge what it has taken, in this order.
+
+        Raises:
+            ParameterError: a message is longer than others take.
+        """
         for message in await self.in_thread(self.role.outgoing):
+            if len(message.payload) > self.limits.max_message:
+                raise ParameterError(
+                    f"a message of {len(message.payload)} bytes to {message.to} is longer than the "
+                    f"{self.limits.max_message} that may be sent; raise max_message",
+                    public=True,
+                )
             self.mail.outboxes[message.to].put(message)
             self.changed[message.to].set()
         await self._acknowledge(self.mail.acknowledge(self.role.fed))
