@@ -13,7 +13,7 @@ from xclp_crypto import wire
 from xclp_crypto.primitives.sealed_box import OVERHEAD, SealedBox
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import tls_context
-from xclp_lp.files import network as network_file
+from xclp_lp.files import credentials
 
 ALL_PROTOCOLS, IPV4, IPV6, TCP = 3, 0x0800, 0x86DD, 6
 SO_RCVBUFFORCE = 33
@@ -135,11 +135,11 @@ def record(file: Path, *, clear: bool) -> None:
     DurableRole._forward = forwarding  # type: ignore[method-assign]
     if clear:
         SealedBox.open = lambda box, ciphertext, _=b"": ciphertext[:-OVERHEAD]  # type: ignore[method-assign, assignment, misc]
-        network_file.tls_context = _without_cipher
+        credentials.tls_context = _without_cipher
 
 
-def _without_cipher(*files: Path, server: bool) -> ssl.SSLContext:
-    context = tls_context(*files, server=server)
+def _without_cipher(*files: Path, server: bool, **options: Any) -> ssl.SSLContext:
+    context = tls_context(*files, server=server, **options)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("eNULL:@SECLEVEL=0")
     return context

@@ -780,6 +780,7 @@ def test_results(tmp_path: Path) -> None:
     assert cost == {
         "contributors": list(NAMES),
         "dropouts": [],
+        "warnings": [],
         "without_result": [],
         "validation": {"all": result.validations["all"].to_dict()},
         **json.loads(json.dumps(result.cost.to_dict())),
