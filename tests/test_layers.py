@@ -382,34 +382,44 @@ def test_roles_await_only_the_five_operations_and_other_roles(path):
             assert names & {"io", "session", "gates"} or is_gate(path, call), where
 
 
-def loaded_by(modules):
-    """Names of all modules that a new process has after it has imported these."""
-    script = f"import sys, {modules}; print(*sys.modules)"
-    return subprocess.run(  # noqa: S603 - constant scripts
+IMPORTED = {
+    "the cryptography": "xclp_crypto.front, xclp_crypto.two_party",
+    "what a node runs": "xclp_lp, xclp_lp.files.network, xclp_lp.flower.settings",
+    "commands": "xclp_lp, xclp_lp.cli.main, xclp_lp.study.demo",
+}
+"""What one process imports, one after the other."""
+
+
+@cache
+def loaded_after():
+    """By entry of `IMPORTED`, the names of all modules that a new process then has."""
+    script = "import sys" + "".join(f"; import {m}; print(*sys.modules)" for m in IMPORTED.values())
+    lines = subprocess.run(  # noqa: S603 - a constant script
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=ROOT
-    ).stdout.split()
+    ).stdout.splitlines()
+    return {what: set(line.split()) for what, line in zip(IMPORTED, lines, strict=True)}
 
 
 def test_importing_the_cryptography_loads_no_application_and_no_heavy_library():
-    loaded = loaded_by("xclp_crypto.front, xclp_crypto.two_party")
+    loaded = loaded_after()["the cryptography"]
     assert "xclp_crypto.protocols.hamming" in loaded
     heavy = {"xclp_lp", "sklearn", "typer", "rich", "asyncio", "pytest", "matplotlib"}
     heavy |= {"dp_accounting", "phe", "scipy.stats", "scipy.fft"}
-    assert not heavy & set(loaded)
+    assert not heavy & loaded
 
 
 def test_importing_what_a_node_runs_loads_no_scikit_learn():
     """A node of Flower's starts a process for each message."""
-    loaded = loaded_by("xclp_lp, xclp_lp.files.network, xclp_lp.flower.settings")
+    loaded = loaded_after()["what a node runs"]
     assert "xclp_lp.session" in loaded
-    assert not {"sklearn", "pandas", "scipy.stats", "scipy.fft", "typer"} & set(loaded)
+    assert not {"sklearn", "pandas", "scipy.stats", "scipy.fft", "typer"} & loaded
 
 
 def test_commands_load_what_draws_and_trains_only_when_they_draw_and_train():
-    loaded = loaded_by("xclp_lp, xclp_lp.cli.main, xclp_lp.study.demo")
+    loaded = loaded_after()["commands"]
     assert "typer" in loaded
     heavy = {"matplotlib", "jinja2", "torch", "sklearn", "pandas", "pyarrow", "scipy.stats"}
-    assert not heavy & set(loaded)
+    assert not heavy & loaded
 
 
 def test_the_estimator_is_loaded_when_it_is_asked_for():
