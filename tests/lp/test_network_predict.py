@@ -72,9 +72,9 @@ def test_later_rows_get_labels_from_what_clients_kept(tmp_path: Path, xclp: Xclp
 
     options = {c: ("--predict", "--keep", str(kept)) for c in first.clients}
     options["hospital-2"] = ("--predict",)
-    for name in second.clients:
+    for name in second.clients:  # the last one dies of who takes part, which the second server says
         last = name == "hospital-1"
-        second.start(name, *options[name], death=Death(3, "row sums") if last else None)
+        second.start(name, *options[name], death=Death(4, "row sums") if last else None)
     assert second.exit_code(SERVER) == -9
     second.serve("--predict")
     assert second.exit_code("hospital-1") == -9
