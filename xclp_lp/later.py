@@ -371,7 +371,7 @@ async def predict_server_role(
     with io.step("hashing"):
         known = await io.gather(Recalled, session.clients, at_least)
         leavers.note("hashing", session.clients, known)
-        require_same_session(known)
+        require_same_session(session, known)
     with io.step("hamming"):
         found = await backend.server_between(session, _sizes(session), params.n_bits, at_least)
         sizes = found.rows
@@ -427,17 +427,31 @@ def _check_numbers(session: Session) -> None:
             raise DataError(f"no client has any {what}", public=True)
 
 
-def require_same_session(known: Mapping[str, Recalled | Prepared]) -> None:
+def require_same_session(
+    session: Session, known: Mapping[str, Recalled | Prepared], kept: bytes | None = None
+) -> None:
     """Refuse clients that do not know the same of the same session.
 
+    Newcomers know what the first that was there told them: it is named with them.
+
+    Args:
+        session: the server's; the last number of a client says whether it was there.
+        known: what clients sent.
+        kept: the digest of what the server kept, if it did.
+
     Raises:
-        FaultyPeer: names two of them.
+        FaultyPeer: names two of them, or one and the server; and who told what they know.
     """
-    first, *others = known
+    was_there = [c for c, numbers in session.numbers.items() if numbers[-1]]
+
+    def require(digest: bytes, parties: tuple[str, str], reason: str) -> None:
+        if not hmac.compare_digest(known[parties[0]].digest, digest):
+            tellers = [] if {*parties} <= {*was_there, SERVER} else was_there[:1]
+            raise FaultyPeer(tuple(dict.fromkeys([*tellers, *parties])), reason, public=True)
+
+    first, *others = sorted(known, key=lambda client: client not in was_there)
     for client in others:
-        if not hmac.compare_digest(known[client].digest, known[first].digest):
-            raise FaultyPeer(
-                (first, client),
-                "they know different sessions; use what each kept of the same one",
-                public=True,
-            )
+        reason = "they know different sessions; use what each kept of the same one"
+        require(known[client].digest, (first, client), reason)
+    if kept is not None:
+        require(kept, (first, SERVER), "the server kept the distances of another session")

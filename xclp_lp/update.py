@@ -30,7 +30,6 @@ Sums with noise would spend their epsilon again, for labels that were paid for: 
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -236,13 +235,7 @@ async def update_server_role(
     with io.step("hashing"):
         prepared = await io.gather(Prepared, session.clients, at_least, rows=session.sizes)
         leavers.note("hashing", session.clients, prepared)
-        require_same_session(prepared)
-        known = _digest(kept.session, kept.projection)
-        for client, message in prepared.items():
-            if not hmac.compare_digest(message.digest, known):
-                raise FaultyPeer(
-                    (client, SERVER), "the server kept the distances of another session"
-                )
+        require_same_session(session, prepared, _digest(kept.session, kept.projection))
         marks = checked_marks(prepared, _announced(session))
     with io.step("hamming"):
         found = await backend.server_between(session, _sizes(session), params.n_bits, at_least)

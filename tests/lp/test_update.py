@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,10 @@ from xclp_crypto.testing import every_dropout, run
 from xclp_crypto.transport.driver import Role
 from xclp_lp import CrossClientLabelPropagation
 from xclp_lp.kept import Kept, KeptDistances
+from xclp_lp.later import require_same_session
+from xclp_lp.messages import Introduction, Recalled
 from xclp_lp.parameters import Parameters
+from xclp_lp.scaling import Moments
 from xclp_lp.session import ClientData
 from xclp_lp.update import joined, update_client_role, update_server_role
 
@@ -199,6 +203,46 @@ def test_what_both_sides_kept_must_be_of_the_same_session() -> None:
     error = run(update(noisy, kept, distances)).errors["a"]
     assert isinstance(error, ParameterError)
     assert "would spend epsilon again" in str(error)
+
+
+class TwoSessions(Kept):
+    """What a client kept that tells newcomers of another session."""
+
+    other: Kept
+
+    def introduction(self, moments: Moments | None) -> Introduction:
+        return self.other.introduction(moments)
+
+
+@pytest.mark.parametrize("recalls_it_too", [False, True])
+@pytest.mark.parametrize("what", ["predict", "update"])
+def test_a_client_that_tells_a_newcomer_of_another_session_is_named(
+    what: str, recalls_it_too: bool
+) -> None:
+    """The newcomer a is the first in the order, and b tells it."""
+    kept, distances = began(SMALL, {c: own for c, own in OLD.items() if c != "a"})
+    liar = TwoSessions(**{f.name: getattr(kept["b"], f.name) for f in fields(Kept)})
+    other = replace(kept["b"], session=bytes(32))
+    object.__setattr__(liar, "other", other)
+    kept["b"] = other if recalls_it_too else liar
+    vectors = {c: own.vectors for c, own in NEW.items()}
+    make = later(SMALL, kept, vectors) if what == "predict" else update(SMALL, kept, distances)
+    named = ("b", "c") if recalls_it_too else ("b", "a")
+    assert_blames(run(make).errors[SERVER], named, "they know different sessions")
+
+
+def test_who_told_newcomers_is_named_even_if_it_is_silent_afterwards() -> None:
+    session: Any = SimpleNamespace(numbers={"a": (0,), "b": (1,), "c": (1,), "d": (0,)})
+    one, other = Recalled(bytes(32)), Recalled(bytes([1]) * 32)
+    cases: tuple[tuple[dict[str, Recalled], bytes | None, tuple[str, ...]], ...] = (
+        ({"a": other, "c": one}, None, ("b", "c", "a")),
+        ({"a": other, "d": one}, None, ("b", "a", "d")),
+        ({"a": other, "d": other}, one.digest, ("b", "a", SERVER)),
+    )
+    for known, by_server, named in cases:
+        with pytest.raises(ProtocolError) as refused:
+            require_same_session(session, known, by_server)
+        assert_blames(refused.value, named)
 
 
 def test_distances_of_new_rows_that_contradict_each_other_are_refused() -> None:
