@@ -15,11 +15,17 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults
-from xclp_crypto.updates import Update, from_vector, layout, require_same_layout, to_vector
+from xclp_crypto.updates import (
+    Update,
+    floats_of,
+    from_vector,
+    layout,
+    require_same_layout,
+    to_vector,
+)
 
 MEAN_FRACTION_BITS: Final = 30
-"""f of a mean: weights times values up to 2^33/p fit, and it is off by at most p·2^-30 over the
-sum of weights."""
+"""f of a mean: weights times values up to 2^33/p fit."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,8 @@ class MeanResult:
     Attributes:
         mean: the weighted mean over the survivors, in the structure and dtypes of the updates.
         total_weight: the sum of their weights.
-        error: bound on how far the mean is off, before it was cast to the updates' dtypes.
+        error: bound on how far any value of the mean is off, before it was cast to the updates'
+            dtypes; see `error_bound`.
         survivors: clients whose updates are in it.
         dropouts: the other clients, and survivors that dropped out afterwards, with the stage.
         clipped: by client whose update was clipped, how; each client would know its own alone.
@@ -66,7 +73,10 @@ class MeanResult:
 
 
 def clip(
-    vector: NDArray[np.float64], value: float | None, norm: float | None
+    vector: NDArray[np.float64],
+    value: float | None,
+    norm: float | None,
+    floats: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[np.float64], Clipped | None]:
     """Bring a client's values, and then their Euclidean norm, down to bounds.
 
@@ -74,6 +84,8 @@ def clip(
         vector: (n,).
         value: bound on every |x|, or None.
         norm: bound on the norm, or None.
+        floats: (n,), the values that count; others, such as counters of batches, stay as they are.
+            By default all.
 
     Returns:
         The clipped vector, and what was done to it, None if nothing.
@@ -82,17 +94,26 @@ def clip(
         ParameterError: a bound is not positive.
     """
     for name, bound in (("clip_value", value), ("clip_norm", norm)):
-        if bound is not None and not bound > 0:
-            raise ParameterError(f"{name} must be positive, got {bound!r}")
-    beyond, factor = 0, 1.0
+        if bound is not None and not (_is_number(bound) and bound > 0):
+            raise ParameterError(f"{name} must be a positive number, got {bound!r}")
+    counted = slice(None) if floats is None else floats
+    values, beyond, factor = vector[counted], 0, 1.0
     if value is not None:
-        beyond = int(np.count_nonzero(np.abs(vector) > value))
-        vector = np.clip(vector, -value, value)
-    length = float(np.linalg.norm(vector)) if norm is not None else 0.0
+        beyond = int(np.count_nonzero(np.abs(values) > value))
+        values = np.clip(values, -value, value)
+    length = float(np.linalg.norm(values)) if norm is not None else 0.0
     if norm is not None and length > norm:
         factor = norm / length
-        vector = vector * factor
-    return vector, Clipped(beyond, factor) if beyond or factor < 1 else None
+        values = values * factor
+    if not beyond and factor == 1:
+        return vector, None
+    clipped = vector.copy()
+    clipped[counted] = values
+    return clipped, Clipped(beyond, factor)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def weighted(
@@ -100,11 +121,9 @@ def weighted(
 ) -> NDArray[np.float64]:
     """Return what a client puts into the sum: its values times its weight, then the weight.
 
-    The weight is rounded to a multiple of 2^-f first, so that values and weights fit together.
-
     Args:
         vector: (n,).
-        weight: at least 0.
+        weight: a number, at least 0.
         fraction_bits: f of the sum.
         client: whose it is, for errors.
 
@@ -112,14 +131,35 @@ def weighted(
         (n + 1,).
 
     Raises:
-        DataError: the weight is negative or not finite, or so small that it is rounded to zero.
+        DataError: the weight is not a number, is negative or not finite, or is so small that the
+            sum would round it to zero.
     """
-    if not (np.isfinite(weight) and weight >= 0):
-        raise DataError(f"client {client!r}: its weight must be 0 or more, got {weight!r}")
-    rounded = float(np.ldexp(np.rint(np.ldexp(weight, fraction_bits)), -fraction_bits))
-    if weight and not rounded:
+    scalar = getattr(weight, "item", None)  # of NumPy's numbers, and of tensors of one number
+    number = scalar() if scalar is not None and getattr(weight, "shape", ()) == () else weight
+    if not (_is_number(number) and np.isfinite(number) and number >= 0):
+        raise DataError(f"client {client!r}: its weight must be a number ≥ 0, got {weight!r}")
+    if 0 < number < 2.0 ** -(fraction_bits + 1):
         raise DataError(f"client {client!r}: its weight {weight!r} is below 2^-{fraction_bits + 1}")
-    return np.append(vector * rounded, rounded)
+    return np.append(vector * float(number), float(number))
+
+
+def error_bound(total: NDArray[Any], parties: int, fraction_bits: int) -> float:
+    """Return how far a mean may be off, from the sum of what `weighted` gives.
+
+    Let N and W be the sums of weighted values and of weights, and δ = p·2^-(f+1), by which rounding
+    takes each of them off. Then N'/W' is off by at most δ·(1 + |N/W|)/W', and |N/W| is at most
+    |N'/W'| plus that; float64 adds 2^-52 of the value.
+
+    Args:
+        total: (n + 1,).
+        parties: p.
+        fraction_bits: f.
+    """
+    delta, weight = parties * 2.0 ** -(fraction_bits + 1), float(total[-1])
+    largest = float(np.abs(total[:-1]).max(initial=0)) / weight
+    if weight <= delta:
+        return float("inf")
+    return delta * (1 + largest) / (weight - delta) + largest * 2.0**-51
 
 
 def mean_of(total: NDArray[Any], template: Update) -> tuple[Update, float]:
@@ -162,11 +202,13 @@ def secure_mean(
         threshold: see `secure_sum`.
         drop: see `secure_sum`.
         sparse: see `secure_sum`.
-        clip_value: what no |value| may be beyond; larger ones are cut, and reported.
-        clip_norm: what no update's Euclidean norm may be beyond; longer ones are scaled, and
-            reported. Values are clipped first.
-        fraction_bits: f. The mean is off by at most p·2^-(f+1) divided by the sum of weights, and
-            by 2^-53 of its size, before it is cast to the updates' dtypes.
+        clip_value: bound on every |value|; larger ones are cut, and reported.
+        clip_norm: bound on the Euclidean norm of an update; longer ones are scaled, and reported.
+            Values are clipped first. Integers, such as counters of batches, are never clipped, and
+            do not count for the norm.
+        fraction_bits: f. Rounding takes a value of the mean off by about p·2^-(f+1)·(1 + |value|)
+            over the sum of weights, before it is cast to the updates' dtypes: see
+            `MeanResult.error`.
         names: the clients' names, for errors and costs.
         rng: randomness; the operating system's by default, `SeededRng` in tests.
         faults: what else goes wrong, for tests.
@@ -194,16 +236,19 @@ def secure_mean(
         >>> result.mean["weight"].tolist(), result.mean["bias"], result.total_weight
         ([[2.0, 4.0]], [np.float32(1.0)], 4.0)
     """
+    if not isinstance(updates, list | tuple):
+        raise ParameterError(
+            f"updates must be a list with one for each client, got {type(updates).__name__}"
+        )
     clients = client_names(len(updates), names)
-    if weights is None:
-        weights = [1.0] * len(clients)
+    weights = [1.0] * len(clients) if weights is None else list(weights)
     if len(weights) != len(clients):
         raise ParameterError(f"{len(weights)} weights for {len(clients)} clients")
     first = layout(updates[0], clients[0])
-    vectors, clipped = [], {}
+    vectors, clipped, counted = [], {}, floats_of(first)
     for client, update, weight in zip(clients, updates, weights, strict=True):
         require_same_layout(layout(update, client), first, client, clients[0])
-        vector, done = clip(to_vector(update, client), clip_value, clip_norm)
+        vector, done = clip(to_vector(update, client), clip_value, clip_norm, counted)
         if done is not None:
             clipped[client] = done
         vectors.append(weighted(vector, weight, fraction_bits, client))
@@ -219,5 +264,5 @@ def secure_mean(
         progress=progress,
     )
     mean, total = mean_of(found.total, updates[0])
-    error = len(clients) * 2.0 ** -(fraction_bits + 1) / total
+    error = error_bound(found.total, len(clients), fraction_bits)
     return MeanResult(mean, total, error, found.survivors, found.dropouts, clipped, found.cost)

@@ -10,20 +10,22 @@ import hashlib
 import math
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.errors import NetworkError, ParameterError, XclpError
 from xclp_crypto.fields import Bits, Modular
 from xclp_crypto.front import RING, SumResult, client_names, warn_if_two
 from xclp_crypto.mean import MEAN_FRACTION_BITS, Clipped, clip, mean_of, weighted
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint, as_array
 from xclp_crypto.protocols.secure_sum import MaskGraph, secure_sum_client, secure_sum_server
+from xclp_crypto.protocols.secure_sum.secure_sum import check_shape
 from xclp_crypto.protocols.secure_sum.survivors import client_set, members
 from xclp_crypto.protocols.secure_sum.terms import graph_and_codec
 from xclp_crypto.protocols.setup import (
@@ -39,8 +41,11 @@ from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.replay import DurableRole
-from xclp_crypto.updates import Leaf, Update, layout, to_vector
+from xclp_crypto.updates import Leaf, Update, floats_of, layout, to_vector
 from xclp_crypto.wire import Message, sent
+
+SHOWN: Final = 6
+"""Leaves of an update that are named where parties have others."""
 
 
 class SumTotal(Message):
@@ -87,6 +92,9 @@ class Connection:
         limits: how long is waited.
         log: where this party's role can be rebuilt from after it was stopped; None keeps nothing.
         rng: randomness; the operating system's by default.
+
+    Raises:
+        ParameterError: `tls` is of another type.
     """
 
     address: tuple[str, int]
@@ -95,6 +103,13 @@ class Connection:
     limits: Limits | None = None
     log: Log | None = None
     rng: Rng | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.tls, ssl.SSLContext):
+            raise ParameterError(
+                "tls must be a context from xclp_crypto.transport.tls.tls_context, got "
+                f"{type(self.tls).__name__}"
+            )
 
 
 @dataclass(frozen=True)
@@ -132,9 +147,9 @@ class _Sum:
     """One sum as all parties see it."""
 
     def __init__(
-        self, clients: Sequence[str], shape: tuple[int, ...], options: SumOptions, content: bytes
+        self, clients: Sequence[str], shape: tuple[int, ...], options: SumOptions, content: str
     ) -> None:
-        self.clients, self.shape = client_names(len(clients), clients), shape
+        self.clients, self.shape = client_names(len(clients), clients), check_shape(shape)
         self.tell = options.tell
         if len(clients) == MIN_CLIENTS and options.threshold != MIN_CLIENTS:
             raise ParameterError(
@@ -149,9 +164,10 @@ class _Sum:
         self.codec = FixedPoint(bits, parties=len(clients), modulus=options.modulus)
         self.agreement = Agreement(
             **graph_and_codec(self.graph, self.codec),
-            shape=shape,
+            clients=", ".join(self.clients),
+            shape=self.shape,
             tell=options.tell,
-            content=hashlib.sha256(content).hexdigest(),
+            content=content,
         )
 
     def run(
@@ -224,7 +240,14 @@ class _Sum:
         """Run a client's part; return the sum and who is in it, if the server tells."""
         if me not in self.clients:
             raise ParameterError(f"{me!r} is none of the clients {', '.join(self.clients)}")
-        self.codec.check(values, client=me)
+        try:
+            self.codec.check(values, client=me)
+        except XclpError:
+            with suppress(NetworkError):  # the others go on without this client
+                network.decline(
+                    self.agreement, connection.address, connection.tls, limits=connection.limits
+                )
+            raise
 
         async def role(io: RoleIO, rng: Rng) -> Any:
             with io.step("setup"):
@@ -282,7 +305,7 @@ def serve_sum(
     Warns:
         PrivacyWarning: there are two clients, each of which knows the other's values from the sum.
     """
-    return _Sum(clients, tuple(shape), options or SumOptions(), b"").serve(connection, listening)
+    return _Sum(clients, shape, options or SumOptions(), "values").serve(connection, listening)
 
 
 def join_sum(
@@ -308,15 +331,15 @@ def join_sum(
         DataError, EncodingOverflow: a value cannot be encoded; nothing was sent.
         NetworkError: the server cannot be reached, or is the wrong one.
         Excluded: the others went on without this client.
-        TooFewParties: fewer clients than the threshold are left; nothing was revealed.
         ParameterError: a parameter is out of range, or differs from the server's; names it.
-        ProtocolError: another party does not follow the protocol.
+        ProtocolError: another party does not follow the protocol, or the server ended the session,
+            since too few clients are left: then nothing was revealed.
 
     Warns:
         PrivacyWarning: there are two clients, each of which knows the other's values from the sum.
     """
     array = as_array(values, name)
-    plan = _Sum(clients, array.shape, options or SumOptions(), b"")
+    plan = _Sum(clients, array.shape, options or SumOptions(), "values")
     return plan.join(name, array, connection)[0]
 
 
@@ -380,8 +403,9 @@ def join_mean(
         DataError: NaN, infinity, or a weight that is negative; names the path.
         XclpError: see `join_sum`.
     """
-    plan = _mean_plan(layout(update, name), clients, options)
-    vector, clipped = clip(to_vector(update, name), clip_value, clip_norm)
+    leaves = layout(update, name)
+    plan = _mean_plan(leaves, clients, options)
+    vector, clipped = clip(to_vector(update, name), clip_value, clip_norm, floats_of(leaves))
     values = weighted(vector, weight, plan.codec.fraction_bits, name)
     total, survivors, cost = plan.join(name, values, connection)
     if total is None:
@@ -397,5 +421,7 @@ def _mean_plan(
     given = options or SumOptions()
     if given.fraction_bits is None:
         given = replace(given, fraction_bits=MEAN_FRACTION_BITS)
-    content = domain_tag("update layout", *(str(leaf) for leaf in leaves))
+    lines = [str(leaf) for leaf in leaves]
+    digest = hashlib.sha256(domain_tag("update layout", *lines)).hexdigest()
+    content = f"{'; '.join(lines[:SHOWN])}{', …' * (len(lines) > SHOWN)}, in all {digest[:32]}"
     return _Sum(clients, (sum(leaf.size for leaf in leaves) + 1,), given, content)

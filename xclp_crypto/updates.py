@@ -1,8 +1,8 @@
 """Model updates as one vector, and back: arrays, tensors, and lists and mappings of these.
 
 A *leaf* is an array or a tensor of floats or integers, or a number; its *path* says where it lies
-in what contains it, such as ``layers/0/weight``. Leaves stand one after the other in the vector, by
-position in lists and by name in mappings, so the order in which a mapping was filled does not
+in what contains it, such as ``layers[0].weight``. Leaves stand one after the other in the vector,
+by position in lists and by name in mappings, so the order in which a mapping was filled does not
 matter.
 """
 
@@ -55,17 +55,29 @@ def layout(update: Update, client: str) -> tuple[Leaf, ...]:
     )
 
 
+def floats_of(leaves: tuple[Leaf, ...]) -> NDArray[np.bool_]:
+    """Return which values of the vector are floats, (n,), and not integers."""
+    sizes = [leaf.size for leaf in leaves]
+    return np.repeat([leaf.dtype in _FLOATS for leaf in leaves], sizes).astype(np.bool_)
+
+
 def require_same_layout(
     own: tuple[Leaf, ...], expected: tuple[Leaf, ...], client: str, other: str
 ) -> None:
     """Refuse, by a `DataError` that names what differs first, an update of another layout."""
-    for mine, theirs in zip(own, expected, strict=False):
-        if mine != theirs:
-            raise DataError(f"client {client!r} has {mine}, where {other!r} has {theirs}")
-    if len(own) != len(expected):
-        longer, leaves = (client, own) if len(own) > len(expected) else (other, expected)
-        first = leaves[min(len(own), len(expected))]
-        raise DataError(f"client {longer!r} alone has {first}")
+    found, wanted = ({leaf.path: leaf for leaf in leaves} for leaves in (own, expected))
+    for path in (*wanted, *found):
+        if path not in found or path not in wanted:
+            alone, leaf = (other, wanted[path]) if path in wanted else (client, found[path])
+            raise DataError(f"client {alone!r} has {leaf}, and {_other(alone, client, other)} not")
+        if found[path] != wanted[path]:
+            raise DataError(
+                f"client {client!r} has {found[path]}, where {other!r} has {wanted[path]}"
+            )
+
+
+def _other(one: str, client: str, other: str) -> str:
+    return repr(other if one == client else client)
 
 
 def to_vector(update: Update, client: str) -> NDArray[np.float64]:
@@ -76,7 +88,7 @@ def to_vector(update: Update, client: str) -> NDArray[np.float64]:
     """
     parts = []
     for path, leaf in _leaves(update, client, ""):
-        values = leaf.detach().cpu().double().numpy() if _is_tensor(leaf) else np.asarray(leaf)
+        values = _numbers(leaf, client, path)
         flat = values.astype(np.float64, copy=False).reshape(-1)
         if not np.isfinite(flat).all():
             at = int(np.argmin(np.isfinite(flat)))
@@ -84,6 +96,19 @@ def to_vector(update: Update, client: str) -> NDArray[np.float64]:
             raise DataError(f"client {client!r}: {path or 'the update'}{where} is {flat[at]}")
         parts.append(flat)
     return np.concatenate([np.zeros(0), *parts])
+
+
+def _numbers(leaf: Any, client: str, path: str) -> NDArray[Any]:
+    """Return a leaf as an array of NumPy; raises `DataError` for a tensor that has no values."""
+    if not _is_tensor(leaf):
+        return np.asarray(leaf)
+    try:
+        values: NDArray[Any] = leaf.detach().cpu().double().numpy()
+    except (NotImplementedError, RuntimeError, TypeError) as error:
+        raise DataError(
+            f"client {client!r}: {path or 'the update'} has no values to read: {error}"
+        ) from None
+    return values
 
 
 def from_vector(vector: NDArray[np.float64], template: Update) -> Update:
@@ -107,7 +132,7 @@ def from_vector(vector: NDArray[np.float64], template: Update) -> Update:
 def _leaves(update: Update, client: str, path: str) -> Iterator[tuple[str, Any]]:
     """Yield every leaf with its path: arrays of NumPy, and tensors."""
     for step, inner in _children(update):
-        yield from _leaves(inner, client, f"{path}/{step}" if path else step)
+        yield from _leaves(inner, client, (path + step).removeprefix("."))
     if _children(update) or isinstance(update, Mapping | list | tuple):
         return
     leaf = update if _is_tensor(update) else _array(update)
@@ -121,12 +146,18 @@ def _leaves(update: Update, client: str, path: str) -> Iterator[tuple[str, Any]]
 
 
 def _children(update: Update) -> list[tuple[str, Update]]:
-    """Return what an update contains, by name or position, in the order of the vector."""
+    """Return what an update contains, by step of the path, in the order of the vector."""
     if isinstance(update, Mapping):
-        return sorted(((str(name), inner) for name, inner in update.items()), key=lambda p: p[0])
+        return sorted(((_step(name), inner) for name, inner in update.items()), key=lambda p: p[0])
     if isinstance(update, list | tuple):
-        return [(str(i), inner) for i, inner in enumerate(update)]
+        return [(f"[{i}]", inner) for i, inner in enumerate(update)]
     return []
+
+
+def _step(name: object) -> str:
+    """Return a name as a step of a path, so that different names give different steps."""
+    plain = isinstance(name, str) and name and not set(name) & set(".[]{}'\"")
+    return f".{name}" if plain else f"{{{name!r}}}"
 
 
 def _is_tensor(value: object) -> bool:
@@ -153,7 +184,7 @@ def _filled(vector: NDArray[np.float64], template: Update) -> tuple[Update, int]
         children[name], size = _filled(vector[used:], inner)
         used += size
     if isinstance(template, Mapping):
-        pairs = [(name, children[str(name)]) for name in template]
+        pairs = [(name, children[_step(name)]) for name in template]
         kind: Any = type(template) if isinstance(template, dict) else dict
         return kind(pairs), used
     if isinstance(template, list | tuple):

@@ -9,7 +9,7 @@ from network_runs import LIMITS, Patient, authority
 from protocol_runs import identities
 
 from xclp_crypto import join_mean, join_sum, serve_mean, serve_sum
-from xclp_crypto.errors import ParameterError, TooFewParties, XclpError
+from xclp_crypto.errors import DataError, ParameterError, TooFewParties, XclpError
 from xclp_crypto.mean import Clipped
 from xclp_crypto.served_sums import Connection, SumOptions
 
@@ -124,6 +124,19 @@ def test_other_options_and_shapes_are_named(tls):
     found = together(tls, serve, {"west": parts["west"]}, limits=SOON)
     assert "shape" in str(found["west"])
 
+    def other_order(me, connection):
+        return join_sum(VALUES[me], me, CLIENTS[::-1], connection)
+
+    found = together(tls, serve, {"west": other_order}, limits=SOON)
+    assert "clients (here 'west, south, north')" in str(found["west"])
+
+
+def test_a_client_with_wrong_values_is_not_waited_for(tls):
+    serve, parts = of_sum(VALUES | {"west": [[np.nan, 1]]}, (1, 2), SumOptions(threshold=2))
+    found = together(tls, serve, parts)  # whose limits are longer than any test
+    assert isinstance(found["west"], DataError)
+    assert found["server"].total.tolist() == [[31, -2]]
+
 
 def test_a_mean_comes_back_in_the_structure_of_the_updates(tls):
     updates = {
@@ -149,11 +162,19 @@ def test_a_mean_comes_back_in_the_structure_of_the_updates(tls):
         assert found[name].survivors == CLIENTS
     assert found["west"].clipped == Clipped(2, 1.0)
     assert found["north"].clipped is None
+    updates["west"]["w"] = np.float32([1, 2, 3])
+    found = together(tls, serve, {"west": join}, limits=SOON)
+    assert "w of shape (3,) and dtype float32" in str(found["west"])
 
 
 def test_what_cannot_be_is_refused_before_anything_is_sent(tls):
     connection = Connection(("127.0.0.1", 1), tls("north"), None)
     with pytest.raises(ParameterError, match="two clients sum only with threshold=2"):
         join_sum([1.0], "north", CLIENTS[:2], connection)
+    with pytest.raises(ParameterError, match=r"tls must be a context from .*, got NoneType"):
+        Connection(("127.0.0.1", 1), None, None)
+    for shape in ((-2,), 2):
+        with pytest.raises(ParameterError, match="shape must be a tuple of integers ≥ 0"):
+            serve_sum(CLIENTS, shape, connection)
     with pytest.raises(ParameterError, match="'east' is none of the clients north, south, west"):
         join_sum([1.0], "east", CLIENTS, connection)
