@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -106,7 +106,9 @@ def cross_distances(
             found = await method.server(session, n_bits)
         return found.matrix[:own, own:]
 
-    found, cost = program.run(terms_of(n_bits, method), solvable_rows(n_bits), client, server)
+    found, cost = program.run(
+        terms_of(n_bits, method, "cross_distances"), solvable_rows(n_bits), client, server
+    )
     return found.get(SERVER), cost
 
 
@@ -154,7 +156,11 @@ def cross_matches(
     """
     program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
     n_bits = program.bits.shape[1]
-    if not isinstance(at_most, int | np.integer) or not 0 <= at_most <= n_bits:
+    if (
+        isinstance(at_most, bool)
+        or not isinstance(at_most, int | np.integer)
+        or not 0 <= at_most <= n_bits
+    ):
         raise ParameterError(f"at_most must be a distance in 0 … {n_bits}, got {at_most!r}")
     width = residue_width(n_bits)
 
@@ -165,7 +171,7 @@ def cross_matches(
         flat = addend.reshape(-1)
         return await boolean.at_most(gates, flat, width, bound=int(at_most), largest=n_bits)
 
-    return _judged(program, backend, _Judge({"at_most": int(at_most)}, cost_of, judge))
+    return _judged(program, backend, _Judge("cross_matches", f"at_most={at_most}", cost_of, judge))
 
 
 def cross_nearest(
@@ -209,7 +215,7 @@ def cross_nearest(
         ProtocolError: the other program failed; the children say how.
     """
     program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
-    if not isinstance(k, int | np.integer) or k < 1:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise ParameterError(f"k must be at least 1, got {k!r}")
     width = residue_width(program.bits.shape[1])
 
@@ -223,7 +229,7 @@ def cross_nearest(
         distances = await boolean.to_boolean(gates, addend, width)
         return await boolean.smallest(gates, distances, int(k), bounds="shared")
 
-    return _judged(program, backend, _Judge({"k": int(k)}, cost_of, judge))
+    return _judged(program, backend, _Judge("cross_nearest", f"k={k}", cost_of, judge))
 
 
 @dataclass(frozen=True)
@@ -231,13 +237,15 @@ class _Judge:
     """What is asked of distances in shares.
 
     Attributes:
-        terms: what both programs agree on.
+        call: the function that both programs call.
+        asked: what it was asked for.
         cost: takes the numbers of the receiver's rows and of the sender's.
         judge: takes gates and a share, (sender's rows, receiver's rows); returns shares of bits in
             that order, either packed as a whole or row by row.
     """
 
-    terms: Mapping[str, int]
+    call: str
+    asked: str
     cost: Callable[[int, int], CircuitCost]
     judge: Callable[[Gates, NDArray[np.uint16]], Awaitable[Words]]
 
@@ -254,7 +262,9 @@ def _judged(
     async def server(session: Session) -> None:
         """Do nothing: once keys are exchanged, the two clients need no server."""
 
-    found, cost = program.run(terms_of(n_bits, method, **judge.terms), n_bits, client, server)
+    found, cost = program.run(
+        terms_of(n_bits, method, judge.call, judge.asked), n_bits, client, server
+    )
     return found[program.name], cost
 
 

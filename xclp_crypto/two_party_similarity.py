@@ -39,6 +39,7 @@ from xclp_crypto.two_programs import (
     additive_shares,
     program_of,
     sharing_backend,
+    solvable_rows,
     terms_of,
 )
 from xclp_crypto.wire import Message, sent
@@ -183,7 +184,7 @@ def cross_inner_products(
     async def client(session: Session, rng: Rng) -> NDArray[np.uint16] | None:
         return await inner_products(session, program.bits, n_bits, method, rng, "")
 
-    return _run(program, method, "inner products", client)
+    return _run(program, method, "cross_inner_products", "", client)
 
 
 def cross_similarities(
@@ -245,7 +246,7 @@ def cross_similarities(
         np.divide(part, whole, out=similar, where=whole > 0)
         return similar
 
-    return _run(program, method, measure, client)
+    return _run(program, method, "cross_similarities", measure, client)
 
 
 def cross_masked_distances(
@@ -301,12 +302,13 @@ def cross_masked_distances(
             return None
         return MaskedDistances(differing, shared)
 
-    return _run(program, method, "masked distances", client)
+    return _run(program, method, "cross_masked_distances", "", client)
 
 
 def _run(
     program: Program,
     method: SharingBackend,
+    call: str,
     asked: str,
     client: Callable[[Session, Rng], Awaitable[R | None]],
 ) -> tuple[R | None, Cost]:
@@ -316,5 +318,6 @@ def _run(
         """Do nothing: once keys are exchanged, the two clients need no server."""
 
     n_bits = program.bits.shape[1]
-    found, cost = program.run(terms_of(n_bits, method, asked=asked), n_bits, client, server)
+    terms = terms_of(n_bits, method, call, asked)
+    found, cost = program.run(terms, solvable_rows(n_bits), client, server)
     return found[program.name], cost

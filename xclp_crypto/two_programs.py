@@ -150,16 +150,33 @@ class Program:
 def program_of(
     bits: ArrayLike, sock: socket.socket, receives: bool, rng: Rng | None, *options: Any
 ) -> Program:
-    """Check the arguments that all doors take; the options are the last fields of `Program`."""
+    """Check the arguments that all doors take; the options are the last fields of `Program`.
+
+    Raises:
+        DataError, ParameterError: an argument is wrong; see `cross_distances`.
+    """
     me = CLIENTS[0] if receives else CLIENTS[1]
     array = check_bits(as_array(bits, me), me)
     residue_width(array.shape[1])
+    at_most_rows, _, timeout, _ = options
+    number = isinstance(at_most_rows, int | np.integer) and not isinstance(at_most_rows, bool)
+    if at_most_rows is not None and not (number and at_most_rows >= 0):
+        raise ParameterError(f"at_most_rows must be an integer ≥ 0 or None, got {at_most_rows!r}")
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise ParameterError(f"timeout must be a positive number of seconds, got {timeout!r}")
     return Program(array, sock, receives, rng_or_system(rng), *options)
 
 
-def terms_of(n_bits: int, method: HammingBackend, **others: int | str) -> Agreement:
-    """Return what both programs must have in common."""
-    return Agreement(n_bits=n_bits, hamming=method.name, cross_only=True, **others)
+def terms_of(n_bits: int, method: HammingBackend, call: str, asked: str = "") -> Agreement:
+    """Return what both programs must have in common, under the same names for all doors.
+
+    Args:
+        n_bits: L.
+        method: the back end.
+        call: the function that both call.
+        asked: what it was asked for beside rows, such as ``at_most=3``.
+    """
+    return Agreement(n_bits=n_bits, hamming=method.name, cross_only=True, call=call, asked=asked)
 
 
 def sharing_backend(backend: str | HammingBackend) -> SharingBackend:

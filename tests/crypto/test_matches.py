@@ -1,6 +1,7 @@
 """Two programs find matches and nearest rows, and nothing reaches anybody but these."""
 
 import socket
+import threading
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from protocol_runs import assert_blames
 from two_ends import both
 
 from xclp_crypto import cross_matches, cross_nearest, wire
-from xclp_crypto.errors import ParameterError, PrivacyWarning
+from xclp_crypto.errors import FaultyPeer, ParameterError, PrivacyWarning, ProtocolError
 from xclp_crypto.protocols.boolean import Gates, ideal_triples
 from xclp_crypto.protocols.boolean.conversion import at_most, highest_bit_decides
 from xclp_crypto.protocols.boolean.words import words_to_bits
@@ -95,6 +96,10 @@ def test_no_distance_leaves_a_program(monkeypatch):
         (cross_matches, {"at_most": -1}, r"distance in 0 … 33"),
         (cross_matches, {"at_most": 34}, r"distance in 0 … 33"),
         (cross_matches, {"at_most": 2.0}, r"distance in 0 … 33"),
+        (cross_matches, {"at_most": True}, r"distance in 0 … 33"),
+        (cross_matches, {"at_most": 3, "at_most_rows": "3"}, "at_most_rows must be an integer"),
+        (cross_matches, {"at_most": 3, "at_most_rows": -1}, "at_most_rows must be an integer"),
+        (cross_matches, {"at_most": 3, "timeout": None}, "timeout must be a positive number"),
         (cross_nearest, {"k": 0}, "k must be at least 1"),
         (cross_nearest, {"k": 1, "backend": "paillier"}, "leaves no shares"),
         (cross_nearest, {"k": 1, "backend": "masked"}, "not private between two programs"),
@@ -108,7 +113,27 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(door, options, match)
 
 def test_programs_that_ask_for_different_things_are_told():
     received, _ = both(cross_matches, MINE, THEIRS, {"at_most": 3}, {"at_most": 4})
-    assert_blames(received, ("sender",), "at_most")
+    assert_blames(received, ("sender",), "asked (here 'at_most=3')")
+    mine, theirs = MINE[:5], THEIRS
+    ours, other = socket.socketpair()
+    results = []
+
+    def nearest():
+        with other:
+            try:
+                cross_nearest(theirs, other, receives=False, k=3, timeout=20)
+            except ProtocolError as error:
+                results.append(error)
+
+    thread = threading.Thread(target=nearest)
+    thread.start()
+    with (
+        ours,
+        pytest.raises(FaultyPeer, match=r"agree on asked \(.*\), call \(here 'cross_matches'\)"),
+    ):
+        cross_matches(mine, ours, receives=True, at_most=3, timeout=20)
+    thread.join()
+    assert len(results) == 1
 
 
 def test_a_sender_is_warned_of_as_many_rows_as_bits():

@@ -14,7 +14,7 @@ from xclp_crypto import (
     two_party_similarity,
     wire,
 )
-from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning
 from xclp_crypto.testing import uniformity
 from xclp_crypto.two_party_similarity import widened
 
@@ -130,6 +130,8 @@ def test_what_cannot_be_is_refused_before_anything_is_sent():
 
 
 def test_programs_that_ask_for_different_things_are_told():
+    with pytest.warns(PrivacyWarning, match="compares 8 rows with yours; from about 6 on"):
+        found(cross_inner_products, rows(8, 8), rows(2, 8))
     received, _ = both(
         cross_similarities, rows(2, 8), rows(2, 8), {"measure": "dice"}, {"measure": "jaccard"}
     )

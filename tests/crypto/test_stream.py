@@ -440,7 +440,7 @@ def test_with_identities_a_program_that_answers_in_the_receivers_place_is_notice
     key, parties = IdentityKey(bytes(32)), ("receiver", "sender")
 
     async def server(io):
-        hello = await io.recv(Hello, "sender", agreement=48, numbers=1, signature=64, kem=1184)
+        hello = await io.recv(Hello, "sender", agreement=64, numbers=1, signature=64, kem=1184)
         own = replace(hello, key=MALLORY)
         signature = key.sign(_signed_hello("receiver", own, parties))
         await io.send(
