@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -241,6 +242,8 @@ def random_case(seed: int) -> tuple[Data, Parameters]:
         class_weight=str(rng.choice(["sqrt", "balanced", "none"])),
         scale=str(rng.choice(["none", "client"])),
     )
+    if all(len(own.vectors) == 1 for own in data.values()):  # scaled alone, every row is zero
+        params = replace(params, scale="none")
     return data, params
 
 
