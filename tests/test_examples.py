@@ -104,16 +104,23 @@ def test_the_code_in_the_readme_runs(python: Python, tmp_path: Path) -> None:
     python(script)
 
 
-def test_the_code_of_the_secure_sums_in_the_documentation_runs(
-    python: Python, tmp_path: Path
+@pytest.mark.parametrize(
+    ("title", "count", "printed"),
+    [
+        ("Secure sums", 3, "2 of the parties answered and 3 are needed"),
+        ("Boolean circuits of your own", 1, "of 1000 are below 100; "),
+    ],
+)
+def test_the_code_of_protocols_in_the_documentation_runs(
+    title: str, count: int, printed: str, python: Python, tmp_path: Path
 ) -> None:
     text = (ROOT / "docs" / "learn" / "crypto.md").read_text(encoding="utf-8")
-    section = text.split("## Secure sums\n")[1].split("\n## ")[0]
+    section = text.split(f"## {title}\n")[1].split("\n## ")[0]
     blocks = python_blocks(section)
-    assert len(blocks) == 3
-    script = tmp_path / "sums.py"
+    assert len(blocks) == count
+    script = tmp_path / "protocol.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
-    assert "2 of the parties answered and 3 are needed" in python(script)
+    assert printed in python(script)
 
 
 def test_the_code_of_the_documentation_of_reports_runs(python: Python, tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ from xclp_crypto.protocols.boolean import (
     Gates,
     StoredTriples,
     add,
+    any_of,
     at_least,
+    at_most,
+    bits_to_words,
     costs,
     count,
     from_planes,
@@ -27,6 +30,7 @@ from xclp_crypto.protocols.boolean import (
     to_planes,
     triples,
     words,
+    words_to_bits,
 )
 from xclp_crypto.protocols.ot import Triples
 from xclp_crypto.rng import SeededRng
@@ -79,11 +83,6 @@ def test_slicing_takes_unsigned_integers_of_any_size():
     for dtype in (np.uint8, np.uint16, np.uint32, ">u4"):
         values = np.array([0, 1, 77, 255], dtype)
         assert np.array_equal(from_planes(to_planes(values, 20), 4), values)
-    with pytest.raises(ParameterError, match="unsigned"):
-        to_planes(np.zeros(3, np.int64), 4)
-    for width in (0, 65):
-        with pytest.raises(ParameterError, match="1 to 64 bits"):
-            to_planes(np.zeros(3, np.uint8), width)
 
 
 @settings(max_examples=25)
@@ -130,12 +129,16 @@ def test_counting_is_exact(candidates, k, seed):
     bits[:, 0], bits[:, 1] = 0, 1
 
     async def circuit(gates, x):
-        return np.concatenate([await count(gates, x[0]), (await at_least(gates, x[0], k))[None]])
+        found = [await at_least(gates, x[0], k), await any_of(gates, x[0])]
+        return np.concatenate([await count(gates, x[0]), found])
 
-    planes, _, _ = computed(circuit, bits, width=1)
+    planes, gates, _ = computed(circuit, bits, width=1)
     totals = bits.sum(axis=0)
-    assert np.array_equal(from_planes(planes[:-1], 70), totals)
-    assert np.array_equal(from_planes(planes[-1:], 70) == 1, totals >= k)
+    assert np.array_equal(from_planes(planes[:-2], 70), totals)
+    assert np.array_equal(words_to_bits(planes[-2:], 70), [totals >= k, totals > 0])
+    cost = costs.counting(candidates, 2) + costs.at_least(candidates, k, 2)
+    cost += costs.any_of(candidates, 2)
+    assert (gates.used, gates.layers) == (cost.triples, cost.layers)
 
 
 @settings(max_examples=25)
@@ -183,6 +186,18 @@ def test_shares_come_back_from_planes_to_sums(width, n, seed):
     found = Simulation().run({"p": party("p", "q"), "q": party("q", "p")}).raise_errors().results
     assert found["p"].dtype == np.uint64
     assert np.array_equal(found["p"] + found["q"] & np.uint64(2**width - 1), x)
+
+
+def test_addends_of_a_dtype_narrower_than_the_width_are_compared_exactly():
+    addends = {"p": np.array([200, 3], np.uint8), "q": np.array([100, 1], np.uint8)}
+
+    async def role(io):
+        peer = {"p": "q", "q": "p"}[io.name]
+        gates = Gates(io, peer, triples.ideal_triples(io.name, peer, b"sid", 11))
+        return await gates.open(await at_most(gates, addends[io.name], 12, bound=250, largest=510))
+
+    found = Simulation().run({"p": role, "q": role}).raise_errors().results
+    assert words_to_bits(found["p"], 2).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("source", ["ideal", "dealer", "transfers"])
@@ -236,9 +251,11 @@ def test_what_cannot_be_is_refused():
         two, three = np.zeros((2, 1), words.WORD), np.zeros((3, 1), words.WORD)
         for refused, match in (
             (gates.conjunction(two, three), "operands of shapes"),
+            (gates.conjunctions((two, three), (three, two)), "operands of shapes"),
             (add(gates, two, three), "numbers of shapes"),
-            (less_than_public(gates, two, -1), "compared with -1"),
-            (at_least(gates, two, 0), "k must be at least 1"),
+            (less_than_public(gates, two, -1), "bound must be an integer of at least 0, got -1"),
+            (at_least(gates, two, 0), "k must be an integer of at least 1, got 0"),
+            (to_additive(gates, two, 65, SeededRng(1)), "65 values take 2 words"),
             (smallest(gates, two[None], 1, bounds="told"), "bounds must be"),
             (smallest(gates, two[None], 1, valid=three), "valid has shape"),
         ):
@@ -248,6 +265,57 @@ def test_what_cannot_be_is_refused():
             Gates(io, "p", triples.ideal_triples("p", "q", b"sid", 8))
 
     Simulation().run({"p": role}).raise_errors()
+
+
+BIT, PLANES, NUMBERS = np.zeros(2, words.WORD), np.zeros((3, 2), words.WORD), np.ones(70, np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("refused", "match"),
+    [
+        (lambda g: from_planes(BIT, 70), "2 or more axes, got .* read one plane by words_to_bits"),
+        (lambda g: from_planes(PLANES, 1000), "1000 values take 16 words, and the last axis has 2"),
+        (lambda g: from_planes(PLANES, 64), "the number of values that were packed"),
+        (lambda g: from_planes(PLANES[:0], 70), "width must be"),
+        (lambda g: words_to_bits(BIT, 129), "129 values take 3 words"),
+        (lambda g: words_to_bits(BIT, 70.0), r"values must be an integer of at least 0, got 70\.0"),
+        (lambda g: words_to_bits(BIT.view(np.int64), 70), "array of uint64 .* got int64 of shape"),
+        (lambda g: bits_to_words([1, 0]), "bits must be an array .* got list"),
+        (lambda g: to_planes(NUMBERS, 16.0), r"width must be an integer in 1 … 64, got 16\.0"),
+        (lambda g: to_planes(NUMBERS, 0), "width must be"),
+        (lambda g: to_planes(NUMBERS, 65), "width must be"),
+        (lambda g: to_planes(NUMBERS.astype(np.int64), 4), "unsigned integers .* got int64"),
+        (lambda g: to_planes(NUMBERS.tolist(), 4), "got list"),
+        (lambda g: to_planes(NUMBERS[0].reshape(()), 4), "1 or more axes"),
+        (lambda g: g.own([1, 2]), "uint64 of 1 or more axes, got list"),
+        (lambda g: g.public(BIT.astype(float)), "got float64"),
+        (lambda g: g.invert(BIT.view(np.int64)), "got int64"),
+        (lambda g: g.open(np.array(1, words.WORD)), r"got uint64 of shape \(\)"),
+        (lambda g: g.conjunction(BIT, BIT.view(np.int64)), "y must be an array of uint64"),
+        (lambda g: less_than_public(g, PLANES, 50.5), "bound must be an integer .* got 50.5"),
+        (lambda g: less_than_public(g, BIT, 50), r"given as plane\[None\]"),
+        (lambda g: at_most(g, NUMBERS, 16.0, bound=3, largest=9), "width must be"),
+        (lambda g: at_most(g, NUMBERS, 8, bound=3, largest=256), "largest must be .* 0 … 255"),
+        (lambda g: at_most(g, NUMBERS.astype(int), 8, bound=3, largest=9), "unsigned integers"),
+        (lambda g: add(g, PLANES[:0], PLANES[:0]), "x must have 1 or more planes"),
+        (lambda g: any_of(g, BIT), "2 or more axes"),
+        (lambda g: at_least(g, PLANES, True), "k must be an integer"),
+        (lambda g: smallest(g, PLANES, 1), "3 or more axes"),
+        (lambda g: StoredTriples(Triples(BIT, BIT, BIT[:1])), r"one length, got .*\(1,\)"),
+        (lambda g: StoredTriples(Triples(BIT, BIT, BIT.astype(float))), "c must be .* float64"),
+        (lambda g: StoredTriples((BIT, BIT, BIT)), "must be Triples, got tuple"),
+        (lambda g: triples.ideal_triples("p", "q", b"", 500.0), "words must be an integer"),
+        (lambda g: triples.deal_triples(g.io, ("p", "q"), b"", -1, SeededRng(1)), "got -1"),
+        (lambda g: triples.dealt_triples(g.io, "dealer", "q", b"", 500.0), r"got 500\.0"),
+        (lambda g: costs.comparing_with(50.5, 16, 2), "bound must be an integer"),
+    ],
+)
+def test_user_case_arguments_that_would_give_garbage_are_refused(refused, match):
+    async def role(io):
+        await refused(Gates(io, "q", triples.ideal_triples("p", "q", b"sid", 0)))
+
+    with pytest.raises(ParameterError, match=match):
+        Simulation().run({"p": role}).raise_errors()
 
 
 # What each party sees

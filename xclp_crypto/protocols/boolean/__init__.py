@@ -1,7 +1,8 @@
 """Boolean circuits on bits that two parties share: comparing, counting, selecting.
 
 `Gates` are one party's gates over a `TripleSource`; `circuits`, `conversion` and `smallest` have
-what is built of them. Everything works on words of 64 values at once; see `words`.
+what is built of them, and `costs` says how many triples that takes. Everything works on words of 64
+values at once; see `words`. A program to start from is in ``docs/learn/crypto.md``.
 """
 
 from xclp_crypto.protocols.boolean.circuits import (
@@ -23,7 +24,13 @@ from xclp_crypto.protocols.boolean.triples import (
     dealt_triples,
     ideal_triples,
 )
-from xclp_crypto.protocols.boolean.words import from_planes, to_planes
+from xclp_crypto.protocols.boolean.words import (
+    bits_to_words,
+    from_planes,
+    to_planes,
+    words_for,
+    words_to_bits,
+)
 
 __all__ = [
     "Bounds",
@@ -34,6 +41,7 @@ __all__ = [
     "any_of",
     "at_least",
     "at_most",
+    "bits_to_words",
     "count",
     "deal_triples",
     "dealt_triples",
@@ -46,6 +54,8 @@ __all__ = [
     "to_additive",
     "to_boolean",
     "to_planes",
+    "words_for",
+    "words_to_bits",
 ]
 
 

@@ -2,7 +2,7 @@
 
 Numbers are shares of planes, (width, …) words with the lowest bit first (see `words`), unsigned.
 Each function states how many conjunctions it takes for every word of a plane, and how many
-exchanges; `costs` adds them up.
+exchanges; `costs` has them as formulas. All refuse, by a `ParameterError`, what are not words.
 """
 
 from __future__ import annotations
@@ -14,10 +14,18 @@ import numpy as np
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.boolean.gmw import Gates
-from xclp_crypto.protocols.boolean.words import WORD, Words
+from xclp_crypto.protocols.boolean.words import (
+    WORD,
+    Words,
+    require_integer,
+    require_planes,
+    require_words,
+)
 
 
 def _require_alike(x: Words, y: Words) -> None:
+    require_planes("x", x)
+    require_planes("y", y)
     if x.shape != y.shape:
         raise ParameterError(f"numbers of shapes {x.shape} and {y.shape}")
 
@@ -88,16 +96,16 @@ async def less_than_public(gates: Gates, x: Words, bound: int) -> Words:
     Args:
         gates: this party's.
         x: (width, …) planes.
-        bound: what both know, at least 0.
+        bound: an integer that both know, at least 0.
 
     Returns:
-        (…) words.
+        (…) words, one plane.
 
     Raises:
-        ParameterError: a negative bound.
+        ParameterError: a bound that is negative or not an integer, or no planes.
     """
-    if bound < 0:
-        raise ParameterError(f"an unsigned number is compared with {bound}")
+    require_planes("x", x)
+    bound = require_integer("bound", bound)
     if bound >> len(x):
         return gates.ones(x[0].shape)
     less: Words | None = None
@@ -113,10 +121,11 @@ async def less_than_public(gates: Gates, x: Words, bound: int) -> Words:
 
 
 async def any_of(gates: Gates, planes: Words) -> Words:
-    """Return shares of the disjunction of planes, (count, …): count − 1 conjunctions, ⌈log2⌉ deep.
+    """Return shares of the disjunction of planes, (count, …), zero if there are none.
 
-    Of no planes it is zero.
+    It takes count − 1 conjunctions, in ⌈log2 count⌉ exchanges.
     """
+    require_words("planes", planes, 2)
     if not len(planes):
         return np.zeros(planes.shape[1:], WORD)
     while len(planes) > 1:
@@ -194,9 +203,10 @@ async def count(gates: Gates, planes: Words) -> Words:
     """Return shares of how many of the planes, (count, …), have a one in each lane.
 
     Returns:
-        (width, …) planes of the number, width = the bits of `count`. About one conjunction for each
-        plane.
+        (width, …) planes of the number, where width is the number of bits of `count`. It takes
+        about one conjunction for each plane.
     """
+    require_words("planes", planes, 2)
     width = max(1, len(planes).bit_length())
     bits, _ = await _counted(gates, planes, 0, width)
     return np.stack(bits)
@@ -207,21 +217,21 @@ async def at_least(gates: Gates, planes: Words, k: int) -> Words:
 
     With s the least for which 2^s ≥ k, the planes and the constant 2^s − k add up to 2^s or more
     exactly if something is carried to weight 2^s: what stays below adds up to less. So the carries
-    there need not be counted. About one conjunction for each plane.
+    there need not be counted. It takes about one conjunction for each plane.
 
     Args:
         gates: this party's.
         planes: (count, …).
-        k: what both know, at least 1.
+        k: an integer that both know, at least 1.
 
     Returns:
         (…) words.
 
     Raises:
-        ParameterError: k below 1.
+        ParameterError: k is below 1 or not an integer.
     """
-    if k < 1:
-        raise ParameterError(f"k must be at least 1, got {k}")
+    require_words("planes", planes, 2)
+    k = require_integer("k", k, 1)
     weights = (k - 1).bit_length()
     _, carries = await _counted(gates, planes, (1 << weights) - k, weights)
     return await any_of(gates, carries)

@@ -1,4 +1,4 @@
-"""Additive shares modulo 2^width to shares of bits, and back, both by one adder."""
+"""Additive shares modulo 2^width to shares of bits, and back, each by one adder."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.boolean.circuits import add, less_than_public, subtract
 from xclp_crypto.protocols.boolean.gmw import Gates
-from xclp_crypto.protocols.boolean.words import Words, check_width, from_planes, to_planes
+from xclp_crypto.protocols.boolean.words import (
+    Words,
+    from_planes,
+    require_integer,
+    require_lanes,
+    require_numbers,
+    require_planes,
+    require_width,
+    to_planes,
+)
 from xclp_crypto.rng import Rng, require_rng
 
 
 async def to_boolean(gates: Gates, addend: NDArray[Any], width: int) -> Words:
-    """Turn additive shares to shares of planes; width − 1 conjunctions and exchanges.
+    """Turn additive shares into shares of planes; width − 1 conjunctions and exchanges.
 
     Args:
         gates: this party's.
@@ -50,42 +58,51 @@ async def at_most(
         gates: this party's.
         addend: (…, n) of an unsigned dtype; both parties' add up to the numbers modulo 2^width.
         width: 1 … 64.
-        bound: what both know, at least 0.
-        largest: of the numbers, below 2^width.
+        bound: an integer that both know, at least 0.
+        largest: of the numbers, below 2^width, which both know.
 
     Returns:
         (…, ⌈n/64⌉) words. It takes width − 1 conjunctions where `highest_bit_decides`, else also
         those of `circuits.less_than_public`.
 
     Raises:
-        ParameterError: bound or largest is out of range.
+        ParameterError: another dtype or width, or bound or largest is out of range.
     """
-    if bound < 0 or not 0 <= largest < 1 << width:
-        raise ParameterError(f"{bound} as bound of numbers of {width} bits up to {largest}")
+    width = require_width(width)
+    bound = require_integer("bound", bound)
+    largest = require_integer("largest", largest, 0, (1 << width) - 1)
     if not highest_bit_decides(width, bound, largest):
         return await less_than_public(gates, await to_boolean(gates, addend, width), bound + 1)
     shift = (1 << width - 1) - bound - 1 if gates.first else 0
-    shifted = addend + addend.dtype.type(shift % (1 << 8 * addend.dtype.itemsize))
+    require_numbers(addend)
+    wide = addend if 8 * addend.dtype.itemsize >= width else addend.astype(np.uint64)
+    shifted = wide + wide.dtype.type(shift % (1 << 8 * wide.dtype.itemsize))
     above: Words = (await to_boolean(gates, shifted, width))[-1]
     return gates.invert(above)
 
 
 async def to_additive(gates: Gates, planes: Words, values: int, rng: Rng) -> NDArray[np.uint64]:
-    """Turn shares of planes to additive shares; width − 1 conjunctions and exchanges.
+    """Turn shares of planes into additive shares; width − 1 conjunctions and exchanges.
 
-    The second party draws r as its share, and the first is told x − r, which is uniform.
+    The second party draws r as its share, and the first is told x − r, which is uniform. To add up
+    bits over lanes, let them be the lowest of planes that are wide enough for their sum, the others
+    zero; then each party sums its own shares.
 
     Args:
         gates: this party's.
         planes: its share of x, (width, …, ⌈n/64⌉).
-        values: n.
+        values: n, as many as were sliced.
         rng: source of r.
 
     Returns:
         This party's share, (…, n) uint64; both add up to x modulo 2^width.
+
+    Raises:
+        ParameterError: not 1 … 64 planes, or not of as many words as so many values take.
     """
-    source, width = require_rng(rng), len(planes)
-    check_width(width)
+    require_planes("planes", planes)
+    source, width = require_rng(rng), require_width(len(planes))
+    values = require_lanes(planes, values)
     shape = (*planes.shape[1:-1], values)
     if gates.first:
         drawn = gates.others(planes.shape)

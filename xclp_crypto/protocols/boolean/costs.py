@@ -1,4 +1,8 @@
-"""What boolean circuits cost, from the sizes alone: words of triples, exchanges, bytes."""
+"""What boolean circuits cost, from the sizes alone: words of triples, exchanges, bytes.
+
+Add up the circuits of a program; `CircuitCost.triples` is then what to deal, or to make from
+transfers. A single conjunction, disjunction or choice of so many words is `gate` of these.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,19 @@ from xclp_crypto.protocols.boolean.conversion import highest_bit_decides
 from xclp_crypto.protocols.boolean.gmw import GateOpenings, OutputShares
 from xclp_crypto.protocols.boolean.smallest import Bounds
 from xclp_crypto.protocols.boolean.triples import BLOCK_WORDS, DealtCorrections, DealtSeed
+from xclp_crypto.protocols.boolean.words import require_integer
 from xclp_crypto.protocols.setup.channel import sealed_size
 
 
 @dataclass(frozen=True)
 class CircuitCost:
-    """What a circuit takes of both parties; costs of circuits in a row add up.
+    """What a circuit costs; the costs of consecutive circuits add up.
 
     Attributes:
-        triples: words of triples, which is words of conjunctions.
+        triples: words of triples, one for each word of a conjunction.
         layers: exchanges of conjunctions.
         opened: words that are opened to both parties.
-        openings: exchanges of these.
+        openings: exchanges that open them.
     """
 
     triples: int = 0
@@ -37,21 +42,39 @@ class CircuitCost:
         )
 
     def message_bytes(self, overhead: int = sealed_size(0)) -> int:
-        """Return the bytes that each party sends the other, with so many for each message."""
+        """Return the bytes that each party sends the other.
+
+        Args:
+            overhead: bytes that each message takes besides its body.
+        """
         bodies = GateOpenings.size(count=self.triples) + OutputShares.size(count=self.opened)
         return bodies + overhead * (self.layers + self.openings)
 
 
 def dealt_bytes(words: int, overhead: int = sealed_size(0)) -> int:
-    """Return the bytes that a dealer of so many words of triples sends both parties together."""
+    """Return the bytes that a dealer of so many words of triples sends to both parties together.
+
+    Args:
+        words: how many.
+        overhead: bytes that each message takes besides its body.
+    """
     bodies = 2 * DealtSeed.size() + DealtCorrections.size(count=words)
     return bodies + overhead * (2 + -(-words // BLOCK_WORDS))
 
 
-def adding(width: int, words: int) -> CircuitCost:
-    """Return the cost of `circuits.add`, `subtract`, or a conversion, of planes of so many words.
+def gate(words: int) -> CircuitCost:
+    """Return the cost of one conjunction, disjunction or choice of `Gates`, of so many words."""
+    return CircuitCost(words, 1)
 
-    `conversion.to_additive` opens `width` planes more, to one party.
+
+def adding(width: int, words: int) -> CircuitCost:
+    """Return the cost of `circuits.add` or `subtract`, or of a conversion.
+
+    `conversion.to_additive` also opens its planes to one party.
+
+    Args:
+        width: bits of a number.
+        words: of each plane, as in all functions here.
     """
     return CircuitCost((width - 1) * words, width - 1)
 
@@ -63,6 +86,7 @@ def comparing(width: int, words: int) -> CircuitCost:
 
 def comparing_with(bound: int, width: int, words: int) -> CircuitCost:
     """Return the cost of `circuits.less_than_public`: bits above the bound's lowest one count."""
+    bound = require_integer("bound", bound)
     lowest = (bound & -bound).bit_length()
     gates = 0 if bound == 0 or bound >> width else width - lowest
     return CircuitCost(gates * words, gates)
@@ -70,38 +94,50 @@ def comparing_with(bound: int, width: int, words: int) -> CircuitCost:
 
 def at_most(bound: int, largest: int, width: int, words: int) -> CircuitCost:
     """Return the cost of `conversion.at_most`."""
-    cost = adding(width, words)
+    cost, bound = adding(width, words), require_integer("bound", bound)
     if highest_bit_decides(width, bound, largest):
         return cost
     return cost + comparing_with(bound + 1, width, words)
 
 
-def counting(planes: int, k: int, words: int) -> CircuitCost:
-    """Return the cost of `circuits.at_least`."""
-    weights = (k - 1).bit_length()
-    offset, carried, gates, layers = (1 << weights) - k, 0, 0, 0
+def any_of(planes: int, words: int) -> CircuitCost:
+    """Return the cost of `circuits.any_of` of so many planes."""
+    gates = max(0, planes - 1)
+    return CircuitCost(gates * words, gates.bit_length())
+
+
+def counting(planes: int, words: int) -> CircuitCost:
+    """Return the cost of `circuits.count` of so many planes."""
+    return _counted(planes, 0, max(1, planes.bit_length()), words)[0]
+
+
+def at_least(planes: int, k: int, words: int) -> CircuitCost:
+    """Return the cost of `circuits.at_least` of so many planes."""
+    weights = (require_integer("k", k, 1) - 1).bit_length()
+    cost, carried = _counted(planes, (1 << weights) - k, weights, words)
+    return cost + any_of(carried, words)
+
+
+def _counted(planes: int, offset: int, weights: int, words: int) -> tuple[CircuitCost, int]:
+    """Return what it costs to count planes, and how many are carried to weight 2^weights."""
+    cost, carried = CircuitCost(), 0 if weights else planes
     for layer in counting_layers(planes, offset, weights):
-        gates += sum(layer.groups.values())
+        cost += gate(sum(layer.groups.values()) * words)
         carried += layer.groups.get(weights - 1, 0)
-        layers += 1
-    if not weights:
-        carried = planes
-    return CircuitCost(
-        (gates + max(0, carried - 1)) * words, layers + max(0, carried - 1).bit_length()
-    )
+    return cost, carried
 
 
 def selecting(
     width: int, candidates: int, words: int, k: int, bounds: Bounds = "opened"
 ) -> CircuitCost:
-    """Return the cost of `smallest.smallest` for rows in so many words."""
-    plane = CircuitCost(candidates * words, 1)
+    """Return the cost of `smallest.smallest`, of rows in so many words."""
+    plane = gate(candidates * words)
     after = (
         CircuitCost(opened=words, openings=1)
         if bounds == "opened"
-        else CircuitCost(2 * candidates * words, 1)
+        else gate(2 * candidates * words)
     )
-    total = counting(candidates, k, words) + after
+    total = at_least(candidates, k, words) + after
     for _ in range(width - 1):
-        total = total + plane + counting(candidates, k, words) + after
+        total = total + plane + at_least(candidates, k, words) + after
     return total

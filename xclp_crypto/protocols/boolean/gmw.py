@@ -1,14 +1,14 @@
 """Gates on bits that two parties share by XOR (Goldreich, Micali and Wigderson, STOC 1987).
 
-A bit x is x0 ⊕ x1, of which each party holds one. Exclusive or, and what is public, are local. A
+A bit x is x0 ⊕ x1, of which each party holds one. Exclusive or and public bits are local. A
 conjunction takes one triple (a, b, c = a·b) and one exchange::
 
     each party                                            the other
       GateOpenings(its shares of x⊕a and y⊕b) ────────────▶ (both directions at once)
       d = x⊕a, e = y⊕b are known to both; a share of xy is  c ⊕ d·b ⊕ e·a, and the first's ⊕ d·e
 
-since xy = (d⊕a)(e⊕b). What one party knows alone is shared as itself and zero: nothing that is
-computed from it reaches the other without a mask of a triple.
+since xy = (d⊕a)(e⊕b). What one party alone knows is shared as itself and zero: whatever is computed
+from it reaches the other party only under the mask of a triple.
 
 *A party learns* d and e, which are uniform as long as each triple serves once, and what is opened.
 Both are semi-honest: one that deviates changes any result, unnoticed, and so may learn from what is
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.fields import Uints
 from xclp_crypto.protocols.boolean.triples import TripleSource
-from xclp_crypto.protocols.boolean.words import WORD, Words
+from xclp_crypto.protocols.boolean.words import WORD, Words, require_words
 from xclp_crypto.protocols.ot import Triples
 from xclp_crypto.role import RoleIO
 from xclp_crypto.secret import Secret
@@ -52,20 +52,25 @@ class OutputShares(Message):
 class Gates(Secret):
     """One party's gates. Both parties call the same methods in the same order.
 
-    Shares are arrays of words (see `words`) of any shape, which is the same for both parties and
-    public; no method changes its arguments.
+    Shares are arrays of words (see `words`) of one or more axes, whose shape is public and the same
+    for both parties; no method changes its arguments.
+
+    **Nothing is compared between the parties.** If they differ in the circuit, in a public argument
+    (a bound, k, a width, which candidates are valid) or in who calls `own` and who `others`, the
+    result is wrong, and no error says so. Have them agree on all of these beforehand: a program
+    puts them into the `Agreement` of its key exchange, which names what differs.
 
     Args:
         io: this party.
         peer: the other one. The first of the two, by name, adds what is public.
-        triples: this party's shares of the triples that the circuit takes.
+        triples: this party's shares of at least as many triples as the circuit takes; see `costs`.
 
     Attributes:
         io: this party.
         names: of both, the first one first.
         first: whether this party is the first.
         used: how many words of triples were used.
-        layers: how many exchanges there were.
+        layers: how many exchanges of conjunctions there were.
     """
 
     def __init__(self, io: RoleIO, peer: str, triples: TripleSource) -> None:
@@ -77,15 +82,17 @@ class Gates(Secret):
         self._peer, self._triples = peer, triples
 
     def own(self, words: Words) -> Words:
-        """Return shares of what this party alone knows, for which the other calls `others`."""
+        """Return this party's share of words that it alone knows; the peer calls `others`."""
+        require_words("words", words)
         return words.copy()
 
     def others(self, shape: tuple[int, ...]) -> Words:
-        """Return this party's share of what the other one alone knows."""
+        """Return this party's share of words that the peer alone knows and gives to `own`."""
         return np.zeros(shape, WORD)
 
     def public(self, words: Words) -> Words:
-        """Return shares of what both know."""
+        """Return shares of words that both know."""
+        require_words("words", words)
         return words.copy() if self.first else np.zeros_like(words)
 
     def ones(self, shape: tuple[int, ...]) -> Words:
@@ -94,16 +101,16 @@ class Gates(Secret):
 
     def invert(self, x: Words) -> Words:
         """Return shares of the complement of every bit."""
+        require_words("x", x)
         return ~x if self.first else x
 
     async def conjunction(self, x: Words, y: Words) -> Words:
         """Return shares of x·y, bit by bit, in one exchange.
 
         Raises:
-            ParameterError: different shapes, or the triples are used up.
+            ParameterError: not words, different shapes, or too few triples are left.
         """
-        if x.shape != y.shape:
-            raise ParameterError(f"operands of shapes {x.shape} and {y.shape}")
+        _require_operands(x, y)
         if not x.size:
             return x.copy()
         self.used += x.size
@@ -117,6 +124,10 @@ class Gates(Secret):
 
     async def conjunctions(self, *pairs: tuple[Words, Words]) -> list[Words]:
         """Return shares of the products of several pairs, of any shapes, in one exchange."""
+        for x, y in pairs:
+            _require_operands(x, y)
+        if not pairs:
+            return []
         flat = [np.concatenate([p[side].reshape(-1) for p in pairs]) for side in (0, 1)]
         products = await self.conjunction(flat[0], flat[1])
         ends = np.cumsum([x.size for x, _ in pairs])[:-1]
@@ -138,12 +149,17 @@ class Gates(Secret):
         return zero ^ await self.conjunction(bit, one ^ zero)
 
     async def open(self, x: Words) -> Words:
-        """Tell both parties the bits of x, padding included, and return them."""
+        """Tell both parties the bits of x, padding included, and return them in words.
+
+        Read numbers by `from_planes`, and a plane by `words_to_bits`.
+        """
+        require_words("x", x)
         await self.io.send(self._peer, OutputShares(x.reshape(-1)))
         return x ^ await self._received(x)
 
     async def open_to(self, party: str, x: Words) -> Words | None:
-        """Tell one party the bits of x, padding included; returns None to the other one."""
+        """Tell one party the bits of x, as `open` does; returns None to the other one."""
+        require_words("x", x)
         if party == self.io.name:
             return x ^ await self._received(x)
         await self.io.send(party, OutputShares(x.reshape(-1)))
@@ -153,6 +169,13 @@ class Gates(Secret):
         got = await self.io.recv(OutputShares, self._peer, count=x.size)
         words: Words = got.words.reshape(x.shape)
         return words
+
+
+def _require_operands(x: Words, y: Words) -> None:
+    require_words("x", x)
+    require_words("y", y)
+    if x.shape != y.shape:
+        raise ParameterError(f"operands of shapes {x.shape} and {y.shape}")
 
 
 def _masked(x: Words, y: Words, triple: Triples) -> Words:

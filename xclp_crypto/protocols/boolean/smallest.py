@@ -24,7 +24,12 @@ import numpy as np
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.boolean.circuits import at_least
 from xclp_crypto.protocols.boolean.gmw import Gates
-from xclp_crypto.protocols.boolean.words import Words
+from xclp_crypto.protocols.boolean.words import (
+    Words,
+    require_integer,
+    require_planes,
+    require_words,
+)
 
 Bounds = Literal["opened", "shared"]
 """Whether both parties learn the k-th smallest number of every row."""
@@ -38,21 +43,26 @@ async def smallest(
     Args:
         gates: this party's.
         numbers: its share, (width, candidates, ⌈rows/64⌉), of the numbers, the lowest bit first.
-        k: how many, at least 1; ties with the k-th are kept.
-        valid: public, (candidates, ⌈rows/64⌉): which candidates count; by default all.
+        k: how many, at least 1 and the same for both; ties with the k-th are kept.
+        valid: which candidates count, (candidates, ⌈rows/64⌉), public and the same for both, as
+            from `bits_to_words`; by default all.
         bounds: see `Bounds`.
 
     Returns:
-        (candidates, ⌈rows/64⌉), its share. For each plane 1 conjunction in every bit for x and
-        about 1 for counting; with shared bounds 3 and about 1.
+        (candidates, ⌈rows/64⌉), its share. Once opened, read it by `words_to_bits`. In every bit of
+        the numbers, each candidate takes 1 conjunction for x (3 with shared bounds), and about 1
+        for counting.
 
     Raises:
-        ParameterError: k or `bounds` is out of range, or `valid` has another shape.
+        ParameterError: k or `bounds` is out of range, `valid` has another shape, or something is
+            not words.
     """
     if bounds not in ("opened", "shared"):
         raise ParameterError(f"bounds must be 'opened' or 'shared', got {bounds!r}")
-    shape = numbers.shape[1:]
+    require_planes("numbers", numbers, 3)
+    k, shape = require_integer("k", k, 1), numbers.shape[1:]
     valid = np.full(shape, ~np.uint64(0)) if valid is None else valid
+    require_words("valid", valid)
     if valid.shape != shape:
         raise ParameterError(f"valid has shape {valid.shape}, not {shape}")
     equal, less = gates.public(valid), np.zeros(shape, numbers.dtype)

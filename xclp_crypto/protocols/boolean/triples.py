@@ -27,7 +27,7 @@ from xclp_crypto.algebra.prg import Keystream, derive_key
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.fields import Raw, Uints
 from xclp_crypto.params import DIGEST_BYTES, SEED_BYTES
-from xclp_crypto.protocols.boolean.words import WORD, Words
+from xclp_crypto.protocols.boolean.words import WORD, Words, require_integer, require_words
 from xclp_crypto.protocols.ot import Triples
 from xclp_crypto.protocols.ot.interface import require_same_sid, sid_digest
 from xclp_crypto.rng import Rng, require_rng
@@ -67,13 +67,23 @@ class TripleSource(Secret, ABC):
 
 
 class StoredTriples(TripleSource):
-    """TripleSource that are in memory, as transfers give them.
+    """Triples in memory, for example those of `xclp_crypto.protocols.ot.bit_triples`.
 
     Args:
-        shares: a, b and c, (words,) each.
+        shares: a, b and c, (words,) uint64 each.
+
+    Raises:
+        ParameterError: these are not three arrays of words of one length.
     """
 
     def __init__(self, shares: Triples) -> None:
+        if not isinstance(shares, Triples):
+            raise ParameterError(f"shares must be Triples, got {type(shares).__name__}")
+        for name, part in zip(Triples._fields, shares, strict=True):
+            require_words(name, part)
+        if len({part.shape for part in shares}) > 1 or shares.a.ndim > 1:
+            shapes = ", ".join(str(part.shape) for part in shares)
+            raise ParameterError(f"a, b and c must be of one length, got shapes {shapes}")
         self._shares, self._used = shares, 0
 
     async def take(self, io: RoleIO, count: int) -> Triples:
@@ -84,12 +94,12 @@ class StoredTriples(TripleSource):
 
 
 class DealtTriples(TripleSource):
-    """TripleSource of a dealer: expanded when they are needed, corrections received as they come.
+    """A dealer's triples, expanded and corrected as they are needed.
 
     Args:
         dealer: its name.
-        streams: of a, b and, for the first party, c.
-        words: how many the dealer deals.
+        streams: keystreams of a, b and, for the first party, c.
+        words: how many words the dealer deals.
     """
 
     def __init__(self, dealer: str, streams: tuple[Keystream, ...], words: int) -> None:
@@ -107,7 +117,7 @@ class DealtTriples(TripleSource):
         return Triples(*parts)
 
     async def _corrected(self, io: RoleIO, count: int) -> Words:
-        """Return the next corrections; those that are left of a block wait for the next call."""
+        """Return the next corrections, and keep the rest of the last block for later."""
         got = [self._corrections]
         missing = count - len(self._corrections)
         while missing > 0:
@@ -121,11 +131,14 @@ class DealtTriples(TripleSource):
 
 def _require_left(left: int, count: int) -> None:
     if count > left:
-        raise ParameterError(f"{count} words of triples are needed, and {left} are left")
+        raise ParameterError(
+            f"{count} words of triples are needed, and {left} are left: "
+            "boolean.costs has how many a circuit takes"
+        )
 
 
 def _blocks(words: int) -> Iterator[int]:
-    """Cut so many words to the blocks in which corrections travel."""
+    """Return the sizes of the blocks in which corrections of so many words travel."""
     return (min(BLOCK_WORDS, words - at) for at in range(0, words, BLOCK_WORDS))
 
 
@@ -149,18 +162,20 @@ def parts_of(me: str, peer: str) -> str:
 
 
 async def dealt_triples(io: RoleIO, dealer: str, peer: str, sid: bytes, words: int) -> TripleSource:
-    """Receive a seed and return the triples of a dealer, which runs `deal_triples`.
+    """Receive a seed from a dealer, which runs `deal_triples`, and return its triples.
 
     Args:
         io: this party.
         dealer: who deals.
         peer: the other party.
         sid: identifier of these triples, the same for all and never used again.
-        words: how many words of triples, at least 0.
+        words: how many words of triples, at least 0, as many as the dealer deals.
 
     Raises:
+        ParameterError: the number of words is negative or not an integer.
         FaultyPeer: the dealer deals under another `sid`, or another number of words.
     """
+    words = require_integer("words", words)
     message = await io.recv(DealtSeed, dealer)
     require_same_sid(message.digest, sid_digest(sid, dealer, io.name, words), dealer)
     streams = _streams(message.seed, sid, dealer, io.name, parts_of(io.name, peer))
@@ -176,9 +191,13 @@ async def deal_triples(
         io: the dealer.
         parties: the two.
         sid: identifier of these triples, the same for all and never used again.
-        words: how many words of triples.
+        words: how many words of triples, at least 0; `costs` adds up what circuits take.
         rng: source of the seeds.
+
+    Raises:
+        ParameterError: the number of words is negative or not an integer.
     """
+    words = require_integer("words", words)
     first, second = sorted(parties)
     seeds = {party: require_rng(rng).bytes(SEED_BYTES) for party in (first, second)}
     for party, seed in seeds.items():
@@ -204,14 +223,18 @@ def _correct(
 
 
 def ideal_triples(me: str, peer: str, sid: bytes, words: int) -> TripleSource:
-    """Return triples that anybody can compute: the ideal twin, for tests, which hides nothing.
+    """Return triples that anybody can compute, which hide nothing: for tests only.
 
     Args:
         me: this party.
         peer: the other one.
         sid: identifier of these triples.
-        words: how many words of triples.
+        words: how many words of triples, at least 0.
+
+    Raises:
+        ParameterError: the number of words is negative or not an integer.
     """
+    words = require_integer("words", words)
     first, second = sorted((me, peer))
     streams = [
         _streams(bytes(SEED_BYTES), sid, "ideal", party, parts)
