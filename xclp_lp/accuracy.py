@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.errors import FaultyPeer, XclpError
 from xclp_lp.labels import ClassWeight
 
 ValidationKind: TypeAlias = Literal["none", "leave-one-out", "tune"]
@@ -71,6 +72,35 @@ class Coverage:
         """
         n, a = self.labels + 2, (self.right + 1) / (self.labels + 2)
         return float(np.sqrt(a * (1 - a) / (n + 1)))
+
+
+@dataclass(frozen=True)
+class Unvalidated:
+    """Why labels were not validated, though all agreed on it; they stay what they are.
+
+    Attributes:
+        party: whose validation it was: a client, or the server.
+        reason: why, for that party.
+        blamed: parties of which it says that at least one is at fault.
+    """
+
+    party: str
+    reason: str
+    blamed: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, party: str, error: XclpError) -> Unvalidated:
+        """Return what an error of a party means."""
+        return cls(party, str(error), error.parties if isinstance(error, FaultyPeer) else ())
+
+    def __str__(self) -> str:
+        """Return it as a warning."""
+        return f"how good the labels are cannot be said, validation failed: {self.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return why, who is blamed, and by whom, for a file."""
+        by = [self.party] if self.blamed else []
+        return {"reason": self.reason, "blamed": list(self.blamed), "blamed_by": by}
 
 
 @dataclass(frozen=True, eq=False)

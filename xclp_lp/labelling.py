@@ -28,6 +28,7 @@ from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_
 from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.role import OnProgress
+from xclp_lp.accuracy import Unvalidated
 from xclp_lp.column_transfer import receive_scores, send_columns
 from xclp_lp.diagnostics import geometry_of
 from xclp_lp.dropouts import Dropout, Leavers
@@ -52,6 +53,7 @@ class Participation:
         scaled_over: clients whose rows are in shared means and variances.
         geometry: what the graph looks like; None over several groups.
         validated: clients whose labelled rows were counted to estimate the accuracy.
+        unvalidated: why that failed, where it did.
         kept: the distances, if the server keeps them.
     """
 
@@ -61,6 +63,7 @@ class Participation:
     scaled_over: tuple[str, ...] = ()
     geometry: Geometry | None = None
     validated: tuple[str, ...] = ()
+    unvalidated: Unvalidated | None = None
     kept: KeptDistances | None = field(default=None, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,8 +141,8 @@ async def label_client(
         sums = await row_sums
     with io.step("labels"):
         mine, totals = own_sums(params, sums.values)
-        _require_scores(params, mine, totals, tuple(c for c in sizes if c != io.name))
         kept = Kept(session.id, own, mine, totals)
+        _require_sums(params, kept, announced, sums.contributors, io.name, tuple(sizes))
         weighed_sums = await io.compute(own_scores, params, mine, totals, kept.labels)
         prediction = replace(
             spread(await io.compute(predict, weighed_sums), own.in_graph, n_classes),
@@ -153,23 +156,35 @@ async def label_client(
     with io.step("validation"):
         counted = {client: announced.labelled[client] for client in sizes}
         labels = OwnLabels(class_ids, mine[labelled], diagonal)
-        found = await validate_client(session, params, counted, totals, labels, rng)
+        try:
+            found = await validate_client(session, params, counted, totals, labels, rng)
+        except (ProtocolError, DataError) as error:  # the labels are found, and stay what they are
+            return replace(prediction, unvalidated=Unvalidated.of(io.name, error))
         return replace(prediction, validation=found)
 
 
-def _require_scores(
+def _require_sums(
     params: Parameters,
-    sums: NDArray[np.float64],
-    totals: NDArray[np.int64] | None,
-    others: tuple[str, ...],
+    found: Kept,
+    announced: Announced,
+    contributors: Collection[str],
+    me: str,
+    present: tuple[str, ...],
 ) -> None:
     """Refuse sums that no scores have, as what others added or the server gave out is wrong.
 
     A client can make a sum wrong that it is not in, by the pads that it left: `double_masks`.
     """
-    negative = params.noise is None and (sums < 0).any()
-    if negative or (totals is not None and (totals < 0).any()):
-        raise FaultyPeerOrServer(others, "a sum of scores or of labels is negative", public=True)
+    fault, others = "", tuple(c for c in present if c != me)
+    if params.noise is None and (found.sums < 0).any():
+        fault = "a sum of scores is negative"
+    if (totals := found.totals) is not None:
+        least = found.labels * (me in contributors)
+        n = sum(announced.labelled[c] for c in contributors)
+        if (totals < least).any() or totals.sum() != n:
+            fault = "the numbers of labels by class are not those of the labels that were announced"
+    if fault:
+        raise FaultyPeerOrServer(others, fault, public=True)
 
 
 async def receive_participants(
@@ -330,9 +345,13 @@ async def label_server(
     with io.step("labels"):
         leavers.note("labels", present, await io.gather(Labelled, tuple(present), 0))
     validated: tuple[str, ...] = ()
+    unvalidated = None
     if params.validated:
         with io.step("validation"):
-            validated = await validate_server(session, params, weights, marks)
+            try:
+                validated = await validate_server(session, params, weights, marks)
+            except ProtocolError as error:  # everybody who is left has its labels
+                unvalidated = Unvalidated.of(io.name, error)
         leavers.note("validation", present if validated else (), validated)
     return Participation(
         present,
@@ -340,6 +359,7 @@ async def label_server(
         leavers.dropouts(record.survivors),
         geometry=geometry,
         validated=validated,
+        unvalidated=unvalidated,
         kept=kept,
     )
 

@@ -16,7 +16,10 @@ Class weights are those of the other labels.
 setting, and of ten bins of confidence how many rows are in it and how many of these were right. To
 tune, also the columns between labelled rows for other α. *The server learns* nothing.
 
-All labels are there before this step begins; if it fails, they are what they were.
+All labels are there before this step begins; if it fails, they are what they were. What others
+add to the counts is checked against how many labels they have, but not whether it is true: a client
+that spoils others' scores so that theirs come out wrong can read from the sums which counts of one
+client are not spoilt.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xclp_crypto.errors import ProtocolError, TooFewParties
+from xclp_crypto.errors import FaultyPeerOrServer
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.protocols.hamming.interface import column_ranges
 from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
@@ -129,6 +132,29 @@ def without_own(own: OwnLabels, totals: NDArray[np.int64], setting: Setting) -> 
     return weighed(scores, totals - y, setting, of_client - y)
 
 
+def are_counts(
+    params: Parameters, others: NDArray[np.int64], totals: NDArray[np.int64], labelled: int
+) -> bool:
+    """Return whether other clients can have counted so, (`counts_width`,) in all.
+
+    Args:
+        params: the agreement.
+        others: what they counted.
+        totals: (C,) labels by class that they have at most.
+        labelled: labelled rows that they announced.
+    """
+    labels, *right = others[: -2 * BINS].reshape(-1, len(params.classes))
+    rows, rows_right = others[-2 * BINS :].reshape(2, BINS)
+    pairs = [(labels, totals), *((own, labels) for own in right), (rows_right, rows)]
+    return bool(
+        (others >= 0).all()
+        and (rows <= labelled).all()  # so that no sum of theirs leaves int64
+        and all((few <= many).all() for few, many in pairs)
+        and labelled == labels.sum() == rows.sum()
+        and right[0].sum() == rows_right.sum()
+    )
+
+
 def validation(params: Parameters, sums: NDArray[np.int64], own: NDArray[np.int64]) -> Validation:
     """Return what the sums say.
 
@@ -155,8 +181,8 @@ async def validate_client(
     totals: NDArray[np.int64],
     own: OwnLabels,
     rng: Rng,
-) -> Validation | None:
-    """Count as a client; return None where the others, or the server, do not go on.
+) -> Validation:
+    """Count as a client.
 
     Args:
         session: the client's session.
@@ -165,25 +191,37 @@ async def validate_client(
         totals: (C,) labels by class of all clients.
         own: what the client knows of its labelled rows.
         rng: source of masks.
+
+    Raises:
+        ProtocolError: the others, or the server, do not go on.
+        FaultyPeerOrServer: counts or scores to tune cannot be; names all others.
+        DataError: scores with another α do not fit the fixed-point code.
     """
-    try:
-        by_alpha = {params.alpha: own}
-        if alphas(params):
-            by_alpha |= await _other_alphas(session, params, labelled, own.class_ids, rng)
-        found = await session.io.compute(counts, params, totals, by_alpha)
-        rows = {client: np.array([i]) for i, client in enumerate(labelled)}
-        sums = await secure_row_sums_client(
-            session,
-            np.tile(found.astype(np.float64), (len(rows), 1)),
-            rows,
-            FixedPoint(0, parties=len(rows)),
-            params.mask_graph(tuple(rows)),
-            rng,
-            "validation",
+    by_alpha = {params.alpha: own}
+    if alphas(params):
+        by_alpha |= await _other_alphas(session, params, labelled, own.class_ids, rng)
+    found = await session.io.compute(counts, params, totals, by_alpha)
+    rows = {client: np.array([i]) for i, client in enumerate(labelled)}
+    sums = await secure_row_sums_client(
+        session,
+        np.tile(found.astype(np.float64), (len(rows), 1)),
+        rows,
+        FixedPoint(0, parties=len(rows)),
+        params.mask_graph(tuple(rows)),
+        rng,
+        "validation",
+    )
+    total = sums.values[0].astype(np.int64)
+    mine = found * (session.io.name in sums.contributors)
+    n_classes = len(params.classes)
+    counted = sum(labelled[c] for c in sums.contributors) - int(mine[:n_classes].sum())
+    if not are_counts(params, total - mine, totals - found[:n_classes], counted):
+        raise FaultyPeerOrServer(
+            tuple(c for c in labelled if c != session.io.name),
+            "the counts of right labels are not those of the labels that were announced",
+            public=True,
         )
-    except ProtocolError:  # the labels are found, and stay what they are
-        return None
-    return validation(params, sums.values[0].astype(np.int64), found)
+    return validation(params, total, found)
 
 
 async def _other_alphas(
@@ -209,6 +247,9 @@ async def _other_alphas(
         rng,
         "tune",
     )
+    if (sums.values < 0).any():
+        others = tuple(c for c in labelled if c != session.io.name)
+        raise FaultyPeerOrServer(others, "a sum of scores to tune is negative", public=True)
     scores = np.split(sums.values, len(parts), axis=1)
     return {
         alpha: OwnLabels(class_ids, own, part.diagonal)
@@ -222,37 +263,38 @@ async def validate_server(
     graph: sparse.csr_array,
     labelled: Mapping[str, NDArray[np.bool_]],
 ) -> tuple[str, ...]:
-    """Sum up the counts; return the clients whose counts are in, none if too few are left.
+    """Sum up the counts; return the clients whose counts are in.
 
     Args:
         session: the server's session.
         params: the agreement.
         graph: 𝒲.
         labelled: by client in the graph, which of its rows are labelled.
+
+    Raises:
+        TooFewParties: too few clients are left.
+        FaultyPeer: a client does not follow the protocol.
     """
     clients = tuple(labelled)
-    try:
-        if alphas(params):
-            sizes = column_ranges({c: int(marks.sum()) for c, marks in labelled.items()})
-            only = np.flatnonzero(np.concatenate(list(labelled.values())))
-            for alpha in alphas(params):
-                await send_columns(session, graph, params, alpha, labelled, only)
-            await secure_row_sums_server(
-                session,
-                {client: np.arange(own.start, own.stop) for client, own in sizes.items()},
-                len(params.classes) * len(alphas(params)),
-                label_codec(params, len(clients)),
-                params.mask_graph(clients),
-                "tune",
-            )
-        record = await secure_row_sums_server(
+    if alphas(params):
+        sizes = column_ranges({c: int(marks.sum()) for c, marks in labelled.items()})
+        only = np.flatnonzero(np.concatenate(list(labelled.values())))
+        for alpha in alphas(params):
+            await send_columns(session, graph, params, alpha, labelled, only)
+        await secure_row_sums_server(
             session,
-            {client: np.array([i]) for i, client in enumerate(clients)},
-            counts_width(params),
-            FixedPoint(0, parties=len(clients)),
+            {client: np.arange(own.start, own.stop) for client, own in sizes.items()},
+            len(params.classes) * len(alphas(params)),
+            label_codec(params, len(clients)),
             params.mask_graph(clients),
-            "validation",
+            "tune",
         )
-    except TooFewParties:  # everybody who is left has its labels
-        return ()
+    record = await secure_row_sums_server(
+        session,
+        {client: np.array([i]) for i, client in enumerate(clients)},
+        counts_width(params),
+        FixedPoint(0, parties=len(clients)),
+        params.mask_graph(clients),
+        "validation",
+    )
     return record.survivors

@@ -10,7 +10,7 @@ from scipy.special import entr
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.secret import Secret
-from xclp_lp.accuracy import Setting, Validation
+from xclp_lp.accuracy import Setting, Unvalidated, Validation
 from xclp_lp.dropouts import Dropout
 from xclp_lp.kept import Kept
 from xclp_lp.labels import UNLABELLED, class_weights
@@ -41,6 +41,7 @@ class Prediction(Secret):
         geometry: what the graph of all rows looks like, as the server of a session says.
         validation: how right the labels probably are, of all clients together; None where it was
             not measured.
+        unvalidated: why it was not, where it should have been.
         kept: what gives labels to rows that come later, if the client has had a whole session.
         dropouts: clients of the session whose points or labels are missing from the scores.
     """
@@ -50,6 +51,7 @@ class Prediction(Secret):
     distribution: NDArray[np.float64]
     geometry: Geometry | None = None
     validation: Validation | None = None
+    unvalidated: Unvalidated | None = None
     kept: Kept | None = None
     dropouts: tuple[Dropout, ...] = ()
 

@@ -54,6 +54,10 @@ UNIT_BITS, DIGIT_BITS, DIGITS = 128, 32, 8
 LARGEST = 2.0**48
 """Of a feature's size: n·x² stays below 2^128 for up to 2^31 rows."""
 
+MOST_SQUARED, ROUNDING = Fraction(2) ** 97, Fraction(1, 1 << 60)
+"""What no square of a value exceeds, even after rounding, and what rounding of sums takes from a
+variance at most: p·2^-80 where each of p clients has a row, see above."""
+
 CONSTANT, SMALLEST = 1e-12, 2.0**-60
 """A column is constant if its deviation is no larger part of its mean, or smaller than this: what
 rounding can make of a constant one."""
@@ -127,6 +131,14 @@ class Scaling:
         """
         return self._as_agreed(moments(totals, indicators=self.missing != "refuse"))
 
+    def are_moments(self, totals: NDArray[np.int64], rows: int) -> bool:
+        """Return whether a sum of `encoded_moments` can be of some clients with so many rows."""
+        n, there, sums, squares = _decoded(totals, indicators=self.missing != "refuse")
+        return n == rows and all(
+            0 <= k <= n and t - s * s / max(k, 1) >= -n * ROUNDING and t <= n * MOST_SQUARED
+            for k, s, t in zip(there, sums, squares, strict=True)
+        )
+
     def _as_agreed(self, found: Moments) -> Moments:
         deviation = found.deviation.copy()
         if self.missing != "refuse":
@@ -195,9 +207,22 @@ def moments(totals: NDArray[np.int64], indicators: bool = False) -> Moments:
     Raises:
         DataError: there is no row.
     """
-    n, *digits = (int(total) for total in totals)
+    n, there, sums, squares = _decoded(totals, indicators)
     if n < 1:
         raise DataError("no client has any rows, so features cannot be scaled")
+    mean = [float(s / max(k, 1)) for s, k in zip(sums, there, strict=True)]
+    variance = [
+        float((t - s * s / max(k, 1)) / max(k, 1))
+        for s, t, k in zip(sums, squares, there, strict=True)
+    ]
+    return _moments(np.array(mean), np.array(variance))
+
+
+def _decoded(
+    totals: NDArray[np.int64], indicators: bool
+) -> tuple[int, list[int], list[Fraction], list[Fraction]]:
+    """Return the number of rows, and by column of values, their sum and that of their squares."""
+    n, *digits = (int(total) for total in totals)
     numbers = [
         Fraction(
             sum(digit << (DIGIT_BITS * i) for i, digit in enumerate(digits[at : at + DIGITS])),
@@ -209,12 +234,7 @@ def moments(totals: NDArray[np.int64], indicators: bool = False) -> Moments:
     sums, squares, there = numbers[:d], numbers[d:], [n] * d
     if indicators:
         there = [n - round(missing) for missing in sums[d // 2 :]] + there[d // 2 :]
-    mean = [float(s / max(k, 1)) for s, k in zip(sums, there, strict=True)]
-    variance = [
-        float((t - s * s / max(k, 1)) / max(k, 1))
-        for s, t, k in zip(sums, squares, there, strict=True)
-    ]
-    return _moments(np.array(mean), np.array(variance))
+    return n, there, sums, squares
 
 
 def _moments(mean: NDArray[np.float64], variance: NDArray[np.float64]) -> Moments:

@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.algebra.prg import derive_key
-from xclp_crypto.errors import DataError, FaultyPeer
+from xclp_crypto.errors import DataError, FaultyPeer, FaultyPeerOrServer
 from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import RandomizedResponse
@@ -276,7 +276,7 @@ async def _shared_moments(
     Raises:
         DataError: a feature is too large.
         TooFewParties: too few are left; nothing was revealed.
-        FaultyPeer: another party does not follow the protocol.
+        FaultyPeer: another party does not follow the protocol, or the sum is not of moments.
     """
     io = session.io
     rows, codec, graph = _sum_of_moments(session, params)
@@ -284,7 +284,14 @@ async def _shared_moments(
     sums = await secure_row_sums_client(
         session, own.astype(np.float64), rows, codec, graph, rng, "moments"
     )
-    return params.scaling.moments_of_all(sums.values[0].astype(np.int64))
+    totals = sums.values[0].astype(np.int64)
+    mine = own[0] * (io.name in sums.contributors)
+    rows_of_others = sum(session.sizes[c] for c in sums.contributors if c != io.name)
+    if not params.scaling.are_moments(totals - mine, rows_of_others):
+        raise FaultyPeerOrServer(
+            session.peers, "the moments are not those of the rows that were announced", public=True
+        )
+    return params.scaling.moments_of_all(totals)
 
 
 async def server_role(

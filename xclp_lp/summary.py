@@ -339,6 +339,8 @@ def client_lines(
     shown = settings.shown(found, data.class_ids)
     yield from outcome_lines(params, {"": data.class_ids}, {"": shown})
     yield from validation_lines(found.validation, advise=is_sound(params, [found]))
+    if found.unvalidated is not None:
+        yield str(found.unvalidated)
 
 
 def is_sound(params: Parameters, found: Iterable[Prediction]) -> bool:

@@ -47,6 +47,23 @@ SMALL = Parameters(
 )
 
 
+def watch_uploads(
+    monkeypatch: Any, module: Any, each: Callable[[str, str, NDArray[Any], Any], None]
+) -> None:
+    """Show what clients are about to add to the row sums of a module, to be changed in place.
+
+    `each` takes the client, the purpose of the sum, its values and everybody's rows.
+    """
+    honest = module.secure_row_sums_client
+
+    async def watched(session, values, rows, codec, graph, rng, purpose="row sums", **others):  # type: ignore[no-untyped-def]
+        values = (values() if callable(values) else values).copy()
+        each(session.io.name, purpose, values, rows)
+        return await honest(session, values, rows, codec, graph, rng, purpose, **others)
+
+    monkeypatch.setattr(module, "secure_row_sums_client", watched)
+
+
 def federation(
     data: Mapping[str, ClientData],
     params: Parameters | Mapping[str, Parameters],

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.helpers.session_runs import SMALL, blobs, expected, federation
-from xclp_crypto.errors import ParameterError
+from tests.helpers.session_runs import SMALL, blobs, expected, federation, watch_uploads
+from xclp_crypto.errors import FaultyPeerOrServer, ParameterError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
+from xclp_crypto.protocols.secure_sum.double_masks import SumShares
+from xclp_crypto.protocols.secure_sum.survivors import SumSigned
 from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.protocols.setup.channel import SealedIO
 from xclp_crypto.testing import run
 from xclp_crypto.transport.simulate import Faults
+from xclp_lp import labelling, leave_one_out
 from xclp_lp.accuracy import BINS, Setting, Validation
+from xclp_lp.files.results import write_server_record
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.leave_one_out import OTHER_ALPHAS
 from xclp_lp.messages import Geometry
@@ -85,6 +91,104 @@ def test_labels_stay_what_they_are_whoever_drops_out_of_it(validation, threshold
         if own.validation is not None:
             assert own.validation.labels.sum() == 6
     assert part.results[SERVER].validated == (() if threshold == 4 else ("a", "c", "d"))
+
+
+@pytest.mark.parametrize(
+    ("validation", "purpose", "where", "added"),
+    [
+        ("leave-one-out", "validation", slice(-2 * BINS, None), -1000),
+        ("leave-one-out", "validation", slice(0, 3), 100),
+        ("leave-one-out", "validation", slice(-2 * BINS, -BINS), 1),
+        ("leave-one-out", "validation", slice(3, 6), 1),
+        ("tune", "tune", slice(None), -50),
+    ],
+)
+def test_counts_that_cannot_be_cost_nobody_its_labels(
+    monkeypatch, validation, purpose, where, added
+):
+    params = replace(SMALL, validation=validation, hamming="plain", class_weight="balanced")
+    whole = run(federation(DATA, params)).raise_errors()
+
+    def lie(client, sum_of, values, rows):
+        if (client, sum_of) == ("c", purpose):
+            values[:, where] += added
+
+    watch_uploads(monkeypatch, leave_one_out, lie)
+    outcome = run(federation(DATA, params)).raise_errors()
+    for client in ("a", "b", "d"):
+        own = outcome.results[client]
+        assert own.class_ids.tolist() == whole.results[client].class_ids.tolist()
+        assert own.validation is None
+        if purpose == "validation" or client != "d":  # which has no row in the other sum
+            assert own.unvalidated.blamed == tuple(c for c in DATA if c != client)
+            assert "(or the server that relays its messages)" in str(own.unvalidated)
+
+
+def test_labels_by_class_are_those_that_were_announced(monkeypatch):
+    def lie(client, sum_of, values, rows):
+        if client == "c":
+            values[rows["a"][-1], 0] += 1
+
+    watch_uploads(monkeypatch, labelling, lie)
+    params = replace(SMALL, class_weight="balanced", hamming="plain")
+    error = run(federation(DATA, params)).errors["a"]
+    assert isinstance(error, FaultyPeerOrServer)
+    assert error.parties == ("b", "c", "d")
+
+
+@pytest.mark.parametrize(
+    ("lie", "accuser"),
+    [(SumShares(bytes(37), bytes(37)), "a"), (SumSigned(bytes(64)), SERVER)],
+)
+def test_who_spoils_the_validation_is_recorded_and_costs_nobody_its_labels(
+    monkeypatch, tmp_path, lie, accuser
+):
+    honest = SealedIO.send
+
+    async def send(io, to, message):
+        at = io.name == "c" and io.current_step == "validation"
+        if at and type(message) is type(lie) and to == accuser:
+            message = lie
+        await honest(io, to, message)
+
+    params = replace(SMALL, validation="leave-one-out", hamming="plain")
+    whole = run(federation(DATA, params)).raise_errors()
+    monkeypatch.setattr(SealedIO, "send", send)
+    outcome = run(federation(DATA, params)).raise_errors()
+    for client in DATA:
+        got, true = outcome.results[client], whole.results[client]
+        assert got.class_ids.tolist() == true.class_ids.tolist()
+    accused = outcome.results[accuser].unvalidated
+    assert accused.to_dict() | {"reason": ""} == {
+        "reason": "",
+        "blamed": ["c"],
+        "blamed_by": [accuser],
+    }
+    if accuser == SERVER:
+        write_server_record(tmp_path, outcome.results[SERVER], outcome.cost, ["other"])
+        written = json.loads((tmp_path / "server-cost.json").read_text())
+        assert written["unvalidated"] == accused.to_dict()
+        assert written["warnings"] == ["other", str(accused)]
+
+
+def test_limit_who_spoils_the_scores_of_all_but_one_reads_how_many_labels_of_that_one_are_right(
+    monkeypatch,
+):
+    uploads = {}
+
+    def lie(client, sum_of, values, rows):
+        if sum_of == "validation":
+            uploads[client] = values[0].astype(int)
+        elif client == "c":
+            values[[*rows["b"][:-1], *rows["d"][:-1]], 0] += 2.0**10
+
+    watch_uploads(monkeypatch, labelling, lie)
+    watch_uploads(monkeypatch, leave_one_out, lie)
+    params = replace(SMALL, validation="leave-one-out", hamming="plain")
+    found = run(federation(DATA, params)).raise_errors().results["c"].validation
+    read = found.right[found.used] - uploads["c"][3:6]
+    assert (read == uploads["a"][3:6])[1:].all()
+    assert read[1:].any()
 
 
 def test_the_prior_is_of_the_own_labels():

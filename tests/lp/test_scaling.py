@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
-from session_runs import SMALL, blobs, expected, federation
+from session_runs import SMALL, blobs, expected, federation, watch_uploads
 
-from xclp_crypto.errors import DataError, ParameterError, TooFewParties
+from xclp_crypto.errors import DataError, FaultyPeerOrServer, ParameterError, TooFewParties
 from xclp_crypto.protocols.secure_sum.rows import RowSumsUpload
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import run, same_distribution, uniformity
 from xclp_crypto.transport.simulate import Faults
-from xclp_lp import CrossClientLabelPropagation
+from xclp_lp import CrossClientLabelPropagation, session
 from xclp_lp.later import predict_client_role, predict_server_role
 from xclp_lp.scaling import (
     Scaling,
@@ -185,6 +185,24 @@ def test_whenever_a_client_drops_out_the_others_have_the_labels_of_those_in_the_
             found = outcome.results[client].class_ids
             assert found.tolist() == plain[client].class_ids.tolist(), at
     assert seen == {(False, False), (True, False), (True, True)}
+
+
+@pytest.mark.parametrize("missing", ["refuse", "mean"])
+@pytest.mark.parametrize(("where", "added"), [(0, -12), (0, 1), (-1, -1), (-1, 2.0**31)])
+def test_moments_that_cannot_be_blame_all_others_and_not_the_own_data(
+    monkeypatch: pytest.MonkeyPatch, where: int, added: float, missing: Any
+) -> None:
+    sizes = {"a": 4, "b": 4, "m": 4}
+
+    def lie(client: str, purpose: str, values: Any, rows: Any) -> None:
+        if client == "m":
+            values[0, where] += added
+
+    watch_uploads(monkeypatch, session, lie)
+    params = replace(SMALL, scale="shared", missing=missing, hamming="plain")
+    error = run(federation(blobs(sizes, labelled=2, seed=5), params)).errors["a"]
+    assert isinstance(error, FaultyPeerOrServer)
+    assert error.parties == ("b", "m")
 
 
 def test_two_clients_are_refused_unless_they_ask_for_it() -> None:

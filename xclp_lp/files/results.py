@@ -18,6 +18,7 @@ from xclp_crypto.errors import ParameterError, StorageError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.whole_files import whole_files, why_not_writable
+from xclp_lp.accuracy import Unvalidated
 from xclp_lp.files.cells import masked
 from xclp_lp.files.clients import LoadedClient
 from xclp_lp.labelling import Participation
@@ -253,7 +254,8 @@ def write_result(
 ) -> list[Path]:
     """Write ``NAME.csv`` and ``NAME-cost.json``; all or nothing.
 
-    ``NAME-cost.json`` also says who is missing, when and why, and what was warned of.
+    ``NAME-cost.json`` also says who is missing, when and why, what was warned of, and why labels
+    were not validated, where that failed.
 
     Args:
         output: folder for them; it is made if it is missing.
@@ -270,7 +272,7 @@ def write_result(
     """
     content = {
         "dropouts": [own.to_dict() for own in prediction.dropouts],
-        "warnings": list(warnings),
+        **_warned(warnings, prediction.unvalidated),
         **cost.to_dict(),
     }
     shown = settings.shown(prediction, data.class_ids)
@@ -283,6 +285,12 @@ def write_result(
     return _write_safely(output, [table, costs], loaded.files, fill)
 
 
+def _warned(warnings: Sequence[str], unvalidated: Unvalidated | None) -> dict[str, Any]:
+    if unvalidated is None:
+        return {"warnings": list(warnings)}
+    return {"warnings": [*warnings, str(unvalidated)], "unvalidated": unvalidated.to_dict()}
+
+
 def write_server_record(
     output: Path, found: Participation, cost: Cost, warnings: Sequence[str]
 ) -> list[Path]:
@@ -291,7 +299,7 @@ def write_server_record(
     Raises:
         StorageError: it cannot be written there; names the folder where it is instead.
     """
-    content = {**found.to_dict(), "warnings": list(warnings), **cost.to_dict()}
+    content = {**found.to_dict(), **_warned(warnings, found.unvalidated), **cost.to_dict()}
 
     def fill(folder: Path) -> None:
         write_json_file(folder / SERVER_RECORD, content)

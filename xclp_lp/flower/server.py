@@ -130,6 +130,8 @@ def run(
             _logger.info("%s is written", file)
     for line in (*dropout_lines(found.dropouts), *two_left_line(found.contributors)):
         _logger.warning("%s", line)
+    if found.unvalidated is not None:
+        _logger.warning("%s", found.unvalidated)
     _logger.info(
         "%d bytes to the nodes, %d from them; the server's own messages have %d",
         nodes.pushed,
