@@ -330,7 +330,13 @@ def random_kills(folder: Path, certificates: Path, seed: int, grace: float = 60.
     chance = random.Random(seed)
     limits = LIMITS | {"grace": grace}
     federation = Federation(
-        folder, clients=3, rows=4, certificates=certificates, seed=seed, limits=limits
+        folder,
+        clients=3,
+        rows=4,
+        certificates=certificates,
+        seed=seed,
+        limits=limits,
+        threshold=2,  # so that one may stay away
     )
     parties = [SERVER, *federation.clients]
     deaths = {party: chance.choice([0, 0, 1, 1, 2]) for party in parties}
