@@ -70,6 +70,7 @@ from xclp_lp.labelling import (
     spread,
 )
 from xclp_lp.lsh import zero_rows
+from xclp_lp.memory import require_announced_room
 from xclp_lp.messages import (
     Introduction,
     Labelled,
@@ -133,7 +134,8 @@ async def predict_client_role(
     Raises:
         ParameterError: the back end does not know distances of new to old rows only, or `kept` is
             of a session with other parameters.
-        DataError: the new rows have another number of features.
+        DataError: the new rows have another number of features, or all announce more rows than this
+            machine has memory for.
         ProtocolError, Excluded, FaultyPeer: as from `client_role`.
     """
     backend, n_classes = between_backend(params.hamming), len(params.classes)
@@ -155,6 +157,7 @@ async def predict_client_role(
             identities,
             common_secret=backend.needs_common_secret,
         )
+        require_announced_room(session, _sizes(session), params)
     io = session.io
     with io.step("hashing"):
         was_there = [c for c, numbers in session.numbers.items() if numbers[3]]
@@ -345,7 +348,8 @@ async def predict_server_role(
         ParameterError: the back end does not know distances of new to old rows only.
         TooFewParties: fewer clients than the threshold are left.
         FaultyPeer: a client knows another session, or has other parameters.
-        DataError: there is no new row, no old row, or features differ in number.
+        DataError: there is no new row, no old row, or more than this machine has memory for; or
+            features differ in number.
     """
     backend = between_backend(params.hamming)
     params = params.for_session(len(invited))
@@ -365,6 +369,7 @@ async def predict_server_role(
         )
         leavers.note("setup", invited, session.clients)
         _check_numbers(session)
+        require_announced_room(session, _sizes(session), params)
         if backend.needs_common_secret:
             leavers.note("setup", session.clients, await seed_agreement_server(session, at_least))
     io = session.io

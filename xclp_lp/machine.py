@@ -10,10 +10,14 @@ from xclp_crypto.errors import ParameterError
 
 
 def available_memory() -> float:
-    """Return the bytes of memory of this machine; infinite where it does not say."""
+    """Return the bytes of memory that this process may have; infinite where nothing says so."""
     if not hasattr(os, "sysconf"):  # Windows does not say it this way
         return np.inf
-    return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    machine = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return machine if limit == resource.RLIM_INFINITY else min(machine, limit)
 
 
 def require_available(needed: float, what: str, instead: str) -> None:

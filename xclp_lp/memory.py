@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.params import require_announced
 from xclp_crypto.protocols.hamming import Estimate, HammingBackend, estimate, get_backend
+from xclp_crypto.protocols.hamming.between import Sizes
+from xclp_crypto.protocols.setup import SERVER, Session
 from xclp_lp.graph import ENTRY_BYTES
 from xclp_lp.influence import block_columns
 from xclp_lp.leave_one_out import alphas
@@ -102,6 +104,40 @@ def require_memory(sizes: Mapping[str, int], n_bits: int, hamming: str | Hamming
         f"{count(n, 'row')} with {count(n_bits, 'bit')} by {get_backend(hamming).name}",
         f"use {''.join(f'hamming = {b!r}, ' for b in smaller)}{FEWER_ROWS}",
     )
+
+
+def require_announced_room(session: Session, sizes: Sizes, params: Parameters) -> None:
+    """Refuse rows that clients announce and this party has no memory for, before it allocates any.
+
+    What is counted is the least that distances take, shares and what is put together from them, so
+    that no party is refused that could go on.
+
+    Args:
+        session: of this party.
+        sizes: numbers of rows and columns, as announced.
+        params: the agreement.
+
+    Raises:
+        DataError: names the clients that announce most.
+    """
+    me, (rows, columns) = session.io.name, sizes
+    plain, masked = (get_backend(params.hamming).name == name for name in ("plain", "masked"))
+    need = (2 if plain else 4) * sum(rows.values()) * sum(columns.values())
+    if me != SERVER:
+        need = 0
+        for own, theirs in ((rows[me], columns), (columns[me], rows)):
+            others = [n for client, n in theirs.items() if client != me]
+            products = (16 * own + 6 * params.n_bits) * max(others) * masked
+            need = max(need, 0 if plain else 4 * own * sum(others) + products)
+    available = available_memory()
+    if need > available:
+        most = sorted(rows, key=lambda c: -max(rows[c], columns[c]))[:3]
+        announced = ", ".join(f"{c!r} {max(rows[c], columns[c]):,}" for c in most)
+        raise DataError(
+            f"the rows that clients announce, most of them {announced}, need {need / 1e9:,.1f} GB "
+            f"at {me}, which has {available / 1e9:,.1f} GB; use {FEWER_ROWS}",
+            public=True,
+        )
 
 
 def require_room(

@@ -58,6 +58,7 @@ from xclp_crypto.params import Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
 from xclp_crypto.privacy import RandomizedResponse
 from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.hamming.between import Sizes
 from xclp_crypto.protocols.hamming.interface import Distances
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
@@ -88,6 +89,7 @@ from xclp_lp.labelling import (
 )
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.lsh import Projection, hash_bits, projection, projection_digest
+from xclp_lp.memory import require_announced_room
 from xclp_lp.messages import Prepared
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
@@ -193,7 +195,8 @@ async def client_role(
         ProtocolError: another party failed; the children say which.
         Excluded: the others went on without this client.
         FaultyPeer: the server's messages contradict each other or what was agreed.
-        DataError, EncodingOverflow: this client's scores do not fit the fixed-point code.
+        DataError, EncodingOverflow: this client's scores do not fit the fixed-point code, or the
+            rows that all announce this machine's memory.
         ParameterError: dp-accounting is needed and not installed, or too few fraction bits.
     """
     params = params.for_session(len(invited))
@@ -208,6 +211,7 @@ async def client_role(
         session = await open_client(
             io, invited, params, params.agreement(), numbers, rng, identities
         )
+        require_announced_room(session, Sizes(session.sizes, session.sizes), params)
     io = session.io
     with io.step("hashing"):
         scale = params.scaling.moments_alone(features) if params.scale == "client" else None
@@ -319,7 +323,8 @@ async def server_role(
         ParameterError: k is not smaller than the number of rows; too few fraction bits;
             dp-accounting is needed and not installed.
         ProtocolError: no client that is left has a labelled row.
-        DataError: no client has a labelled row, and none dropped out.
+        DataError: no client has a labelled row, and none dropped out; or there are more rows than
+            this machine has memory for.
         EncodingOverflow: the sums with their noise do not fit the ring.
     """
     params = params.for_session(len(invited))
@@ -343,6 +348,7 @@ async def server_role(
         sizes = _checked_sizes(session)
         require_labels(_announced(session).labelled.values(), leavers)
         params.require_rows(sum(sizes.values()))
+        require_announced_room(session, Sizes(sizes, sizes), params)
         leavers.note("setup", session.clients, await seed_agreement_server(session, fewest))
     io = session.io
     with io.step("hashing"):

@@ -62,6 +62,7 @@ from xclp_lp.labelling import (
 )
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.later import check_kept, hashed_new, require_same_session, with_direction
+from xclp_lp.memory import require_announced_room
 from xclp_lp.messages import Prepared
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
@@ -135,7 +136,8 @@ async def update_client_role(
 
     Raises:
         ParameterError: see `require_updates`; or `kept` is of a session with other parameters.
-        DataError: the new rows have another number of features.
+        DataError: the new rows have another number of features, or all announce more rows than this
+            machine has memory for.
         ProtocolError, Excluded, FaultyPeer: as from `client_role`.
     """
     require_updates(params)
@@ -167,6 +169,7 @@ async def update_client_role(
             identities,
             common_secret=backend.needs_common_secret,
         )
+        require_announced_room(session, _sizes(session), params)
     io = session.io
     with io.step("hashing"):
         was_there = [c for c, numbers in session.numbers.items() if numbers[4]]
@@ -206,7 +209,7 @@ async def update_server_role(
         TooFewParties: fewer clients than the threshold are left.
         FaultyPeer: a client knows another session, has other parameters or impossible numbers, or
             no bit vectors have the distances of all rows.
-        DataError: features differ in number.
+        DataError: features differ in number, or this machine has no memory for so many rows.
         ProtocolError: no client that is left has a labelled row.
     """
     require_updates(params)
@@ -229,6 +232,7 @@ async def update_server_role(
         _check_numbers(session, kept.distances.sizes)
         params.require_rows(sum(session.sizes.values()))
         require_labels(_announced(session).labelled.values(), leavers)
+        require_announced_room(session, _sizes(session), params)
         if backend.needs_common_secret:
             leavers.note("setup", session.clients, await seed_agreement_server(session, at_least))
     io = session.io

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -243,6 +244,27 @@ def test_who_told_newcomers_is_named_even_if_it_is_silent_afterwards() -> None:
         with pytest.raises(ProtocolError) as refused:
             require_same_session(session, known, by_server)
         assert_blames(refused.value, named)
+
+
+@pytest.mark.parametrize("what", ["session", "predict", "update"])
+def test_who_announces_more_rows_than_there_is_memory_for_is_named(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, distances = began(SMALL)
+    make = {
+        "session": federation(ROWS, SMALL),
+        "predict": later(SMALL, kept, {c: own.vectors for c, own in NEW.items()}),
+        "update": update(SMALL, kept, distances),
+    }[what]
+    enough = {"session": 5_800, "predict": 4_000, "update": 4_000}[what]  # for the server
+    for party, memory in ((SERVER, 1_000), ("a", enough)):  # masks of 12 rows alone take 4,608
+        pages = {"SC_PAGE_SIZE": 1, "SC_PHYS_PAGES": memory}
+        monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+        error = run(make).errors[party]
+        assert type(error) is DataError
+        assert "rows that clients announce, most of them " in str(error)
+        assert "'c' 12" in str(error)
+        assert f"at {party}, which has 0.0 GB; use fewer rows" in str(error)
 
 
 def test_distances_of_new_rows_that_contradict_each_other_are_refused() -> None:
