@@ -82,7 +82,7 @@ from xclp_lp.messages import (
 )
 from xclp_lp.parameters import Parameters, label_codec
 from xclp_lp.predictions import Prediction, predict
-from xclp_lp.scaling import Moments, clipped
+from xclp_lp.scaling import LARGEST, SMALLEST, Moments, clipped
 from xclp_lp.session import hash_rows, open_client, require_same_features
 
 
@@ -257,7 +257,7 @@ async def _introduced(
         d: number of features.
 
     Raises:
-        FaultyPeer: nobody was in it.
+        FaultyPeer: nobody was in it, or what one tells cannot be.
     """
     io = session.io
     if not was_there:
@@ -269,6 +269,9 @@ async def _introduced(
             features=d if params.shared_scale else 0,
             classes=len(params.classes) if params.class_totals else 0,
         )
+        tiny = (told.deviation > 0) & (told.deviation < SMALLEST)
+        if tiny.any() or (np.abs(told.mean) > LARGEST).any():  # with which own rows would overflow
+            raise FaultyPeer(was_there[0], "tells of moments that no rows have")
         return Kept.told(told, d, params.n_bits, len(params.classes), params.winsorise)
     if io.name == was_there[0]:
         new = [c for c in session.clients if c not in was_there]

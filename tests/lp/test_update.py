@@ -206,13 +206,19 @@ def test_what_both_sides_kept_must_be_of_the_same_session() -> None:
     assert "would spend epsilon again" in str(error)
 
 
-class TwoSessions(Kept):
-    """What a client kept that tells newcomers of another session."""
+class Liar(Kept):
+    """What a client kept that tells newcomers something else."""
 
-    other: Kept
+    told: Introduction
 
     def introduction(self, moments: Moments | None) -> Introduction:
-        return self.other.introduction(moments)
+        return self.told
+
+
+def lying(kept: Kept, told: Introduction) -> Kept:
+    liar = Liar(**{f.name: getattr(kept, f.name) for f in fields(Kept)})
+    object.__setattr__(liar, "told", told)
+    return liar
 
 
 @pytest.mark.parametrize("recalls_it_too", [False, True])
@@ -222,14 +228,25 @@ def test_a_client_that_tells_a_newcomer_of_another_session_is_named(
 ) -> None:
     """The newcomer a is the first in the order, and b tells it."""
     kept, distances = began(SMALL, {c: own for c, own in OLD.items() if c != "a"})
-    liar = TwoSessions(**{f.name: getattr(kept["b"], f.name) for f in fields(Kept)})
     other = replace(kept["b"], session=bytes(32))
-    object.__setattr__(liar, "other", other)
-    kept["b"] = other if recalls_it_too else liar
+    kept["b"] = other if recalls_it_too else lying(kept["b"], other.introduction(None))
     vectors = {c: own.vectors for c, own in NEW.items()}
     make = later(SMALL, kept, vectors) if what == "predict" else update(SMALL, kept, distances)
     named = ("b", "c") if recalls_it_too else ("b", "a")
     assert_blames(run(make).errors[SERVER], named, "they know different sessions")
+
+
+@pytest.mark.parametrize(("mean", "deviation"), [(1e308, 1.0), (0.0, 1e-308)])
+def test_who_tells_of_moments_with_which_rows_overflow_is_named(
+    mean: float, deviation: float
+) -> None:
+    params = replace(SMALL, scale="shared")
+    kept = fitted(params, {c: own for c, own in OLD.items() if c != "a"})
+    truth = kept["b"].introduction(kept["b"].own.moments)
+    told = replace(truth, mean=truth.mean * 0 + mean, deviation=truth.mean * 0 + deviation)
+    kept["b"] = lying(kept["b"], told)
+    error = run(later(params, kept, {c: own.vectors for c, own in NEW.items()})).errors["a"]
+    assert_blames(error, ("b",), "moments that no rows have")
 
 
 def test_who_told_newcomers_is_named_even_if_it_is_silent_afterwards() -> None:
