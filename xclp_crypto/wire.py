@@ -43,9 +43,13 @@ class Message:
     it in the message, the reader among the `dims`. Fields of a message are values already
     validated; bytes become a message only through `decode`. Printing shows the type and never the
     content, and messages cannot be pickled.
+
+    Attributes:
+        AGREED: what both ends must have alike, told where a message has another size.
     """
 
     TAG: ClassVar[int]
+    AGREED: ClassVar[str] = ""
     _sent: ClassVar[tuple[tuple[str, Kind[Any]], ...]]
     _public: ClassVar[tuple[str, ...]]
 
@@ -133,7 +137,10 @@ def decode_body(kind: type[M], data: bytes | memoryview, **dims: Any) -> M:
     """Decode the body of a message of a known type; raises `DecodeError`."""
     sizes = _sizes(kind, dims)
     if len(data) != sum(sizes):
-        raise DecodeError(f"{kind.__name__} has {len(data)} bytes; its sizes require {sum(sizes)}")
+        agreed = f"; {kind.AGREED}" if kind.AGREED else ""
+        raise DecodeError(
+            f"{kind.__name__} has {len(data)} bytes; its sizes require {sum(sizes)}{agreed}"
+        )
     view, at = memoryview(data), 0
     values = {public: dims[public] for public in kind._public}
     for (name, declared), n_bytes in zip(kind._sent, sizes, strict=True):

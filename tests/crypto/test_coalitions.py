@@ -118,8 +118,8 @@ class WatchingShade(Shade):
         self.chosen = {}
         super().__init__(self.transfer)
 
-    async def transfer(self, io, sending, receiving, sid, rng):
-        got = await ideal_ot(io, sending, receiving, sid, rng)
+    async def transfer(self, io, sending, receiving, sid, rng, **options):
+        got = await ideal_ot(io, sending, receiving, sid, rng, **options)
         for sender, messages in got.items():
             self.chosen[io.name, sender] = messages.view("<u2").reshape(-1)
         return got

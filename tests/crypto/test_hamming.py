@@ -490,10 +490,10 @@ def test_no_batch_of_shade_is_larger_than_agreed(monkeypatch):
     monkeypatch.setattr(shade_module, "CLIENT_TRANSFERS", 12)
     counts = []
 
-    async def recording(io, sending, receiving, sid, rng):
+    async def recording(io, sending, receiving, sid, rng, **options):
         numbers = [*map(len, sending.values()), *(len(r.bits) for r in receiving.values())]
         counts.append((io.name, sid, sum(numbers)))
-        return await ideal_ot(io, sending, receiving, sid, rng)
+        return await ideal_ot(io, sending, receiving, sid, rng, **options)
 
     bits = random_bits([2, 3, 4], 5)
     result(Shade(recording), bits)

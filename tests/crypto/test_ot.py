@@ -30,6 +30,7 @@ class TestNaorPinkas(QuickTransfers):
 
 class TestIdeal(QuickTransfers):
     construction = staticmethod(ideal_ot)
+    a_sender_waits = False
 
 
 # Naor-Pinkas: the points

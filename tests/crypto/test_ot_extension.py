@@ -24,6 +24,7 @@ from xclp_crypto.fields import packed_size
 from xclp_crypto.protocols.ot import Choices, Extension, base_transfers, extended_ot, ideal_ot
 from xclp_crypto.protocols.ot import bits as bits_module
 from xclp_crypto.protocols.ot import link as link_module
+from xclp_crypto.protocols.ot.base import FIELD_BITS
 from xclp_crypto.protocols.ot.bits import (
     ColumnHash,
     HashPoints,
@@ -35,13 +36,7 @@ from xclp_crypto.protocols.ot.bits import (
     transpose,
     unpack_planes,
 )
-from xclp_crypto.protocols.ot.extension import (
-    FIELD_BITS,
-    OtChallenge,
-    OtColumns,
-    OtCorrections,
-    OtProof,
-)
+from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
 from xclp_crypto.protocols.ot.link import ReceiverEnd, SenderEnd, SenderPads, batch_words, prove
 from xclp_crypto.protocols.ot.naor_pinkas import OtOffers
 from xclp_crypto.protocols.ot.trees import grow, puncture
@@ -289,6 +284,62 @@ def test_user_case_an_extension_of_another_sid_or_another_batch_is_a_typed_error
     for body in (another_sid, another_batch):
         outcome = run(links(body))
         assert_blames(outcome.errors["s"], ("r",), "sid, number and order of batches")
+
+
+def wanted(count, length=16):
+    return {"s": Choices(np.zeros(count, bool), length)}
+
+
+RANDOM = ("random", {"r": 4}, {}, 3)
+LANES = ("correlated", {"r": np.zeros((4, 3), np.uint16)}, {}, 8)
+WORD = ("random_bits", {"r": 1}, {})
+OTHER_BATCHES = {
+    "number": (RANDOM, ("random", {}, wanted(5, 3))),
+    "length": (RANDOM, ("random", {}, wanted(4, 4))),
+    "number and length": (RANDOM, ("random", {}, wanted(3, 4))),
+    "number of vectors": (LANES, ("correlated", {}, wanted(5, 3), 8)),
+    "residues": (LANES, ("correlated", {}, wanted(3, 4), 8)),
+    "width": (LANES, ("correlated", {}, wanted(4, 3), 9)),
+    "kind": (RANDOM, ("correlated", {}, wanted(4, 3), 8)),
+    "random and fixed": (RANDOM, ("fixed", {}, {"s": np.zeros(4, bool)})),
+    "words": (WORD, ("random_bits", {}, {"s": np.zeros(2, np.uint64)})),
+}
+
+
+@pytest.mark.parametrize(("sender", "receiver"), OTHER_BATCHES.values(), ids=OTHER_BATCHES)
+def test_user_case_another_kind_or_size_of_batch_is_an_error_of_both(sender, receiver):
+    async def body(io, base, rng, to, frm):
+        method, *call = sender if to else receiver
+        extension = Extension(base, b"sid", rng)
+        await getattr(extension, method)(io, *call)
+        if frm:  # some methods wait for nothing
+            await extension.chosen(io, {}, wanted(1))
+
+    errors = run(links(body, k=8)).errors
+    assert_blames(errors["s"], ("r",), "kind, number and sizes of transfers")
+    assert errors["r"].missing == ("s",)
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [
+        ("random", ({"r": 2.0}, {}, 3)),
+        ("random", ({"r": -1}, {}, 3)),
+        ("random", ({"r": 2}, {}, 3.0)),
+        ("random_bits", ({"r": 2.0}, {})),
+        ("random_bits", ({}, {"s": [1, 2]})),
+        ("fixed", ({}, {"s": [True, False]})),
+        ("correlated", ({"r": [[1, 2]]}, {}, 8)),
+        ("correlated", ({"r": np.zeros((2, 3), np.uint16)}, {}, 8.0)),
+    ],
+)
+def test_user_case_lists_and_numbers_that_are_not_whole_are_refused(method, call):
+    async def body(io, base, rng, to, frm):
+        if bool(to) == bool(call[0]):
+            await getattr(Extension(base, b"x", rng), method)(io, *call)
+
+    ((_, error),) = run(links(body)).errors.items()
+    assert isinstance(error, ParameterError)
 
 
 def test_two_batches_of_one_extension_give_unrelated_bytes():
@@ -643,7 +694,7 @@ def flip_byte_of_all_columns_but_one(payload, trees=64):
 def test_a_receiver_with_inconsistent_columns_is_named_and_gets_nothing():
     outcome, _ = tampered("OtColumns", flip_byte_of_all_columns_but_one)
     assert_blames(outcome.errors["s"], ("r",), "OtColumns")
-    assert outcome.results["r"] == {}
+    assert outcome.errors["r"].missing == ("s",)
 
 
 def test_parties_with_other_fields_and_fields_of_other_sizes_are_refused():
@@ -666,8 +717,9 @@ def test_parties_with_other_fields_and_fields_of_other_sizes_are_refused():
         }
         return Simulation().run(parties).errors
 
-    assert_blames(errors(2, 4)["s"], ("r",), "OtColumns")
-    assert "field_bits" in str(errors(3, 3)["s"])
+    assert_blames(errors(2, 4)["s"], ("r",), "field_bits")
+    for wrong in (3, 4.0, True):
+        assert "field_bits" in str(errors(wrong, wrong)["s"])
 
 
 @pytest.mark.parametrize("kind", ["OtChallenge", "OtProof"])
@@ -700,8 +752,7 @@ def test_base_transfers_are_burnt_by_a_failed_check():
 
 def test_a_receiver_that_does_not_prove_is_left_out():
     outcome, _ = tampered("OtProof", lambda p: None)
-    assert not outcome.errors
-    assert outcome.results["r"] == {}
+    assert {p: e.missing for p, e in outcome.errors.items()} == {"s": ("r",), "r": ("s",)}
 
 
 # What each side sees

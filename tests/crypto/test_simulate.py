@@ -502,9 +502,12 @@ def test_sending_to_an_unknown_party_or_to_oneself_is_the_senders_error(to):
     assert "not another party" in str(outcome.errors["a"])
 
 
-def test_receiving_from_an_unknown_party_stalls():
-    outcome = Simulation().run({"a": receiver("nobody"), "b": nothing})
-    assert isinstance(outcome.errors["a"], Stalled)
+@pytest.mark.parametrize("frm", ["nobody", "a"])
+def test_receiving_from_an_unknown_party_or_from_oneself_is_the_receivers_error(frm):
+    outcome = Simulation().run({"a": receiver(frm), "b": nothing})
+    assert set(outcome.errors) == {"a"}
+    assert isinstance(outcome.errors["a"], ParameterError)
+    assert "not another party" in str(outcome.errors["a"])
 
 
 def test_one_message_goes_to_several_and_each_is_metered():

@@ -46,8 +46,9 @@ BOTH = pytest.mark.parametrize("make", [bit_triples, ring_triples])
 
 
 @BOTH
-def test_a_number_of_triples_below_zero_is_refused(make):
-    outcome = run(triples(make, -1, base=ideal_ot))
+@pytest.mark.parametrize("count", [-1, 2.0, True])
+def test_a_number_of_triples_below_zero_or_not_whole_is_refused(make, count):
+    outcome = run(triples(make, count, base=ideal_ot))
     assert {type(e) for e in outcome.errors.values()} == {ParameterError}
 
 

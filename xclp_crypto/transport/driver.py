@@ -247,6 +247,11 @@ class Driver:
         """Return the answer to `wait` if everything that it lacks has arrived."""
         missing: dict[str, None] = {}
         for sender in wait.parties:
+            if sender not in self._known or sender == party.name:
+                return ParameterError(
+                    f"{party.name} waits for {wait.kind.__name__} from {sender!r}, which is not "
+                    "another party"
+                )
             queue = party.inbox.get(sender)
             if not queue:
                 missing[sender] = None

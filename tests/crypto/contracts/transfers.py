@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from protocol_runs import assert_blames, oblivious_transfer, on
 
-from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError
+from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError, TooFewParties
 from xclp_crypto.protocols.ot import Choices
 from xclp_crypto.testing import (
     blamed,
@@ -67,19 +67,48 @@ BAD_MESSAGES = {
     "wider integers": GOOD.astype(np.uint16),
     "signed": GOOD.astype(np.int8),
     "floats": GOOD.astype(float),
+    "a list": GOOD.tolist(),
 }
 BAD_CHOICES = {
     "integers": Choices(np.zeros(3, np.uint8), 4),
     "a matrix": Choices(np.zeros((3, 1), bool), 4),
     "empty messages": Choices(np.zeros(3, bool), 0),
+    "a list": Choices([False] * 3, 4),
+    "a length that is not whole": Choices(np.zeros(3, bool), 4.0),
+    "a length of true": Choices(np.zeros(3, bool), True),
 }
-OTHER_SIZES = [(4, 4), (3, 5), *((count, length) for count in (2, 5, 200) for length in (3, 7))]
+WANTED = Choices(np.zeros(3, bool), 4)
+ALONE = {
+    "the receiver does nothing": ({"s": {"r": GOOD}}, {"r": {}}),
+    "the sender does nothing": ({"s": {}}, {"r": {"s": WANTED}}),
+    "both send": ({"s": {"r": GOOD}, "r": {"s": GOOD}}, {}),
+    "both receive": ({}, {"r": {"s": WANTED}, "s": {"r": WANTED}}),
+}
+NAMES = {
+    "sending to another name": ({"s": {"R": GOOD}}, {"r": {}}),
+    "sending to itself": ({"s": {"s": GOOD}}, {}),
+    "receiving from another name": ({"s": {}}, {"r": {"S": WANTED}}),
+    "receiving from itself": ({}, {"r": {"r": WANTED}}),
+}
+# The last ones have as many bytes in all as GOOD.
+OTHER_SIZES = [
+    (4, 4),
+    (3, 5),
+    (4, 3),
+    (6, 2),
+    *((count, length) for count in (2, 5, 200) for length in (3, 7)),
+]
 
 
 class Transfers:
-    """The contract, without what takes many runs."""
+    """The contract, without what takes many runs.
+
+    Attributes:
+        a_sender_waits: for something of each receiver, so that it notices a loss.
+    """
 
     construction: staticmethod
+    a_sender_waits = True
 
     def transfer(self, messages, bits, seed=0):
         return run(between(self.construction, messages, bits, seed)).raise_errors().results
@@ -126,7 +155,8 @@ class Transfers:
         outcome = self.run({"s": {"r": messages}}, {"r": {}})
         error = outcome.errors["s"]
         assert isinstance(error, ParameterError)
-        assert str(messages.shape) in str(error) or str(messages.dtype) in str(error)
+        found = np.asarray(messages)
+        assert any(str(x) in str(error) for x in (found.shape, found.dtype, "got list"))
         assert outcome.operations["s"] == 0
 
     @pytest.mark.parametrize("choices", BAD_CHOICES.values(), ids=BAD_CHOICES)
@@ -139,10 +169,27 @@ class Transfers:
     def test_the_sender_and_the_receiver_must_mean_the_same_sizes(self, count, length):
         wrong = Choices(np.zeros(count, bool), length)
         outcome = self.run({"s": {"r": GOOD}}, {"r": {"s": wrong}})
-        errors = [e for e in outcome.errors.values() if isinstance(e, FaultyPeer)]
-        assert errors
-        assert "r" not in outcome.results or not outcome.results["r"]
-        assert {e.parties for e in errors} <= {("s",), ("r",)}
+        assert set(outcome.results) <= (set() if self.a_sender_waits else {"s"})
+        (error,) = [e for e in outcome.errors.values() if isinstance(e, FaultyPeer)]
+        assert error.parties in {("s",), ("r",)}
+        assert "number and sizes of transfers" in str(error)
+
+    @pytest.mark.parametrize(("sending", "receiving"), ALONE.values(), ids=ALONE)
+    def test_user_case_a_transfer_without_its_peer_is_a_typed_error(self, sending, receiving):
+        outcome = self.run(sending, receiving)
+        waiting = {p for p, peers in receiving.items() if peers}
+        waiting |= {p for p, peers in sending.items() if peers and self.a_sender_waits}
+        for party in waiting:
+            (peer,) = {"s", "r"} - {party}
+            error = outcome.errors[party]
+            assert isinstance(error, TooFewParties | FaultyPeer)
+            assert (peer,) == getattr(error, "missing", getattr(error, "parties", None))
+
+    @pytest.mark.parametrize(("sending", "receiving"), NAMES.values(), ids=NAMES)
+    def test_user_case_a_peer_that_is_not_another_party_is_refused(self, sending, receiving):
+        ((_, error),) = self.run(sending, receiving).errors.items()
+        assert isinstance(error, ParameterError)
+        assert "is not another party" in str(error)
 
     def test_user_case_another_sid_is_a_typed_error_and_nothing_is_transferred(self):
         messages, bits, _ = batch(3, 4)
@@ -152,7 +199,9 @@ class Transfers:
             return transfer(io, sending, receiving, sids[io.name], rng)
 
         outcome = run(between(other, messages, bits))
-        ((party, error),) = outcome.errors.items()
+        ((party, error),) = [
+            found for found in outcome.errors.items() if isinstance(found[1], FaultyPeer)
+        ]
         assert_blames(error, tuple({"s", "r"} - {party}), "sid")
         assert not any(outcome.results.values())
 
@@ -194,10 +243,12 @@ class QuickTransfers(Transfers):
     def test_every_dropout_leaves_the_other_transfers_right(self):
         make, expected = self.two_senders()
         for case in every_dropout(make):
-            assert not case.outcome.errors, case
             if case.party == "r":
                 assert "r" not in case.outcome.results
+                for error in case.outcome.errors.values():
+                    assert error.missing == ("r",), case
                 continue
+            assert not case.outcome.errors, case
             got = case.outcome.results["r"]
             assert {"s", "t"} - {case.party} <= set(got), case
             for peer, messages in got.items():
@@ -208,11 +259,18 @@ class QuickTransfers(Transfers):
         cases = list(every_corruption(make, {"lost": lambda payload, _: None}))
         assert len(cases) >= 2
         for case in cases:
-            for error in case.outcome.errors.values():
+            ends = {case.delivery.sender, case.delivery.receiver}
+            for party, error in case.outcome.errors.items():
+                if isinstance(
+                    error, TooFewParties
+                ):  # also of those that waited for one of the ends
+                    assert error.missing, case
+                    assert party not in error.missing, case
+                    continue
                 assert blamed(error) == {case.delivery.sender}, case
                 assert not self.names_the_sender, case
-            got = case.outcome.results["r"]
-            assert not {case.delivery.sender, case.delivery.receiver} & set(got), case
+            got = case.outcome.results.get("r", {})
+            assert not ends & set(got), case
             for peer, messages in got.items():
                 assert np.array_equal(messages, expected[peer]), case
 

@@ -121,7 +121,7 @@ class Shade(SharingBackend):
                 for peer, (pair, bit) in into.items()
             }
             batch = domain_tag("shade batch", sid, index)
-            received = await self._transfer(io, messages, requests, batch, rng)
+            received = await self._transfer(io, messages, requests, batch, rng, at_least=0)
             for peer, (pair, _) in into.items():
                 if peer in received:
                     np.add.at(sums[peer], pair, received[peer].view("<u2").reshape(-1))

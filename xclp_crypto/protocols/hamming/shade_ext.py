@@ -51,8 +51,9 @@ from xclp_crypto.protocols.hamming.interface import (
     SharingBackend,
     low_bits,
 )
+from xclp_crypto.protocols.ot.base import base_transfers
 from xclp_crypto.protocols.ot.bits import BLOCK_LANES, LANE, HashPoints, lane_groups
-from xclp_crypto.protocols.ot.extension import Extension, OtCorrections, base_transfers
+from xclp_crypto.protocols.ot.extension import Extension, OtCorrections
 from xclp_crypto.protocols.ot.interface import ObliviousTransfer
 from xclp_crypto.protocols.ot.link import Asked, SenderPads, Taken
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
@@ -322,8 +323,10 @@ class ShadeExt(SharingBackend):
         io, n_bits = session.io, bits.shape[1]
         links = _Links(io.name, bits, session.sizes)
         sid = session.once("shade-ext" + purpose)
-        base = await base_transfers(io, tuple(links.out), tuple(links.into), sid, rng, self._base)
-        extension = Extension(base, sid, rng, check_receiver=True)
+        base = await base_transfers(
+            io, tuple(links.out), tuple(links.into), sid, rng, self._base, at_least=0
+        )
+        extension = Extension(base, sid, rng, check_receiver=True, at_least=0)
         offsets = await io.compute(lane_offsets, bits)
         asked: dict[str, Asked] = {}
         taken: dict[str, Taken] = {}

@@ -1,12 +1,7 @@
 """Oblivious transfer."""
 
-from xclp_crypto.protocols.ot.extension import (
-    BaseTransfers,
-    Extension,
-    FixedOffset,
-    base_transfers,
-    extended_ot,
-)
+from xclp_crypto.protocols.ot.base import BaseTransfers, base_transfers
+from xclp_crypto.protocols.ot.extension import Extension, FixedOffset, extended_ot
 from xclp_crypto.protocols.ot.ideal import ideal_ot
 from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas

@@ -54,18 +54,16 @@ base transfer hides s unconditionally, but has no simulation proof; with it the 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.algebra.prg import KEY_BYTES
 from xclp_crypto.errors import FaultyPeer, ParameterError, ReuseError
 from xclp_crypto.fields import Buffer, Dims, Packed, Raw, Uints, length_of, packed_size
 from xclp_crypto.params import CHALLENGE_BYTES, DIGEST_BYTES, KAPPA
-from xclp_crypto.protocols.ot import link, trees
+from xclp_crypto.protocols.ot import link
+from xclp_crypto.protocols.ot.base import BaseTransfers, base_transfers
 from xclp_crypto.protocols.ot.bits import (
     BLOCK_BYTES,
     LANE,
@@ -78,6 +76,7 @@ from xclp_crypto.protocols.ot.bits import (
     unpack_planes,
 )
 from xclp_crypto.protocols.ot.interface import (
+    SAME,
     Choices,
     Chosen,
     ObliviousTransfer,
@@ -86,27 +85,26 @@ from xclp_crypto.protocols.ot.interface import (
     check_choices,
     check_offsets,
     check_transfers,
+    check_whole,
     require_same_sid,
     sizes,
 )
-from xclp_crypto.protocols.ot.link import SenderPads
+from xclp_crypto.protocols.ot.link import PADS, SenderPads, Use
 from xclp_crypto.protocols.ot.naor_pinkas import OtOffers, naor_pinkas
 from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import Dim, RoleIO
 from xclp_crypto.secret import Secret
-from xclp_crypto.wire import Message, sent
-
-FIELD_BITS: Final = (1, 2, 4, 8)
-"""Choices of k, log2 of the size of the fields that the columns are over; see the module."""
+from xclp_crypto.wire import M, Message, sent
 
 
 class OtColumns(Message):
-    """A digest of the sid, and u_j ⊕ r of every tree, (128/k, words).
+    """A digest of the batch, and u_j ⊕ r of every tree, (128/k, words).
 
     Size: 8 + 8·trees·words bytes.
     """
 
     TAG = 0x0304
+    AGREED = SAME
     digest: bytes = sent(Raw(DIGEST_BYTES))
     columns: NDArray[np.uint64] = sent(Uints("trees", "words", n_bytes=8))
 
@@ -163,72 +161,6 @@ class OtCorrections(Message):
     width: int
 
 
-@dataclass(repr=False, eq=False, slots=True)
-class BaseTransfers(Secret):
-    """The 128 base transfers with each peer and direction, from which extensions are made."""
-
-    _name: str
-    _chosen: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.uint8]]]
-    _leaves: Mapping[str, NDArray[np.uint8]]
-    _trees: int
-    _used: set[bytes] = field(default_factory=set)
-    _burnt: set[str] = field(default_factory=set)
-
-
-async def base_transfers(
-    io: RoleIO,
-    sending: Collection[str],
-    receiving: Collection[str],
-    sid: bytes,
-    rng: Rng,
-    transfer: ObliviousTransfer = naor_pinkas,
-    *,
-    field_bits: int = 1,
-) -> BaseTransfers:
-    """Run 128 base transfers for each peer and direction, in reversed roles.
-
-    Args:
-        io: this party.
-        sending: peers that this party will send to in extensions.
-        receiving: peers that it will receive from.
-        sid: identifier, the same for all parties and never used again.
-        rng: source of this party's randomness.
-        transfer: the oblivious transfer to use.
-        field_bits: k, 1, 2, 4 or 8, the same for all parties: extensions send 16/k bytes for each
-            transfer, for about 2^k/k times the AES.
-
-    Returns:
-        What each side of each extension begins with.
-
-    Raises:
-        ParameterError: another k.
-        FaultyPeer: see `transfer`.
-    """
-    if field_bits not in FIELD_BITS:
-        raise ParameterError(f"field_bits must be one of {FIELD_BITS}, got {field_bits}")
-    source, n = require_rng(rng), KAPPA // field_bits
-    grown = {
-        peer: await io.compute(
-            trees.grow,
-            np.frombuffer(source.bytes(n * 2 * KEY_BYTES), np.uint8).reshape(n, 2, KEY_BYTES),
-            field_bits,
-        )
-        for peer in receiving
-    }
-    secrets = {
-        peer: np.unpackbits(np.frombuffer(source.bytes(KAPPA // 8), np.uint8)).astype(bool)
-        for peer in sending
-    }
-    requests = {peer: Choices(bits, KEY_BYTES) for peer, bits in secrets.items()}
-    pairs = {peer: sums for peer, (_, sums) in grown.items()}
-    got = await transfer(io, pairs, requests, domain_tag("ot-extension base", sid), rng)
-    chosen = {
-        peer: (secrets[peer], await io.compute(trees.puncture, sums, secrets[peer], field_bits))
-        for peer, sums in got.items()
-    }
-    return BaseTransfers(io.name, chosen, {p: leaves for p, (leaves, _) in grown.items()}, n)
-
-
 class FixedOffset(NamedTuple):
     """What the sender has of transfers with a fixed offset: m_0, (m, 2), and Δ, (2,), uint64."""
 
@@ -240,7 +172,8 @@ class Extension(Secret):
     """Transfers over base transfers, batch by batch, with several peers at once.
 
     All parties must ask for the same batches in the same order. Peers that drop out, now or in the
-    base transfers, are missing from the results. An object belongs to one party and one session.
+    base transfers, are missing from the results, as long as `at_least` of a batch's senders, and of
+    its receivers, answer. An object belongs to one party and one session.
 
     Args:
         base: the base transfers; they may serve several extensions.
@@ -248,15 +181,23 @@ class Extension(Secret):
         rng: source of this party's randomness.
         check_receiver: whether receivers have to prove that they are consistent, two messages more
             for every batch; security against a malicious receiver as the module states it.
+        at_least: how many senders, and how many receivers, of a batch must answer, or all of fewer;
+            0 where a protocol goes on without them.
 
     Raises:
         ReuseError: `base` has served an extension with this `sid`, or a peer failed a check.
     """
 
-    __slots__ = ("_base", "_check", "_receivers", "_rng", "_senders")
+    __slots__ = ("_at_least", "_base", "_check", "_receivers", "_rng", "_senders")
 
     def __init__(
-        self, base: BaseTransfers, sid: bytes, rng: Rng, *, check_receiver: bool = False
+        self,
+        base: BaseTransfers,
+        sid: bytes,
+        rng: Rng,
+        *,
+        check_receiver: bool = False,
+        at_least: int = 1,
     ) -> None:
         self._rng = require_rng(rng)
         if sid in base._used:
@@ -270,6 +211,7 @@ class Extension(Secret):
         me = base._name
         self._base = base
         self._check = check_receiver
+        self._at_least = at_least
         self._senders = {
             peer: link.SenderEnd(choices, leaves, sid, me, peer, check_receiver)
             for peer, (choices, leaves) in base._chosen.items()
@@ -280,7 +222,7 @@ class Extension(Secret):
         }
 
     async def ask(
-        self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]], *, hashed: bool = True
+        self, io: RoleIO, receiving: Mapping[str, NDArray[np.bool_]], *, use: Use = PADS
     ) -> dict[str, link.Asked]:
         """Send the columns of the next batch, without waiting, and return what it hides.
 
@@ -290,7 +232,7 @@ class Extension(Secret):
         Args:
             io: this party.
             receiving: by sender, the choices (m,) bool.
-            hashed: see `extend`.
+            use: what the pads are for.
 
         Raises:
             ParameterError: choices of another type, or of a peer without base transfers.
@@ -300,14 +242,14 @@ class Extension(Secret):
         counts = {peer: len(bits) for peer, bits in receiving.items()}
         words = {p: link.transfer_words(count, self._check) for p, count in counts.items()}
         choices = {peer: to_words(bits, words[peer]) for peer, bits in receiving.items()}
-        return await self._ask(io, choices, counts, hashed)
+        return await self._ask(io, choices, counts, use)
 
     async def _ask(
         self,
         io: RoleIO,
         choices: Mapping[str, NDArray[np.uint64]],
         counts: Mapping[str, int],
-        hashed: bool = True,
+        use: Use,
     ) -> dict[str, link.Asked]:
         for peer in choices:
             if peer not in self._receivers:
@@ -315,14 +257,15 @@ class Extension(Secret):
         asked = {}
         for peer, words in choices.items():
             column = self._with_sacrifice(words) if self._check else words
-            extend = self._receivers[peer].extend
-            batch = await io.compute(extend, column, counts[peer], hashed=hashed)
-            await io.send(peer, OtColumns(batch.digest, batch.u))
+            end, count = self._receivers[peer], counts[peer]
+            digest = end.digest(count, use.kind, use.receiving.get(peer, 0))
+            batch = await io.compute(end.extend, column, count, hashed=use.hashed)
+            await io.send(peer, OtColumns(digest, batch.u))
             asked[peer] = batch
         return asked
 
     async def take(
-        self, io: RoleIO, sending: Mapping[str, int], *, hashed: bool = True
+        self, io: RoleIO, sending: Mapping[str, int], *, use: Use = PADS
     ) -> dict[str, link.Taken]:
         """Receive the columns of the next batch, challenge checked receivers, and return both.
 
@@ -331,19 +274,25 @@ class Extension(Secret):
         Args:
             io: this party.
             sending: by receiver, the number of transfers.
-            hashed: see `extend`.
+            use: what the pads are for.
 
         Raises:
-            FaultyPeer: a peer has another `sid`, or asks for batches in another order.
+            ParameterError: a number that is not whole.
+            FaultyPeer: a peer has another `sid`, asks for batches in another order, or means
+                another batch.
         """
+        for count in sending.values():
+            check_whole("the number of transfers", count, 0)
         present = {peer: count for peer, count in sending.items() if peer in self._senders}
         words = {peer: link.batch_words(count, self._check) for peer, count in present.items()}
-        got = await io.gather(OtColumns, tuple(present), 0, trees=self._base._trees, words=words)
+        got = await self._gather(io, OtColumns, present, trees=self._base._trees, words=words)
         taken = {}
         for peer, message in got.items():
             end = self._senders[peer]
-            require_same_sid(message.digest, end.digest, peer)
-            pads, q = await io.compute(end.extend, message.columns, sending[peer], hashed=hashed)
+            count = sending[peer]
+            expected = end.digest(count, use.kind, use.sending.get(peer, 0))
+            require_same_sid(message.digest, expected, peer)
+            pads, q = await io.compute(end.extend, message.columns, count, hashed=use.hashed)
             seed = self._rng.bytes(CHALLENGE_BYTES) if self._check else b""
             taken[peer] = link.Taken(pads, q, seed)
         if self._check:
@@ -353,7 +302,7 @@ class Extension(Secret):
 
     async def prove(self, io: RoleIO, asked: Mapping[str, link.Asked]) -> dict[str, HashPoints]:
         """Prove to the senders of a batch that its columns are consistent; return its pads."""
-        challenges = await io.gather(OtChallenge, tuple(asked), 0) if self._check else {}
+        challenges = await self._gather(io, OtChallenge, asked) if self._check else {}
         for peer, challenge in challenges.items():
             batch = asked[peer]
             proof = await io.compute(link.prove, challenge.seed, batch.choices, batch.t)
@@ -366,7 +315,7 @@ class Extension(Secret):
         Raises:
             FaultyPeer: they are not; see `extend`.
         """
-        proofs = await io.gather(OtProof, tuple(taken), 0) if self._check else {}
+        proofs = await self._gather(io, OtProof, taken) if self._check else {}
         for peer, message in proofs.items():
             batch, verify = taken[peer], self._senders[peer].verify
             if not await io.compute(verify, batch.q, batch.seed, message.hashes):
@@ -381,7 +330,7 @@ class Extension(Secret):
         sending: Mapping[str, int],
         receiving: Mapping[str, NDArray[np.bool_]],
         *,
-        hashed: bool = True,
+        use: Use = PADS,
     ) -> tuple[dict[str, SenderPads], dict[str, HashPoints]]:
         """Make one batch of pads with each peer.
 
@@ -389,18 +338,19 @@ class Extension(Secret):
             io: this party.
             sending: by receiver, the number of transfers m.
             receiving: by sender, the choices (m,) bool.
-            hashed: whether the pads are for hashing; otherwise only their `rows` are of use.
+            use: what the pads are for.
 
         Returns:
             By receiver, both pads of every transfer; by sender, the pads of the choices.
 
         Raises:
             ParameterError: choices of another type.
-            FaultyPeer: columns of another size, or under another `sid`; or, with `check_receiver`,
-                inconsistent ones, and the base transfers with that peer are then burnt.
+            FaultyPeer: columns of another batch; or, with `check_receiver`, inconsistent ones, and
+                the base transfers with that peer are then burnt.
+            TooFewParties: fewer than `at_least` senders, or receivers, answer.
         """
-        asked = await self.ask(io, receiving, hashed=hashed)
-        taken = await self.take(io, sending, hashed=hashed)
+        asked = await self.ask(io, receiving, use=use)
+        taken = await self.take(io, sending, use=use)
         received = await self.prove(io, asked)
         return await self.verify(io, taken), received
 
@@ -422,9 +372,10 @@ class Extension(Secret):
             ParameterError: choices of another type, or a length below 1.
             FaultyPeer: see `extend`.
         """
-        if length < 1:
-            raise ParameterError(f"messages must have at least 1 byte, got {length}")
-        sent, received = await self._extend(io, sending, receiving)
+        check_whole("the length of messages", length, 1)
+        sent, received = await self._extend(
+            io, sending, receiving, "random", dict.fromkeys(sending, length)
+        )
         return (
             {peer: await io.compute(link.both_pads, pads, length) for peer, pads in sent.items()},
             {
@@ -455,18 +406,25 @@ class Extension(Secret):
             FaultyPeer: see `extend`.
         """
         for peer, words in receiving.items():
-            if words.ndim != 1 or words.dtype != np.uint64:
+            found = np.asarray(words)
+            if words is not found or words.ndim != 1 or words.dtype != np.uint64:
                 raise ParameterError(
-                    f"choices of bits must be a vector of uint64, got {words.dtype} {words.shape} "
+                    f"choices of bits must be a vector of uint64, got {found.dtype} {found.shape} "
                     f"for {peer}"
                 )
+        use = Use("random bits", sending, {peer: len(words) for peer, words in receiving.items()})
         # An even number of words, so that those of transfers are those of the columns.
-        even = {peer: words + words % 2 for peer, words in sending.items()}
+        even = {
+            peer: check_whole("the number of words", words, 0) + words % 2
+            for peer, words in sending.items()
+        }
         choices = {
             peer: np.append(w, np.zeros(len(w) % 2, w.dtype)) for peer, w in receiving.items()
         }
-        asked = await self._ask(io, choices, {p: WORD_BITS * len(w) for p, w in choices.items()})
-        taken = await self.take(io, {peer: WORD_BITS * words for peer, words in even.items()})
+        counts = {peer: WORD_BITS * len(words) for peer, words in choices.items()}
+        asked = await self._ask(io, choices, counts, use)
+        owed = {peer: WORD_BITS * words for peer, words in even.items()}
+        taken = await self.take(io, owed, use=use)
         received = await self.prove(io, asked)
         sent = await self.verify(io, taken)
         return (
@@ -501,7 +459,7 @@ class Extension(Secret):
             ParameterError: choices of another type.
             FaultyPeer: see `extend`.
         """
-        sent, received = await self.extend(io, sending, receiving, hashed=False)
+        sent, received = await self.extend(io, sending, receiving, use=Use(link.FIXED))
         return (
             {
                 peer: FixedOffset(pads.zero.rows, self._senders[peer].offset)
@@ -513,12 +471,12 @@ class Extension(Secret):
     async def chosen(self, io: RoleIO, sending: Pairs, receiving: Requests) -> Chosen:
         """Run transfers of chosen messages; see `ObliviousTransfer`."""
         check_transfers(sending, receiving)
-        sent, received = await self._extend(
-            io, {peer: len(messages) for peer, messages in sending.items()}, receiving
-        )
+        counts = {peer: len(messages) for peer, messages in sending.items()}
+        lengths = {peer: messages.shape[2] for peer, messages in sending.items()}
+        sent, received = await self._extend(io, counts, receiving, "chosen", lengths)
         for peer, pads in sent.items():
             await io.send(peer, OtOffers(await io.compute(link.offer, pads, sending[peer])))
-        got = await io.gather(OtOffers, tuple(received), 0, **sizes(receiving))
+        got = await self._gather(io, OtOffers, received, **sizes(receiving))
         return {
             peer: await io.compute(
                 link.open_chosen, received[peer], message.offers, receiving[peer]
@@ -544,20 +502,21 @@ class Extension(Secret):
 
         Raises:
             ParameterError: offsets or choices of another type or shape, or w out of range.
-            FaultyPeer: see `extend`; or corrections of another size.
+            FaultyPeer, TooFewParties: see `extend`.
         """
         for offsets in sending.values():
             check_offsets(offsets, width)
-        sent, received = await self._extend(
-            io, {peer: len(offsets) for peer, offsets in sending.items()}, receiving
-        )
+        counts = {peer: len(offsets) for peer, offsets in sending.items()}
+        lanes = {peer: offsets.shape[1] for peer, offsets in sending.items()}
+        kind = f"correlated modulo 2^{width}"
+        sent, received = await self._extend(io, counts, receiving, kind, lanes)
         bases = {}
         for peer, pads in sent.items():
             bases[peer], corrections = await io.compute(link.correlate, pads, sending[peer], width)
             await io.send(peer, OtCorrections(corrections, width))
         asked = sizes(receiving)
         dims: dict[str, Dim] = {"count": asked["count"], "lanes": asked["length"], "width": width}
-        got = await io.gather(OtCorrections, tuple(received), 0, **dims)
+        got = await self._gather(io, OtCorrections, received, **dims)
         return bases, {
             peer: await io.compute(
                 link.correct, received[peer], message.residues, receiving[peer], width
@@ -566,11 +525,24 @@ class Extension(Secret):
         }
 
     async def _extend(
-        self, io: RoleIO, sending: Mapping[str, int], receiving: Requests
+        self,
+        io: RoleIO,
+        sending: Mapping[str, int],
+        receiving: Requests,
+        kind: str,
+        lengths: Mapping[str, int],
     ) -> tuple[dict[str, SenderPads], dict[str, HashPoints]]:
+        """Make the pads of messages of these `lengths`, by receiver."""
         for request in receiving.values():
             check_choices(request)
-        return await self.extend(io, sending, {p: request.bits for p, request in receiving.items()})
+        use = Use(kind, lengths, {p: request.length for p, request in receiving.items()})
+        bits = {p: request.bits for p, request in receiving.items()}
+        return await self.extend(io, sending, bits, use=use)
+
+    async def _gather(
+        self, io: RoleIO, kind: type[M], parties: Collection[str], **dims: Dim
+    ) -> dict[str, M]:
+        return await io.gather(kind, parties, min(self._at_least, len(parties)), **dims)
 
     def _with_sacrifice(self, choices: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return np.append(choices, self._rng.residues(1 << WORD_BITS, link.CHECK_WORDS))
@@ -586,6 +558,7 @@ async def extended_ot(
     base: ObliviousTransfer = naor_pinkas,
     check_receiver: bool = False,
     field_bits: int = 1,
+    at_least: int = 1,
 ) -> Chosen:
     """Run base transfers and one batch of chosen messages over them. See `ObliviousTransfer`.
 
@@ -594,7 +567,14 @@ async def extended_ot(
     """
     check_transfers(sending, receiving)
     transfers = await base_transfers(
-        io, tuple(sending), tuple(receiving), sid, rng, base, field_bits=field_bits
+        io,
+        tuple(sending),
+        tuple(receiving),
+        sid,
+        rng,
+        base,
+        field_bits=field_bits,
+        at_least=at_least,
     )
-    extension = Extension(transfers, sid, rng, check_receiver=check_receiver)
+    extension = Extension(transfers, sid, rng, check_receiver=check_receiver, at_least=at_least)
     return await extension.chosen(io, sending, receiving)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from xclp_crypto.fields import Raw, Uints
 from xclp_crypto.params import DIGEST_BYTES
 from xclp_crypto.protocols.ot.interface import (
+    SAME,
     Chosen,
     Pairs,
     Requests,
@@ -33,16 +34,26 @@ class IdealMessages(Message):
     """A digest of the sid, and both messages of every transfer. Size: 8 + 2·m·length bytes."""
 
     TAG = 0x0310
+    AGREED = SAME
     digest: bytes = sent(Raw(DIGEST_BYTES))
     pairs: NDArray[np.uint8] = sent(Uints("count", 2, "length", n_bytes=1))
 
 
-async def ideal_ot(io: RoleIO, sending: Pairs, receiving: Requests, sid: bytes, rng: Rng) -> Chosen:
-    """Hand over both messages and pick one. See `ObliviousTransfer`."""
+async def ideal_ot(
+    io: RoleIO, sending: Pairs, receiving: Requests, sid: bytes, rng: Rng, *, at_least: int = 1
+) -> Chosen:
+    """Hand over both messages and pick one, so that nothing is hidden: for tests only.
+
+    The receiver, and whoever reads along, gets both messages of every pair. A sender waits for
+    nobody, so it does not notice a lost peer. See `ObliviousTransfer`.
+    """
     check_transfers(sending, receiving)
     for peer, messages in sending.items():
-        await io.send(peer, IdealMessages(sid_digest(sid, io.name, peer), messages))
-    got = await io.gather(IdealMessages, tuple(receiving), 0, **sizes(receiving))
+        digest = sid_digest(sid, io.name, peer, len(messages), messages.shape[2])
+        await io.send(peer, IdealMessages(digest, messages))
+    least = min(at_least, len(receiving))
+    got = await io.gather(IdealMessages, tuple(receiving), least, **sizes(receiving))
     for peer, message in got.items():
-        require_same_sid(message.digest, sid_digest(sid, peer, io.name), peer)
+        count, length = len(receiving[peer].bits), receiving[peer].length
+        require_same_sid(message.digest, sid_digest(sid, peer, io.name, count, length), peer)
     return {peer: pick(message.pairs, receiving[peer].bits) for peer, message in got.items()}

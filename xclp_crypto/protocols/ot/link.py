@@ -8,8 +8,10 @@ transfers.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +39,32 @@ FOLD_WORDS: Final = 1 << 16
 """Words of leaves that are added up at once, likewise."""
 CHECK_WORDS: Final = KAPPA // WORD_BITS
 """Words of one block of the check's hash."""
+
+FIXED: Final = "fixed"
+"""The kind of a batch whose rows are taken as they are."""
+
+
+class Use(NamedTuple):
+    """What the pads of a batch are for; both ends must mean the same.
+
+    Attributes:
+        kind: of transfers.
+        sending: by receiver, bytes or residues of a message.
+        receiving: by sender, the same.
+    """
+
+    kind: str = "pads"
+    sending: Mapping[str, int] = MappingProxyType({})
+    receiving: Mapping[str, int] = MappingProxyType({})
+
+    @property
+    def hashed(self) -> bool:
+        """Return whether pads are for hashing; otherwise only their `rows` are of use."""
+        return self.kind != FIXED
+
+
+PADS: Final = Use()
+"""Whatever the caller makes of them."""
 
 
 def batch_words(count: int, checked: bool) -> int:
@@ -147,10 +175,11 @@ class _End(Secret):
         self._checked = checked
         self._rows = 0
 
-    @property
-    def digest(self) -> bytes:
-        """Return what the receiver says of the next batch."""
-        return sid_digest(*self._link, self._rows)
+    def digest(self, count: int, kind: str, size: int) -> bytes:
+        """Return what the receiver says of the next batch: so many transfers, see `Use`."""
+        return sid_digest(
+            *self._link, self._rows, count, kind, size, self._depth, int(self._checked)
+        )
 
     def _by_tree(self, columns: NDArray[np.uint64]) -> NDArray[np.uint64]:
         """View columns, (128, …), as (k, n, …)."""
@@ -241,12 +270,8 @@ class SenderEnd(_End):
 
 @dataclass(frozen=True, repr=False)
 class Asked:
-    """A receiver's batch: `sid_digest`, pads, choices (words,), t_i (128, words), and what is sent.
+    """A receiver's batch: pads, choices (words,), t_i (128, words), and u_j ⊕ r, (n, words)."""
 
-    That is u_j ⊕ r, (n, words).
-    """
-
-    digest: bytes
     pads: HashPoints
     choices: NDArray[np.uint64]
     t: NDArray[np.uint64]
@@ -287,8 +312,7 @@ class ReceiverEnd(_End):
             done = slice(at, min(at + CHUNK_WORDS, words))
             transpose(self._spare(t[:, done]), points[:, done])
             self._to_points(points[:, done], hashed)
-        digest = self.digest
-        return Asked(digest, self._pads(points, self._advance(count), count), choices, t, u)
+        return Asked(self._pads(points, self._advance(count), count), choices, t, u)
 
 
 def prove(seed: bytes, choices: NDArray[np.uint64], t: NDArray[np.uint64]) -> NDArray[np.uint8]:

@@ -138,7 +138,7 @@ def open_chosen(
 
 
 async def naor_pinkas(
-    io: RoleIO, sending: Pairs, receiving: Requests, sid: bytes, rng: Rng
+    io: RoleIO, sending: Pairs, receiving: Requests, sid: bytes, rng: Rng, *, at_least: int = 1
 ) -> Chosen:
     """Run batches of transfers with several peers at once. See `ObliviousTransfer`.
 
@@ -162,11 +162,12 @@ async def naor_pinkas(
     require_rng(rng)
     secrets = {peer: Scalar.random(rng) for peer in sending}
     for peer, secret in secrets.items():
-        digest = sid_digest(sid, io.name, peer)
+        digest = sid_digest(sid, io.name, peer, len(sending[peer]), sending[peer].shape[2])
         await io.send(peer, OtSetup(digest, multiply_base(secret)))
-    setups = await io.gather(OtSetup, tuple(receiving), 0)
+    setups = await io.gather(OtSetup, tuple(receiving), min(at_least, len(receiving)))
     for peer, setup in setups.items():
-        require_same_sid(setup.digest, sid_digest(sid, peer, io.name), peer)
+        count, length = len(receiving[peer].bits), receiving[peer].length
+        require_same_sid(setup.digest, sid_digest(sid, peer, io.name, count, length), peer)
 
     own: dict[str, list[Scalar]] = {}
     for peer in setups:
@@ -174,7 +175,8 @@ async def naor_pinkas(
         own[peer], points = await io.compute(choose, receiving[peer].bits, constant, rng)
         await io.send(peer, OtChoices(points))
     counts = {peer: len(messages) for peer, messages in sending.items()}
-    picked = await io.gather(OtChoices, tuple(sending), 0, count=counts)
+    least = min(at_least, len(sending))
+    picked = await io.gather(OtChoices, tuple(sending), least, count=counts)
 
     for peer, choice in picked.items():
         constant, tag = _constants(sid, io.name, peer)
@@ -185,7 +187,8 @@ async def naor_pinkas(
         except DecodeError:  # PK_1 = C − PK_0 is the identity
             raise FaultyPeer(peer, "OtChoices: PK_0 is the constant C of this batch") from None
         await io.send(peer, OtOffers(offers))
-    got = await io.gather(OtOffers, tuple(setups), 0, **sizes(receiving))
+    least = min(at_least, len(setups))
+    got = await io.gather(OtOffers, tuple(setups), least, **sizes(receiving))
     chosen = {}
     for peer, message in got.items():
         _, tag = _constants(sid, peer, io.name)

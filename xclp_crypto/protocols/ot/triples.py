@@ -34,10 +34,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import ParameterError, TooFewParties
+from xclp_crypto.errors import TooFewParties
 from xclp_crypto.protocols.ot.bits import WORD_BITS
 from xclp_crypto.protocols.ot.extension import Extension
-from xclp_crypto.protocols.ot.interface import Choices
+from xclp_crypto.protocols.ot.interface import Choices, check_whole
 from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO
 
@@ -72,7 +72,7 @@ async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, r
         ``(a ^ a_peer) & (b ^ b_peer) == c ^ c_peer``.
 
     Raises:
-        ParameterError: a negative number of words, or no base transfers with `peer`.
+        ParameterError: a number that is negative or not whole, or no base transfers with `peer`.
         TooFewParties: the peer dropped out.
         FaultyPeer: see `Extension.extend`.
 
@@ -91,7 +91,8 @@ async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, r
         True
     """
     source = require_rng(rng)
-    a, b, c = np.empty((3, _checked(words)), np.uint64)
+    words = check_whole("the number of words of triples", words, 0)
+    a, b, c = np.empty((3, words), np.uint64)
     for done, count in _batches(words):
         a[done] = source.residues(1 << 64, count)
         sent, received = await extension.random_bits(io, {peer: count}, {peer: a[done]})
@@ -120,12 +121,13 @@ async def ring_triples(
         ``(a + a_peer) * (b + b_peer) == c + c_peer`` modulo 2^64.
 
     Raises:
-        ParameterError: a negative number of triples, or no base transfers with `peer`.
+        ParameterError: a number that is negative or not whole, or no base transfers with `peer`.
         TooFewParties: the peer dropped out.
         FaultyPeer: see `Extension.correlated`.
     """
     source = require_rng(rng)
-    a, b = source.residues(1 << 64, (2, _checked(count)))
+    count = check_whole("the number of triples", count, 0)
+    a, b = source.residues(1 << 64, (2, count))
     c = a * b
     for done, _ in _batches(count):
         bits = (a[done, None] >> _BITS & np.uint64(1)).astype(np.bool_).reshape(-1)
@@ -137,12 +139,6 @@ async def ring_triples(
             raise TooFewParties(io.current_step, 1, 2, missing=(peer,))
         c[done] += (got[peer] - began[peer]).reshape(-1, WORD_BITS).sum(axis=1, dtype=np.uint64)
     return Triples(a, b, c)
-
-
-def _checked(count: int) -> int:
-    if count < 0:
-        raise ParameterError(f"the number of triples must not be negative, got {count}")
-    return count
 
 
 def _batches(count: int) -> Iterator[tuple[slice, int]]:
