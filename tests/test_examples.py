@@ -108,6 +108,7 @@ def test_the_code_in_the_readme_runs(python: Python, tmp_path: Path) -> None:
     ("title", "count", "printed"),
     [
         ("Secure sums", 3, "2 of the parties answered and 3 are needed"),
+        ("Means of model updates", 1, "60.0 "),
         ("Boolean circuits of your own", 1, "of 1000 are below 100; "),
     ],
 )

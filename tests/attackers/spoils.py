@@ -8,6 +8,7 @@ _PAIR = "the distances between its rows and those of the receiver"
 _CHOSEN = "the messages of its transfers, or the distances that they carry"
 _TRANSFERS = ("OtSetup", "OtChoices", "OtColumns", "OtOffers", "OtCorrections")
 _SHARED = "what two parties compute on bits that they share"
+_PRODUCTS = "the inner products and similarities that the other program gets"
 _SUM = "the sum, by any number"
 
 SPOILS: Final[dict[tuple[str, str], str]] = {
@@ -19,6 +20,8 @@ SPOILS: Final[dict[tuple[str, str], str]] = {
     **{("client", m): _SHARED for m in ("DealtSeed", "DealtCorrections")},
     **{("client", m): _SHARED for m in ("GateOpenings", "OutputShares")},
     **{("client", m): _SUM for m in ("SumReady", "SumUpload", "RowSumsUpload")},
+    **{("client", m): _PRODUCTS for m in ("ProductShares", "SetSizes")},
+    ("server", "SumTotal"): "the sum or mean that clients are told, by any number",
     ("server", "Roster"): "the common secret: clients have different ones",
     ("server", "SumSurvivors"): "the sum, over others than it says",
     ("server", "RowSumsBlock"): "the sum, by any number",
