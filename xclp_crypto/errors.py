@@ -179,7 +179,16 @@ class LogRolledBack(LogError):
     """A log is older than what its party has sent: an earlier copy of it was restored.
 
     A role that goes on from there would use its randomness again, with other messages.
+
+    Attributes:
+        parties: who says so, if it is not a file: it is at fault if the log is the newest one.
     """
+
+    def __init__(
+        self, message: str, *, public: bool = False, parties: tuple[str, ...] = ()
+    ) -> None:
+        self.parties = parties
+        super().__init__(message, public=public)
 
 
 class ReplayError(LogError):

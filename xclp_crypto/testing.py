@@ -26,7 +26,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from xclp_crypto.errors import FaultyPeer, FaultyPeerOrServer, ParameterError, XclpError
+from xclp_crypto.errors import (
+    FaultyPeer,
+    FaultyPeerOrServer,
+    LogRolledBack,
+    ParameterError,
+    XclpError,
+)
 from xclp_crypto.protocols.setup.channel import SERVER, Sealed
 from xclp_crypto.rng import Rng, SeededRng, require_rng
 from xclp_crypto.transport.driver import Role
@@ -441,7 +447,7 @@ def every_schedule(
 
 def blamed(error: XclpError) -> frozenset[str]:
     """Return the parties of which the error says that at least one is at fault; may be empty."""
-    if not isinstance(error, FaultyPeer):
+    if not isinstance(error, FaultyPeer | LogRolledBack):
         return frozenset()
     server = {SERVER} if isinstance(error, FaultyPeerOrServer) else set()
     return frozenset(error.parties) | server

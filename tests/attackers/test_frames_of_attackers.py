@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
+from types import MappingProxyType
 
 import network_runs as runs
 import protocol_runs
 import pytest
-from durable_runs import seedless
+from durable_runs import KEY, seedless
 
 sys.path.insert(0, str(Path(__file__).parent))
 from deviate import LIES, deviating, lying
@@ -15,10 +16,12 @@ from network_runs import SERVER
 from xclp_crypto.errors import FaultyPeerOrServer
 from xclp_crypto.testing import blamed
 from xclp_crypto.transport.failures import Code
+from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.network import client as client_module
 from xclp_crypto.transport.network.client import ClientParty
 from xclp_crypto.transport.network.frames import Ack, Data, Resume
 from xclp_crypto.transport.network.limits import Limits
+from xclp_crypto.transport.replay import DurableRole
 
 CLIENTS = ("a", "b", "c", "d")
 
@@ -32,8 +35,11 @@ SUM = protocol_runs.secure_sum({c: [1, 2, 3] for c in CLIENTS}, fraction_bits=0)
 LIMITS = Limits(join=20, grace=20, deadline=20)
 
 
-def run_with(tls, monkeypatch, *lies):
-    """Run a sum in which d sends these frames first; return results, and who knows why it left."""
+def run_with(tls, monkeypatch, *lies, logs=MappingProxyType({})):
+    """Run a sum in which d sends these frames first; return results, and who knows why it left.
+
+    Those with a log were restarted with it.
+    """
 
     class Liar(ClientParty):
         async def write_to(self, connection, peers):
@@ -43,7 +49,12 @@ def run_with(tls, monkeypatch, *lies):
             await super().write_to(connection, peers)
 
     monkeypatch.setattr(client_module, "ClientParty", Liar)
-    federation = runs.Federation(seedless(SUM), tls, limits=LIMITS).serve()
+    federation = runs.Federation(
+        seedless(SUM),
+        tls,
+        limits=LIMITS,
+        log=lambda name: Log.from_bytes(logs[name], KEY) if name in logs else NoLog(),
+    ).serve()
     for name in CLIENTS:
         federation.join(name)
     found = federation.results()
@@ -58,27 +69,51 @@ def test_attack_4_damaged_shares_for_two_others_stop_the_session_for_all(tls):
         assert "d" in blamed(found[party]), found
 
 
-@pytest.mark.parametrize(("kind", "count"), [(Ack, 1_000_000), (Resume, (1 << 64) - 1)])
-def test_attack_4_counting_messages_that_were_never_sent_stops_the_session_for_all(
-    tls, monkeypatch, kind, count
+def newest_log(name):
+    """That of a party which was killed as soon as its role waited, in its log's bytes."""
+    log = Log.from_bytes(b"", KEY)
+    peers = [peer for peer in (*CLIENTS, SERVER) if peer != name]
+    role = DurableRole(name, seedless(SUM)[name], log, peers=peers)
+    role.run()
+    return log.to_bytes()
+
+
+@pytest.mark.parametrize(("restarted", "victim"), [
+    ((SERVER,), "a"),
+    ((SERVER, "a"), "a"),
+    ((SERVER,), SERVER),
+], ids=str)  # fmt: skip
+def test_attack_4_counting_messages_that_were_never_sent_to_a_restarted_server_stops_all(
+    tls, monkeypatch, restarted, victim
 ):
-    found, _ = run_with(tls, monkeypatch, kind("a", "d", count))
+    """It does not know what it handed on before, and who has the newest log blames no log alone."""
+    logs = {name: newest_log(name) for name in restarted}
+    found, _ = run_with(tls, monkeypatch, Ack(victim, "d", 1_000_000), logs=logs)
     for party in ("a", "b", "c", SERVER):
         assert "d" in blamed(found[party]), found
-    assert found["a"].parties == ("d",)
-    assert found["b"].parties == found["c"].parties == found[SERVER].parties == ("d", "a")
+    if victim == "a":
+        assert found["a"].parties == ("d",)
+        assert found["b"].parties == found["c"].parties == found[SERVER].parties == ("d", "a")
 
 
-@pytest.mark.parametrize("lie", [
-    Data("d", "a", 0, (1 << 32) - 1, 4, 0, b"four"),
-    Data("d", SERVER, 0, (1 << 32) - 1, 4, 0, b"four"),
-    Data("d", "a", 0, 1, 1 << 40, 0, b"four"),
-    Data("d", "a", 0, 1, 3, 0, b"four"),
-    Data("d", "a", 0, 1, 3, (1 << 64) - 1, b"four"),
-    Ack(SERVER, "d", 1_000_000),
+@pytest.mark.parametrize(("lie", "restarted"), [
+    (Data("d", "a", 0, (1 << 32) - 1, 4, 0, b"four"), ()),
+    (Data("d", SERVER, 0, (1 << 32) - 1, 4, 0, b"four"), ()),
+    (Data("d", "a", 0, 1, 1 << 40, 0, b"four"), ()),
+    (Data("d", "a", 0, 1, 3, 0, b"four"), ()),
+    (Data("d", "a", 0, 1, 3, (1 << 64) - 1, b"four"), ()),
+    (Ack(SERVER, "d", 1_000_000), ()),
+    (Ack("a", "d", 1_000_000), ()),
+    (Resume("b", "d", (1 << 64) - 1), ("b",)),
+    (Ack("a", "d", 1_000_000), ("a",)),
+    (Resume("a", "d", 0), ()),
 ], ids=str)  # fmt: skip
-def test_attacks_4_and_5_headers_that_cannot_be_leave_their_sender_out(tls, monkeypatch, lie):
-    found, reasons = run_with(tls, monkeypatch, lie)
+def test_attacks_4_and_5_headers_that_cannot_be_leave_their_sender_out(
+    tls, monkeypatch, lie, restarted
+):
+    """Also what a restarted client could take for a word that its log is too old."""
+    logs = {name: newest_log(name) for name in restarted}
+    found, reasons = run_with(tls, monkeypatch, lie, logs=logs)
     assert found[SERVER].total.tolist() == [3, 6, 9]
     assert found[SERVER].record.dropouts == {"d": "setup"}
     assert [found[c] for c in "abc"] == [None] * 3

@@ -328,6 +328,67 @@ def test_a_client_that_makes_a_little_progress_for_ever_is_given_up(clock, progr
     on_server(role, talk, limits=Patient(deadline=100.0))
 
 
+@pytest.mark.parametrize("to", ["b", SERVER])
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_client_that_repeats_a_message_for_ever_keeps_nobody_waiting(clock, to, ended):
+    """Also when the server only waits for goodbyes; one new message after another ends, too."""
+
+    async def role(io, rng):
+        if not ended:
+            await io.gather(Blob, ("a", "b"), n=1)
+
+    async def turns(server, wire, name, number):
+        client = server.clients[name]
+        for turn in range(100):
+            clock.ahead += 90.0
+            if server.expired(name):
+                return turn, client.reason.code
+            before = client.moved
+            wire.reader.feed_data(written(Data(name, to, number(turn), 1, 0, 0, b"")))
+            await until(lambda: client.moved > before)  # noqa: B023
+        return None
+
+    async def talk(server):
+        assert server.role.ended is ended
+        a, b = [await connected(server, name, name.encode() * 16) for name in "ab"]
+        server.waiting_since = server.clock()
+        assert await turns(server, a, "a", lambda turn: 0) == (2, Code.SILENT)
+        assert server.expired("b")
+        if to == SERVER:
+            server.waiting_since = server.clock()
+            assert await turns(server, b, "b", lambda turn: turn) == (12, Code.SLOW)
+
+    on_server(role, talk, limits=Patient(deadline=100.0))
+
+
+def test_who_reads_slowly_is_given_up_and_not_who_waits_for_it(clock):
+    """What a sends to the third client stays in the way until the server goes on without that."""
+
+    async def talk(server):
+        wires = {name: await connected(server, name, name.encode() * 16) for name in "ab"}
+        reads, full, reading = wires["b"], asyncio.Event(), asyncio.Event()
+
+        async def drain():
+            full.set()
+            await reading.wait()
+
+        reads.drain = drain
+        a, b = server.clients["a"], server.clients["b"]
+        wires["a"].reader.feed_data(written(Data("a", "b", 0, 1, 1 << 20, 0, b"x")))
+        await until(lambda: a.begun and full.is_set())
+        while not server.expired("b"):
+            clock.ahead += 90.0
+            assert not server.expired("a")
+        assert b.reason.code is Code.SLOW
+        assert a.spent < 1.0
+        reading.set()
+        wires["a"].reader.feed_data(written(Data("a", "b", 0, 1, 1 << 20, 1, b"x"), Bye(True)))
+        await until(lambda: a.ended)
+        assert [frame.offset for frame in reads.sent if isinstance(frame, Data)] == [0]
+
+    on_server(gathering()[SERVER], talk, limits=Patient(deadline=100.0))
+
+
 def test_a_client_does_not_wait_for_ever_for_a_server_that_only_gives_signs_of_life(clock):
     with unconnected("a", waits_for_the_server) as client:
         clock.ahead = 2 * client.limits.in_all + 1
@@ -892,6 +953,7 @@ def test_attack_10_a_client_with_an_older_log_is_told_by_the_others_and_ends(
     assert type(error) is LogRolledBack
     assert words in str(error)
     assert "the log was rolled back; give back the newest one" in str(error)
+    assert error.parties == (() if frame.sender == SERVER else (liar,))
     error = welcomed(tls, frame)
     assert isinstance(error, FaultyPeer)
     assert error.parties == (liar,)
@@ -907,6 +969,9 @@ def test_attack_10_a_server_with_an_older_log_ends_and_blames_no_client():
             async with asyncio.timeout(0.1):
                 await server.drive()
         wire = await connected(server, "a", b"a start of a ...")
+        b = await connected(server, "b", b"a start of b ...")
+        b.reader.feed_data(written(*(Data("b", "a", n, 1, 0, 0, b"") for n in range(3))))
+        await until(lambda: server.clients["b"].sent == {"a": 3})
         wire.reader.feed_data(written(Resume("b", "a", 3)))
         await until(lambda: server.clients["a"].counts)
         again = await connected(server, "a", b"a start of a ...")

@@ -129,8 +129,15 @@ class Failure:
             more: what else they are told.
             accusations: see above.
         """
-        parties = error.parties if isinstance(error, errors.FaultyPeer) else ()
+        parties: tuple[str, ...] = ()
+        if isinstance(error, errors.FaultyPeer | errors.LogRolledBack):
+            parties = error.parties
         return cls(_code(error), parties, error.public(step) + more, accusations)
+
+    @property
+    def of_log(self) -> bool:
+        """Return whether a log could not be used."""
+        return self.code == _KINDS.index(errors.LogError)
 
     def heard(
         self, who: str, known: Collection[str], signer: Signer | None = None

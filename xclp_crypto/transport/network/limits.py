@@ -30,8 +30,8 @@ class Limits:
             is given up, and a client gives up the server.
         deadline: seconds in which a client that computes must make some progress; longer than its
             longest single computation.
-        total: seconds that a client may compute, send and be away in a session, whatever progress
-            it makes; by default 10 deadlines.
+        total: seconds that a client may compute, send, keep senders waiting and be away in a
+            session, whatever progress it makes; by default 10 deadlines.
         window: bytes that may be on the way to one receiver; at most `WINDOW`, which receivers
             take.
         max_message: bytes of a message at most; a longer one is refused before it is read.

@@ -100,6 +100,11 @@ class Connection:
         return self._codec.decode(kind, body)
 
     @property
+    def sending(self) -> bool:
+        """Return whether something waits until the other end has read more."""
+        return self._turn.locked()
+
+    @property
     def name(self) -> str:
         """Return the common name in the certificate of the other end."""
         return common_name(self._writer.get_extra_info("peercert") or {})
@@ -317,6 +322,7 @@ class Party(ABC):
                     f"{frame.receiver} says that it has {frame.count} messages of {self.me}, and "
                     f"its log has {sent}: unless that is false, {ROLLED_BACK}",
                     public=True,
+                    parties=(frame.receiver,),
                 )
         self.mail.take(frame)
         if isinstance(frame, Data):

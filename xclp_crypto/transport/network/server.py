@@ -40,6 +40,8 @@ class _Presence:
     progress: int = -1
     moved: float = 0.0
     begun: set[str] = field(default_factory=set)  # to whom it sends a message that is not complete
+    sent: dict[str, int] = field(default_factory=dict)  # messages that came whole, by receiver
+    held_by: str = ""  # who is to read what came of it, before more is read
     spent: float = 0.0  # seconds in which others may have waited for it
     slow: Reason | None = None  # where these are too many
     counts: dict[str, int] = field(default_factory=dict)  # messages that it says it has, by sender
@@ -94,11 +96,15 @@ class ServerParty(Party):
             return True
         if client.connection is None:
             return now - client.since > (self.limits.grace if client.came else self.limits.join)
-        moved = max(client.moved, self.waiting_since)
-        return bool(client.busy or client.begun) and now - moved > self.limits.deadline
+        if client.held_by or not (client.busy or client.begun):
+            return False
+        return now - max(client.moved, self.waiting_since) > self.limits.deadline
 
     def _look(self) -> None:
-        """Count the time since the last look for those who are at work or away, if any."""
+        """Count the time since the last look for those who are at work or away, if any.
+
+        Whom another keeps waiting by reading slowly is not at work; the other is.
+        """
         now = self.clock()
         passed = now - self._looked
         if passed < self.limits.beat / 8:  # this is asked for each client and each frame
@@ -109,14 +115,37 @@ class ServerParty(Party):
             for client in self.clients.values()
             if not client.ended
             and not self._given_up(client)
-            and (client.connection is None or client.busy or client.begun)
+            and (
+                client.connection is None
+                or client.connection.sending
+                or (not client.held_by and (client.busy or client.begun))
+            )
         ]
         for client in at_work:
-            client.spent += passed * client.came
-            if client.spent > self.limits.in_all:
-                text = f"took more than {self.limits.in_all:g} seconds in all"
-                client.slow = Reason(Code.SLOW, text)
+            self._charge(client, passed * client.came)
         self._quiet_from += passed * bool(at_work)
+
+    def _charge(self, client: _Presence, seconds: float) -> None:
+        """Count time in which others may have waited for a client; give it up after too much."""
+        client.spent += seconds
+        if client.spent > self.limits.in_all:
+            client.slow = Reason(Code.SLOW, f"took more than {self.limits.in_all:g} seconds in all")
+
+    def _note_piece(self, client: _Presence, frame: frames.Data) -> None:
+        """Note how far a client is; a message that came before says nothing new."""
+        client.moved = self.clock()
+        if frame.offset + len(frame.piece) < frame.size:
+            client.begun.add(frame.receiver)
+            return
+        client.begun.discard(frame.receiver)
+        if frame.number < client.sent.get(frame.receiver, 0):
+            return
+        client.sent[frame.receiver] = frame.number + 1
+        self._look()
+        if self.role.waiting is not None or self.role.ended:  # others waited for this, if at all
+            since = max(self._quiet_from, self.waiting_since)
+            self._charge(client, max(0.0, client.moved - since))
+        self._quiet_from = client.moved
 
     def connection_to(self, peer: str) -> Connection | None:
         """See `Party.connection_to`."""
@@ -258,6 +287,7 @@ class ServerParty(Party):
     async def _read_from(self, connection: Connection, name: str) -> None:
         """Handle the frames of a client until it says goodbye."""
         client = self.clients[name]
+        resumed: set[str] = set()
         while True:
             frame = await connection.read()
             if isinstance(frame, frames.Bye):
@@ -270,7 +300,10 @@ class ServerParty(Party):
                 blames = list(failure.parties)
                 _logger.info(event, extra={"client": name, "well": frame.well, "blames": blames})
                 came = [other for other, c in self.clients.items() if c.came]
-                self.failure = self._accusations.add(name, failure, came) or self.failure
+                # It is its log's fault, and nobody's, where this server knows that it is older.
+                known = failure.of_log and (self.role.fresh or self.me in failure.parties)
+                if not known:
+                    self.failure = self._accusations.add(name, failure, came) or self.failure
                 self.wake.set()
                 return
             if isinstance(frame, frames.Beat):
@@ -284,18 +317,49 @@ class ServerParty(Party):
                 raise errors.FaultyPeer(name, "sends in the name of another client", public=True)
             if isinstance(frame, frames.Data):
                 require_sound(frame, self.limits.max_message)
-                client.moved = self.clock()
-                if frame.offset + len(frame.piece) < frame.size:
-                    client.begun.add(frame.receiver)
-                else:
-                    client.begun.discard(frame.receiver)
-                    self._quiet_from = client.moved
+                self._note_piece(client, frame)
             else:
+                self._require_true(frame)
+                if isinstance(frame, frames.Resume) and frame.addressee in resumed:
+                    raise errors.FaultyPeer(name, "asks again for what is being sent", public=True)
+                if isinstance(frame, frames.Resume):
+                    resumed.add(frame.addressee)
                 client.counts[frame.addressee] = frame.count
             if frame.addressee == self.me:
                 self.take(frame)
             else:
-                await self.tell(frame.addressee, frame)
+                await self._hand_on(client, frame)
+
+    def _require_true(self, frame: frames.Ack | frames.Resume) -> None:
+        """Refuse a count of messages of another client that have not come through here.
+
+        A server that was rebuilt does not know what came before, and lets the other client judge.
+
+        Raises:
+            FaultyPeer: there are not so many.
+        """
+        if frame.sender == self.me or not self.role.fresh:
+            return
+        sent = self.clients[frame.sender].sent.get(frame.receiver, 0)
+        if frame.count > sent:
+            raise errors.FaultyPeer(
+                frame.receiver,
+                f"says that it has {frame.count} messages of {frame.sender}, which has sent {sent}",
+                public=True,
+            )
+
+    async def _hand_on(
+        self, client: _Presence, frame: frames.Data | frames.Ack | frames.Resume
+    ) -> None:
+        """Hand a frame on; as long as that takes, its addressee keeps the client waiting."""
+        if self.clients[frame.addressee].slow is not None:  # nobody goes on with it
+            return
+        client.held_by, since = frame.addressee, self.clock()
+        try:
+            await self.tell(frame.addressee, frame)
+        finally:
+            client.held_by = ""
+            client.moved += self.clock() - since
 
     async def watch(self) -> None:
         """Tell everybody of clients that are given up."""
