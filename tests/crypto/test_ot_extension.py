@@ -307,7 +307,7 @@ OTHER_BATCHES = {
 
 
 @pytest.mark.parametrize(("sender", "receiver"), OTHER_BATCHES.values(), ids=OTHER_BATCHES)
-def test_user_case_another_kind_or_size_of_batch_is_an_error_of_both(sender, receiver):
+def test_another_kind_or_size_of_batch_is_an_error_of_both(sender, receiver):
     async def body(io, base, rng, to, frm):
         method, *call = sender if to else receiver
         extension = Extension(base, b"sid", rng)
@@ -333,7 +333,7 @@ def test_user_case_another_kind_or_size_of_batch_is_an_error_of_both(sender, rec
         ("correlated", ({"r": np.zeros((2, 3), np.uint16)}, {}, 8.0)),
     ],
 )
-def test_user_case_lists_and_numbers_that_are_not_whole_are_refused(method, call):
+def test_lists_and_numbers_that_are_not_whole_are_refused(method, call):
     async def body(io, base, rng, to, frm):
         if bool(to) == bool(call[0]):
             await getattr(Extension(base, b"x", rng), method)(io, *call)

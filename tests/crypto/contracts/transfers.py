@@ -175,7 +175,7 @@ class Transfers:
         assert "number and sizes of transfers" in str(error)
 
     @pytest.mark.parametrize(("sending", "receiving"), ALONE.values(), ids=ALONE)
-    def test_user_case_a_transfer_without_its_peer_is_a_typed_error(self, sending, receiving):
+    def test_a_transfer_without_its_peer_is_a_typed_error(self, sending, receiving):
         outcome = self.run(sending, receiving)
         waiting = {p for p, peers in receiving.items() if peers}
         waiting |= {p for p, peers in sending.items() if peers and self.a_sender_waits}
@@ -186,7 +186,7 @@ class Transfers:
             assert (peer,) == getattr(error, "missing", getattr(error, "parties", None))
 
     @pytest.mark.parametrize(("sending", "receiving"), NAMES.values(), ids=NAMES)
-    def test_user_case_a_peer_that_is_not_another_party_is_refused(self, sending, receiving):
+    def test_a_peer_that_is_not_another_party_is_refused(self, sending, receiving):
         ((_, error),) = self.run(sending, receiving).errors.items()
         assert isinstance(error, ParameterError)
         assert "is not another party" in str(error)
