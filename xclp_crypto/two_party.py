@@ -259,12 +259,7 @@ def _judged(
     async def client(session: Session, rng: Rng) -> NDArray[np.bool_] | None:
         return await _compare(session, program.bits, method, judge, rng)
 
-    async def server(session: Session) -> None:
-        """Do nothing: once keys are exchanged, the two clients need no server."""
-
-    found, cost = program.run(
-        terms_of(n_bits, method, judge.call, judge.asked), n_bits, client, server
-    )
+    found, cost = program.run(terms_of(n_bits, method, judge.call, judge.asked), n_bits, client)
     return found[program.name], cost
 
 

@@ -313,11 +313,7 @@ def _run(
     client: Callable[[Session, Rng], Awaitable[R | None]],
 ) -> tuple[R | None, Cost]:
     """Run this program's part; return what it learns, and the cost."""
-
-    async def server(session: Session) -> None:
-        """Do nothing: once keys are exchanged, the two clients need no server."""
-
     n_bits = program.bits.shape[1]
     terms = terms_of(n_bits, method, call, asked)
-    found, cost = program.run(terms, solvable_rows(n_bits), client, server)
+    found, cost = program.run(terms, solvable_rows(n_bits), client)
     return found[program.name], cost

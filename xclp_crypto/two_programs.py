@@ -106,7 +106,7 @@ class Program:
         terms: Agreement,
         solvable: int,
         client: Callable[[Session, Rng], Awaitable[Any]],
-        server: Callable[[Session], Awaitable[Any]],
+        server: Callable[[Session], Awaitable[Any]] | None = None,
     ) -> tuple[Mapping[str, Any], Cost]:
         """Exchange keys, and run this program's part; the receiver is the server as well.
 
@@ -114,7 +114,7 @@ class Program:
             terms: what both programs agree on.
             solvable: from how many rows of the receiver on the sender is warned of them.
             client: a client's part after the key exchange.
-            server: the server's.
+            server: the server's; None where the two clients need none once keys are exchanged.
 
         Returns:
             Results by party, and the cost.
@@ -135,7 +135,7 @@ class Program:
             with io.step("setup"):
                 session = await key_exchange_server(io, CLIENTS, terms, 1, own, identities=pinned)
             session.cross_only = True
-            return await server(session)
+            return None if server is None else await server(session)
 
         roles: dict[str, Role] = {me: client_role}
         if self.receives:
