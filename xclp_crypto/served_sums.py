@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import math
 import ssl
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from xclp_crypto.mean import MEAN_FRACTION_BITS, Clipped, clip, mean_of, weighte
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint, as_array
 from xclp_crypto.protocols.secure_sum import MaskGraph, secure_sum_client, secure_sum_server
+from xclp_crypto.protocols.secure_sum.mask_graph import MAX_COMPLETE
 from xclp_crypto.protocols.secure_sum.secure_sum import check_shape
 from xclp_crypto.protocols.secure_sum.survivors import client_set, members
 from xclp_crypto.protocols.secure_sum.terms import graph_and_codec
@@ -155,10 +156,9 @@ class _Sum:
             raise ParameterError(
                 "two clients sum only with threshold=2: each knows the other's values from the sum"
             )
-        least = max(3, len(clients) // 2 + 1)
         threshold = options.threshold
-        if threshold is None and options.sparse is not True and len(clients) <= 100:
-            threshold = min(least, len(clients))
+        if threshold is None and options.sparse is not True and len(clients) <= MAX_COMPLETE:
+            threshold = max(3, len(clients) // 2 + 1)
         self.graph = MaskGraph.choose(self.clients, threshold, sparse=options.sparse)
         bits = FRACTION_BITS if options.fraction_bits is None else options.fraction_bits
         self.codec = FixedPoint(bits, parties=len(clients), modulus=options.modulus)
@@ -234,20 +234,26 @@ class _Sum:
         """The codec in which a total travels: of one value, which is a sum already."""
         return replace(self.codec, parties=1)
 
+    @contextmanager
+    def declining(self, connection: Connection) -> Iterator[None]:
+        """Tell the server if values inside cannot be summed, so that nobody waits for them."""
+        try:
+            yield
+        except XclpError:
+            with suppress(NetworkError):
+                network.decline(
+                    self.agreement, connection.address, connection.tls, limits=connection.limits
+                )
+            raise
+
     def join(
         self, me: str, values: NDArray[Any], connection: Connection
     ) -> tuple[NDArray[Any] | None, tuple[str, ...] | None, Cost]:
         """Run a client's part; return the sum and who is in it, if the server tells."""
         if me not in self.clients:
             raise ParameterError(f"{me!r} is none of the clients {', '.join(self.clients)}")
-        try:
+        with self.declining(connection):
             self.codec.check(values, client=me)
-        except XclpError:
-            with suppress(NetworkError):  # the others go on without this client
-                network.decline(
-                    self.agreement, connection.address, connection.tls, limits=connection.limits
-                )
-            raise
 
         async def role(io: RoleIO, rng: Rng) -> Any:
             with io.step("setup"):
@@ -405,8 +411,9 @@ def join_mean(
     """
     leaves = layout(update, name)
     plan = _mean_plan(leaves, clients, options)
-    vector, clipped = clip(to_vector(update, name), clip_value, clip_norm, floats_of(leaves))
-    values = weighted(vector, weight, plan.codec.fraction_bits, name)
+    with plan.declining(connection):
+        vector, clipped = clip(to_vector(update, name), clip_value, clip_norm, floats_of(leaves))
+        values = weighted(vector, weight, plan.codec.fraction_bits, name)
     total, survivors, cost = plan.join(name, values, connection)
     if total is None:
         return JoinedMean(None, None, None, clipped, cost)

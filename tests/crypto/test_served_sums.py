@@ -137,6 +137,18 @@ def test_a_client_with_wrong_values_is_not_waited_for(tls):
     assert isinstance(found["west"], DataError)
     assert found["server"].total.tolist() == [[31, -2]]
 
+    def serve_means(connection, listening):
+        options = SumOptions(threshold=2)
+        return serve_mean([1.0], CLIENTS, connection, options, listening=listening)
+
+    def join(me, connection):
+        update = [np.nan if me == "west" else 2.0]
+        return join_mean(update, 1, me, CLIENTS, connection, SumOptions(threshold=2))
+
+    found = together(tls, serve_means, dict.fromkeys(CLIENTS, join))
+    assert isinstance(found["west"], DataError)
+    assert found["server"].mean == [2.0]
+
 
 def test_a_mean_comes_back_in_the_structure_of_the_updates(tls):
     updates = {
