@@ -134,6 +134,8 @@ class _Planes(Packed):
         width = length_of(self.width, dims)
         if value.dtype != lane_type(width):
             raise ParameterError(f"has dtype {value.dtype}, not {lane_type(width)}")
+        if value.dtype == LANE:  # no copy of what is as it is packed
+            return [pack_planes(value, width)]
         return [
             pack_planes((value >> low).astype(LANE), min(width - low, LANE_BITS))
             for low in range(0, width, LANE_BITS)
@@ -141,6 +143,8 @@ class _Planes(Packed):
 
     def read(self, data: memoryview, dims: Dims) -> NDArray[Any]:
         (count,), width = self.shape(dims), length_of(self.width, dims)
+        if lane_type(width) == LANE:
+            return unpack_planes(data, count, width)
         out, at = np.zeros(count, lane_type(width)), 0
         for low in range(0, width, LANE_BITS):
             bits = min(width - low, LANE_BITS)
