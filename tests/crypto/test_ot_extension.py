@@ -475,14 +475,14 @@ def test_pads_are_neither_printed_nor_pickled():
 @given(st.integers(1, 16), st.integers(0, 200), st.integers(0, 1 << 32))
 def test_packing_in_planes(width, count, seed):
     values = np.random.default_rng(seed).integers(0, 1 << 16, count).astype(np.uint16)
-    packed = pack_planes(values, width)
+    packed = b"".join(pack_planes(values, width))
     assert len(packed) == packed_size(count, width)
     assert np.array_equal(unpack_planes(packed, count, width), values & ((1 << width) - 1))
 
 
 @pytest.mark.parametrize("width", range(1, 17))
 def test_every_bit_of_packed_planes_counts(width):
-    packed = np.frombuffer(pack_planes(np.zeros(32, np.uint16), width), np.uint8)
+    packed = np.frombuffer(b"".join(pack_planes(np.zeros(32, np.uint16), width)), np.uint8)
     seen = set()
     for bit in range(8 * len(packed)):
         flipped = packed.copy()
@@ -496,7 +496,7 @@ def test_every_bit_of_packed_planes_counts(width):
 
 @pytest.mark.parametrize("count", [1, 5, 21])
 def test_packed_planes_of_another_length_or_with_padding_are_refused(count):
-    packed = pack_planes(np.zeros(count, np.uint16), 5)
+    packed = b"".join(pack_planes(np.zeros(count, np.uint16), 5))
     for wrong in (packed[:-1], packed + b"\0", b""):
         with pytest.raises(DecodeError):
             unpack_planes(wrong, count, 5)

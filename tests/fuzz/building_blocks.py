@@ -256,7 +256,7 @@ def _paillier(rng: Rng) -> Iterator[Decoder]:
 def _numbers(rng: Rng) -> Iterator[Decoder]:
     for name, write, read in (
         ("packed-residues", pack, unpack),
-        ("packed-planes", pack_planes, unpack_planes),
+        ("packed-planes", lambda *packed: b"".join(pack_planes(*packed)), unpack_planes),
     ):
 
         def decode(data: bytes, read: Any = read) -> tuple[bytes, int, Any]:

@@ -244,8 +244,8 @@ def _mask(bits: int) -> NDArray[np.uint16]:
     return np.array((1 << bits) - 1, LANE)
 
 
-def pack_planes(values: NDArray[np.uint16], width: int) -> bytes:
-    """Pack residues modulo 2^w to ⌈count·w/8⌉ bytes, fast for many of them.
+def pack_planes(values: NDArray[np.uint16], width: int) -> tuple[memoryview, bytes]:
+    """Pack residues modulo 2^w to ⌈count·w/8⌉ bytes in two pieces, fast for many of them.
 
     The residues are cut into 16 equal planes. The first w planes keep their 16-bit containers, and
     the other 16−w planes fill the 16−w spare bits of those. The up to 15 residues that are left
@@ -265,7 +265,7 @@ def pack_planes(values: NDArray[np.uint16], width: int) -> bytes:
         buffer <<= _shift(high)
         out[plane] |= buffer
     tail = values[n * _CONTAINER :] & _mask(width)
-    return out.astype(LANE, copy=False).tobytes() + pack(tail, width)
+    return out.astype(LANE, copy=False).reshape(-1).view(np.uint8).data, pack(tail, width)
 
 
 def unpack_planes(data: bytes | memoryview, count: int, width: int) -> NDArray[np.uint16]:

@@ -135,10 +135,11 @@ class _Planes(Packed):
         if value.dtype != lane_type(width):
             raise ParameterError(f"has dtype {value.dtype}, not {lane_type(width)}")
         if value.dtype == LANE:  # no copy of what is as it is packed
-            return [pack_planes(value, width)]
+            return [*pack_planes(value, width)]
         return [
-            pack_planes((value >> low).astype(LANE), min(width - low, LANE_BITS))
+            piece
             for low in range(0, width, LANE_BITS)
+            for piece in pack_planes((value >> low).astype(LANE), min(width - low, LANE_BITS))
         ]
 
     def read(self, data: memoryview, dims: Dims) -> NDArray[Any]:
