@@ -96,6 +96,7 @@ lint: $(VENV)/.dev-installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/helpers/page_programs.py build/pages && $(BIN)/mypy --strict build/pages
 
 # The site, in site/; without network. With --quiet, warnings would be no errors. The variable
 # silences an advertisement.

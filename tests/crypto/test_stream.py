@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from network_runs import authority
+from page_programs import pair, program
 from protocol_runs import assert_blames
 
 from xclp_crypto import Identities, IdentityKey, cross_distances, wire
@@ -559,10 +560,6 @@ def test_the_same_seed_gives_the_same_bytes():
     assert costs[0].bytes_by_link() == costs[1].bytes_by_link()
 
 
-PAGE = (DOCS / "learn" / "crypto.md").read_text("utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-
-
 def two_processes(receiver, sender, folder):
     """Run two programs, the listening one first; return what they print and their errors."""
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -586,20 +583,23 @@ def two_processes(receiver, sender, folder):
     return printed, error, sent.stderr
 
 
-@pytest.mark.parametrize("how", ["plain", "certificates"])
-def test_the_examples_of_the_documentation_run_as_two_processes(how, tmp_path):
-    receiver, sender = BLOCKS[:2] if how == "plain" else BLOCKS[4:6]
-    assert all(len(b.splitlines()) <= 20 for b in (receiver, sender))
+@pytest.mark.parametrize("page", ["distances", "channels", "transfers"])
+def test_the_examples_of_the_documentation_run_as_two_processes(page, tmp_path):
+    receiver, sender = pair(page)
+    assert all(len(b.splitlines()) <= 25 for b in (receiver, sender))
     make_authority(tmp_path / "certs", ["sender"], ["127.0.0.1"])
     printed, *errors = two_processes(receiver, sender, tmp_path)
     assert errors == ["", ""]
+    if page == "transfers":
+        assert printed == "[0 3 4 7]\n"
+        return
     mine = np.random.default_rng(1).integers(0, 2, (5, 256))
     theirs = np.random.default_rng(2).integers(0, 2, (3, 256))
     assert printed.startswith(str(expected(mine, theirs)))
 
 
 def test_a_certificate_of_another_authority_is_refused_by_the_example(tmp_path):
-    receiver, sender = BLOCKS[4:6]
+    receiver, sender = pair("channels")
     for folder in ("certs", "others"):
         make_authority(tmp_path / folder, ["sender"], ["127.0.0.1"])
     stranger = sender.replace('certs / "sender', 'Path("others") / "sender')
@@ -611,8 +611,7 @@ def test_a_certificate_of_another_authority_is_refused_by_the_example(tmp_path):
 
 def test_the_identity_keys_of_the_documentation_work(capsys):
     names = {}
-    for block in BLOCKS[2:4]:
-        exec(block, names)  # noqa: S102  # the documentation's own example
+    exec(program("channels"), names)  # noqa: S102  # the documentation's own example
     assert capsys.readouterr().out == names["key"].public.to_text() + "\n"
     assert names["mine"].own.public == names["mine"].of("receiver") == names["key"].public
     assert names["mine"].own.export_private() == names["secret"]

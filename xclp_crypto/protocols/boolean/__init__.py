@@ -2,7 +2,7 @@
 
 `Gates` are one party's gates over a `TripleSource`; `circuits`, `conversion` and `smallest` have
 what is built of them, and `costs` says how many triples that takes. Everything works on words of 64
-values at once; see `words`. A program to start from is in ``docs/learn/crypto.md``.
+values at once; see `words`. A program to start from is in ``docs/learn/crypto/circuits.md``.
 """
 
 from xclp_crypto.protocols.boolean.circuits import (
