@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from xclp_crypto.errors import DataError, Excluded, ParameterError, PrivacyWarning, Stalled
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement, residue_width
 from xclp_crypto.primitives.fixed_point import FixedPoint, as_array
-from xclp_crypto.protocols.hamming import HammingBackend, check_bits, get_backend
+from xclp_crypto.protocols.hamming import BitRows, HammingBackend, bit_rows, get_backend
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     Mode,
@@ -123,9 +123,10 @@ def _per_client(what: str, arrays: Any) -> Sequence[Any]:
 
 
 def secure_hamming(
-    bits: Sequence[ArrayLike],
+    bits: Sequence[BitRows],
     backend: str | HammingBackend = "rlwe",
     *,
+    packed: int | None = None,
     names: Sequence[str] | None = None,
     rng: Rng | None = None,
     faults: Faults | None = None,
@@ -135,8 +136,10 @@ def secure_hamming(
 
     Args:
         bits: one array per client, (n_j, L) of 0/1 integers or booleans, the same L for all;
-            n_j may be 0.
+            n_j may be 0. Or packed rows.
         backend: name of a back end, see `xclp_crypto.protocols.hamming.BACKENDS`.
+        packed: L, if rows are packed: `bytes`, or words of unsigned integers with the most
+            significant bit first; see `xclp_crypto.protocols.hamming.rows.bit_rows`.
         names: the clients' names, for errors and costs.
         rng: randomness; the operating system's by default, `SeededRng` in tests.
         faults: what goes wrong, for tests.
@@ -146,7 +149,7 @@ def secure_hamming(
         H, (n, n) uint16 with n = Σ n_j, exact and in the order of the clients; and the cost.
 
     Raises:
-        DataError: an array is not a 0/1 matrix or has another number of columns.
+        DataError: an array does not hold rows of bits, or has another number of columns.
         ParameterError: fewer than two clients, unknown back end, L out of range.
 
     Example:
@@ -157,7 +160,7 @@ def secure_hamming(
     """
     source = rng_or_system(rng)
     clients = client_names(len(_per_client("bits", bits)), names)
-    arrays = {c: check_bits(as_array(b, c), c) for c, b in zip(clients, bits, strict=True)}
+    arrays = {c: bit_rows(b, c, packed) for c, b in zip(clients, bits, strict=True)}
     n_bits = arrays[clients[0]].shape[1]
     for client, array in arrays.items():
         if array.shape[1] != n_bits:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.params import residue_width
@@ -16,7 +16,7 @@ from xclp_crypto.protocols import boolean
 from xclp_crypto.protocols.boolean import Gates, StoredTriples, costs
 from xclp_crypto.protocols.boolean.costs import CircuitCost
 from xclp_crypto.protocols.boolean.words import Words, words_for, words_to_bits
-from xclp_crypto.protocols.hamming import HammingBackend
+from xclp_crypto.protocols.hamming import BitRows, HammingBackend
 from xclp_crypto.protocols.hamming.interface import SharingBackend
 from xclp_crypto.protocols.ot import Extension, base_transfers, bit_triples
 from xclp_crypto.protocols.setup import (
@@ -43,10 +43,11 @@ FIELD_BITS: Final = 4
 
 
 def cross_distances(
-    bits: ArrayLike,
+    bits: BitRows,
     sock: socket.socket,
     *,
     receives: bool,
+    packed: int | None = None,
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
     at_most_rows: int | None = None,
@@ -66,10 +67,12 @@ def cross_distances(
     many, and can refuse with `at_most_rows`; repeated runs add up.
 
     Args:
-        bits: this program's rows, (n, L) of 0/1.
+        bits: this program's rows, (n, L) of 0/1, or packed.
         sock: a connected stream socket; where the network is not trusted, wrap it by `ssl` or give
             `identities`.
         receives: whether this program gets the distances; exactly one of the two must.
+        packed: L, if rows are packed: `bytes`, or words of unsigned integers with the most
+            significant bit first; see `xclp_crypto.protocols.hamming.rows.bit_rows`.
         backend: name of a back end with trust ``2pc``, the same for both.
         rng: randomness; the operating system's by default.
         at_most_rows: refuse to take part if the other program has more rows.
@@ -85,7 +88,7 @@ def cross_distances(
         receive; and the cost of this program's side.
 
     Raises:
-        DataError: `bits` is not a 0/1 matrix.
+        DataError: `bits` are not rows of bits.
         ParameterError: the back end is not safe for two parties, L is out of range, the other
             program has more rows than `at_most_rows`, an identity is missing, or the own key is not
             the one that is pinned.
@@ -93,7 +96,9 @@ def cross_distances(
             or, for the receiving program, ``receiver`` or ``server``.
         ProtocolError: the other program failed; the children say how.
     """
-    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    program = program_of(
+        bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
+    )
     method, n_bits = private_backend(backend), program.bits.shape[1]
 
     async def client(session: Session, rng: Rng) -> None:
@@ -113,11 +118,12 @@ def cross_distances(
 
 
 def cross_matches(
-    bits: ArrayLike,
+    bits: BitRows,
     sock: socket.socket,
     *,
     receives: bool,
     at_most: int,
+    packed: int | None = None,
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
     at_most_rows: int | None = None,
@@ -133,10 +139,11 @@ def cross_matches(
     may solve for the other's, of which the sender gets a `PrivacyWarning`.
 
     Args:
-        bits: this program's rows, (n, L) of 0/1.
+        bits: this program's rows, (n, L) of 0/1, or packed.
         sock: see `cross_distances`.
         receives: whether this program gets the matches; exactly one of the two must.
         at_most: τ, the largest distance of a match, 0 … L; the same for both.
+        packed: see `cross_distances`.
         backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
         rng: randomness; the operating system's by default.
         at_most_rows: refuse to take part if the other program has more rows.
@@ -149,12 +156,14 @@ def cross_matches(
         receive; and the cost of this program's side.
 
     Raises:
-        DataError: `bits` is not a 0/1 matrix.
+        DataError: `bits` are not rows of bits.
         ParameterError: as for `cross_distances`, or τ is out of range.
         FaultyPeer: as for `cross_distances`.
         ProtocolError: the other program failed; the children say how.
     """
-    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    program = program_of(
+        bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
+    )
     n_bits = program.bits.shape[1]
     if (
         isinstance(at_most, bool)
@@ -175,11 +184,12 @@ def cross_matches(
 
 
 def cross_nearest(
-    bits: ArrayLike,
+    bits: BitRows,
     sock: socket.socket,
     *,
     receives: bool,
     k: int,
+    packed: int | None = None,
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
     at_most_rows: int | None = None,
@@ -193,10 +203,11 @@ def cross_nearest(
     as many conjunctions, because nobody learns how near the k-th is.
 
     Args:
-        bits: this program's rows, (n, L) of 0/1.
+        bits: this program's rows, (n, L) of 0/1, or packed.
         sock: see `cross_distances`.
         receives: whether this program gets the result; exactly one of the two must.
         k: how many, at least 1; the same for both.
+        packed: see `cross_distances`.
         backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
         rng: randomness; the operating system's by default.
         at_most_rows: refuse to take part if the other program has more rows.
@@ -209,12 +220,14 @@ def cross_nearest(
         program that does not receive; and the cost of this program's side.
 
     Raises:
-        DataError: `bits` is not a 0/1 matrix.
+        DataError: `bits` are not rows of bits.
         ParameterError: as for `cross_distances`, or k is below 1.
         FaultyPeer: as for `cross_distances`.
         ProtocolError: the other program failed; the children say how.
     """
-    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    program = program_of(
+        bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
+    )
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise ParameterError(f"k must be at least 1, got {k!r}")
     width = residue_width(program.bits.shape[1])

@@ -21,13 +21,12 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
 from xclp_crypto.fields import Packed
 from xclp_crypto.params import MAX_HASH_BITS, residue_width
-from xclp_crypto.primitives.fixed_point import as_array
-from xclp_crypto.protocols.hamming import HammingBackend, check_bits
+from xclp_crypto.protocols.hamming import BitRows, HammingBackend, bit_rows
 from xclp_crypto.protocols.hamming.interface import SharingBackend
 from xclp_crypto.protocols.setup import Identities, Session
 from xclp_crypto.rng import Rng
@@ -141,10 +140,11 @@ async def inner_products(
 
 
 def cross_inner_products(
-    bits: ArrayLike,
+    bits: BitRows,
     sock: socket.socket,
     *,
     receives: bool,
+    packed: int | None = None,
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
     at_most_rows: int | None = None,
@@ -158,9 +158,10 @@ def cross_inner_products(
     `xclp_crypto.cross_distances`.
 
     Args:
-        bits: this program's rows, (n, L) of 0/1, such as sets or Bloom filters.
+        bits: this program's rows, (n, L) of 0/1 or packed, such as sets or Bloom filters.
         sock: see `xclp_crypto.cross_distances`.
         receives: whether this program gets the products; exactly one of the two must.
+        packed: see `xclp_crypto.cross_distances`.
         backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
         rng: randomness; the operating system's by default.
         at_most_rows: refuse to take part if the other program has more rows.
@@ -173,12 +174,14 @@ def cross_inner_products(
         receive; and the cost of this program's side.
 
     Raises:
-        DataError: `bits` is not a 0/1 matrix.
+        DataError: `bits` are not rows of bits.
         ParameterError: as for `xclp_crypto.cross_matches`, or rows are too long.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed; the children say how.
     """
-    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    program = program_of(
+        bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
+    )
     method, n_bits = sharing_backend(backend), program.bits.shape[1]
 
     async def client(session: Session, rng: Rng) -> NDArray[np.uint16] | None:
@@ -188,11 +191,12 @@ def cross_inner_products(
 
 
 def cross_similarities(
-    bits: ArrayLike,
+    bits: BitRows,
     sock: socket.socket,
     *,
     receives: bool,
     measure: Measure = "dice",
+    packed: int | None = None,
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
     at_most_rows: int | None = None,
@@ -206,10 +210,11 @@ def cross_similarities(
     Dice, 2·|x∩y| / (|x|+|y|), or Jaccard, |x∩y| / |x∪y|; of two empty sets both are 0.
 
     Args:
-        bits: this program's rows, (n, L) of 0/1, such as Bloom filters.
+        bits: this program's rows, (n, L) of 0/1 or packed, such as Bloom filters.
         sock: see `xclp_crypto.cross_distances`.
         receives: whether this program gets the similarities; exactly one of the two must.
         measure: ``dice`` or ``jaccard``; the same for both.
+        packed: see `xclp_crypto.cross_distances`.
         backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
         rng: randomness; the operating system's by default.
         at_most_rows: refuse to take part if the other program has more rows.
@@ -222,14 +227,16 @@ def cross_similarities(
         not receive; and the cost of this program's side.
 
     Raises:
-        DataError: `bits` is not a 0/1 matrix.
+        DataError: `bits` are not rows of bits.
         ParameterError: as for `cross_inner_products`, or another measure.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed; the children say how.
     """
     if measure not in ("dice", "jaccard"):
         raise ParameterError(f"measure must be 'dice' or 'jaccard', got {measure!r}")
-    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
+    program = program_of(
+        bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
+    )
     method, n_bits = sharing_backend(backend), program.bits.shape[1]
 
     async def client(session: Session, rng: Rng) -> NDArray[np.float64] | None:
@@ -250,11 +257,12 @@ def cross_similarities(
 
 
 def cross_masked_distances(
-    bits: ArrayLike,
-    masks: ArrayLike,
+    bits: BitRows,
+    masks: BitRows,
     sock: socket.socket,
     *,
     receives: bool,
+    packed: int | None = None,
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
     at_most_rows: int | None = None,
@@ -265,10 +273,11 @@ def cross_masked_distances(
     """Compute Hamming distances over the bits that are valid in both rows, as for iris codes.
 
     Args:
-        bits: this program's rows, (n, L) of 0/1.
-        masks: which of their bits are valid, (n, L) of 0/1.
+        bits: this program's rows, (n, L) of 0/1, or packed.
+        masks: which of their bits are valid, in the same form.
         sock: see `xclp_crypto.cross_distances`.
         receives: whether this program gets the distances; exactly one of the two must.
+        packed: see `xclp_crypto.cross_distances`.
         backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
         rng: randomness; the operating system's by default.
         at_most_rows: refuse to take part if the other program has more rows.
@@ -281,13 +290,15 @@ def cross_masked_distances(
         program that does not receive. And the cost of this program's side.
 
     Raises:
-        DataError: `bits` or `masks` is not a 0/1 matrix, or their shapes differ.
+        DataError: `bits` or `masks` are not rows of bits, or their shapes differ.
         ParameterError: as for `cross_inner_products`.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed; the children say how.
     """
-    program = program_of(bits, sock, receives, rng, at_most_rows, identities, timeout, progress)
-    rows, valid = program.bits, check_bits(as_array(masks, program.name), program.name)
+    program = program_of(
+        bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
+    )
+    rows, valid = program.bits, bit_rows(masks, program.name, packed)
     if valid.shape != rows.shape:
         raise DataError(f"masks of shape {valid.shape} for bits of shape {rows.shape}")
     method, n_bits = sharing_backend(backend), rows.shape[1]

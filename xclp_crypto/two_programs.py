@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from xclp_crypto.errors import ParameterError, PrivacyWarning, TooFewParties
 from xclp_crypto.params import Agreement, residue_width
-from xclp_crypto.primitives.fixed_point import as_array
-from xclp_crypto.protocols.hamming import BACKENDS, HammingBackend, check_bits, get_backend
+from xclp_crypto.protocols.hamming import (
+    BACKENDS,
+    BitRows,
+    HammingBackend,
+    bit_rows,
+    get_backend,
+)
 from xclp_crypto.protocols.hamming.interface import SharingBackend
 from xclp_crypto.protocols.setup import (
     SERVER,
@@ -148,7 +153,12 @@ class Program:
 
 
 def program_of(
-    bits: ArrayLike, sock: socket.socket, receives: bool, rng: Rng | None, *options: Any
+    bits: BitRows,
+    sock: socket.socket,
+    receives: bool,
+    packed: int | None,
+    rng: Rng | None,
+    *options: Any,
 ) -> Program:
     """Check the arguments that all doors take; the options are the last fields of `Program`.
 
@@ -156,7 +166,7 @@ def program_of(
         DataError, ParameterError: an argument is wrong; see `cross_distances`.
     """
     me = CLIENTS[0] if receives else CLIENTS[1]
-    array = check_bits(as_array(bits, me), me)
+    array = bit_rows(bits, me, packed)
     residue_width(array.shape[1])
     at_most_rows, _, timeout, _ = options
     number = isinstance(at_most_rows, int | np.integer) and not isinstance(at_most_rows, bool)

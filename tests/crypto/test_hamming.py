@@ -34,7 +34,7 @@ from xclp_crypto.errors import DataError, ParameterError, TooFewParties
 from xclp_crypto.protocols.hamming import (
     BACKENDS,
     HammingBackend,
-    check_bits,
+    bit_rows,
     costs,
     distances_between,
     estimate,
@@ -205,7 +205,7 @@ def test_back_ends_are_found_by_name():
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64, np.uint64])
 def test_bits_of_any_integer_type_are_taken(dtype):
     bits = np.array([[0, 1], [1, 1]], dtype=dtype)
-    checked = check_bits(bits[:, ::-1], "a")
+    checked = bit_rows(bits[:, ::-1], "a")
     assert checked.dtype == np.uint8
     assert checked.flags.c_contiguous
     assert checked.tolist() == [[1, 0], [1, 1]]
@@ -224,7 +224,42 @@ def test_bits_of_any_integer_type_are_taken(dtype):
 )
 def test_other_bits_are_refused_with_client_row_and_bit(bits, message):
     with pytest.raises(DataError, match=message):
-        check_bits(bits, "a")
+        bit_rows(bits, "a")
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 3), st.integers(1, 200), st.sampled_from([8, 16, 32, 64]), st.booleans())
+def test_packed_rows_are_read_with_the_most_significant_bit_first(n, n_bits, width, swapped):
+    bits = np.random.default_rng(n_bits).integers(0, 2, (n, n_bits)).astype(np.uint8)
+    dtype = np.dtype(f"<u{width // 8}")
+    words = np.zeros((n, -(-n_bits // width)), dtype)
+    for bit in range(n_bits):
+        words[:, bit // width] |= bits[:, bit].astype(dtype) << dtype.type(width - 1 - bit % width)
+    if swapped:  # the same numbers
+        words = words.astype(dtype.newbyteorder(">"))
+    assert np.array_equal(bit_rows(words, "a", packed=n_bits), bits)
+    if n_bits <= width:
+        assert np.array_equal(bit_rows(words[:, 0], "a", packed=np.int64(n_bits)), bits)
+    as_bytes = [row.tobytes() for row in np.packbits(bits, axis=1)]
+    assert np.array_equal(bit_rows(as_bytes, "a", packed=n_bits), bits)
+
+
+@pytest.mark.parametrize(
+    ("bits", "packed", "error", "message"),
+    [
+        ([b"\x00\x08", b"\x00\x04"], 13, DataError, "client 'a', row 1: has ones from bit 13 on"),
+        ([b"\x00\x08", b"\x00"], 13, DataError, "row 1: 13 bits are 2 words of 8 bits, and .* 1"),
+        (np.zeros((2, 3), np.uint64), 128, DataError, "'a': 128 bits are 2 words of 64 .* has 3"),
+        (np.zeros((2, 3, 1), np.uint8), 24, DataError, r"\(rows, words\), got \(2, 3, 1\)"),
+        (np.array([b"ab\x00"]), 24, DataError, "a list of bytes objects, got "),  # has lost a byte
+        ([[1, 2]], 16, DataError, "must be unsigned integers or a list of bytes objects, got int"),
+        ([b"\x00"], 0, ParameterError, "n_bits must be between 1 and 32768, got 0"),
+        ([b"\x00"], True, ParameterError, "packed must be the number of bits of a row, got True"),
+    ],
+)
+def test_packed_rows_that_cannot_be_read_are_refused(bits, packed, error, message):
+    with pytest.raises(error, match=message):
+        bit_rows(bits, "a", packed=packed)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1023, 1025, 2050])

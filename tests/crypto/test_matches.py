@@ -44,7 +44,8 @@ def test_nearest_are_exact_ties_included(k):
     theirs = np.concatenate([THEIRS, THEIRS[:2]])
     distances = (MINE[:, None] != theirs[None]).sum(axis=2)
     last = np.sort(distances, axis=1)[:, [min(k, len(theirs)) - 1]]
-    assert np.array_equal(found(cross_nearest, MINE, theirs, k=k), distances <= last)
+    words = [list(map(bytes, np.packbits(bits, axis=1))) for bits in (MINE, theirs)]
+    assert np.array_equal(found(cross_nearest, *words, k=k, packed=33), distances <= last)
 
 
 def test_a_program_without_rows_has_no_matches():

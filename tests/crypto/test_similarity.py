@@ -57,7 +57,11 @@ def test_similarities_are_those_of_sets(measure):
 
 def test_masked_distances_count_what_is_valid_in_both():
     mine, theirs, valid, theirs_valid = rows(5, 64), rows(4, 64), rows(5, 64), rows(4, 64)
-    got = found(cross_masked_distances, (mine, valid), (theirs, theirs_valid))
+    mine_packed, theirs_packed = (
+        tuple(np.packbits(bits, axis=1) for bits in pair)
+        for pair in ((mine, valid), (theirs, theirs_valid))
+    )
+    got = found(cross_masked_distances, mine_packed, theirs_packed, packed=64)
     both_valid = valid[:, None] & theirs_valid[None]
     assert np.array_equal(got.valid, both_valid.sum(axis=2))
     differ = (mine[:, None] != theirs[None]) & both_valid

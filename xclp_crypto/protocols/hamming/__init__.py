@@ -4,12 +4,13 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.hamming.between import Between, BetweenBackend
 from xclp_crypto.protocols.hamming.costs import Estimate, estimate
 from xclp_crypto.protocols.hamming.distance import distances_between
-from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend, check_bits
+from xclp_crypto.protocols.hamming.interface import Distances, HammingBackend
 from xclp_crypto.protocols.hamming.masked import Masked
 from xclp_crypto.protocols.hamming.paillier import Paillier
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.protocols.hamming.plain import Plain
 from xclp_crypto.protocols.hamming.rlwe import Rlwe
+from xclp_crypto.protocols.hamming.rows import BitRows, bit_rows
 from xclp_crypto.protocols.hamming.shade import Shade
 from xclp_crypto.protocols.hamming.shade_ext import ShadeExt
 from xclp_crypto.wording import did_you_mean
@@ -55,7 +56,7 @@ def between_backend(name: str | HammingBackend) -> BetweenBackend:
 
 __all__ = ["BACKENDS", "Distances", "Estimate", "HammingBackend"]
 __all__ += ["Between", "BetweenBackend", "between_backend"]
-__all__ += ["check_bits", "distances_between", "estimate", "get_backend"]
+__all__ += ["BitRows", "bit_rows", "distances_between", "estimate", "get_backend"]
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, FaultyPeer, TooFewParties
+from xclp_crypto.errors import FaultyPeer, TooFewParties
 from xclp_crypto.fields import Bits, Packed
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.checks import require_bit_vectors
@@ -180,32 +180,6 @@ class Upload(Completed, Protocol):
     @property
     def local(self) -> NDArray[np.uint16]:
         """Return the distances between the client's own rows, above the diagonal."""
-
-
-def check_bits(bits: NDArray[np.generic], client: str) -> NDArray[np.uint8]:
-    """Return `bits` as (n, L) uint8 of 0 and 1.
-
-    Raises:
-        DataError: not two-dimensional, not integers or booleans, or an entry that is neither 0
-            nor 1; names the client and the entry, and says how packed bits are unpacked.
-    """
-    array = np.asarray(bits)
-    unpack = ""
-    if array.dtype.kind == "u":
-        words = "x" if array.dtype == np.uint8 and array.ndim == 2 else "x.view(np.uint8)"
-        rows = f"{words}.reshape(len(x), -1)" if array.ndim != 2 else words
-        unpack = f"; packed bits x become such by np.unpackbits({rows}, axis=1)"
-    if array.ndim != 2:
-        raise DataError(
-            f"client {client!r}: bits must have shape (rows, bits), got {array.shape}{unpack}"
-        )
-    if array.dtype.kind not in "biu":
-        raise DataError(f"client {client!r}: bits must be integers or booleans, got {array.dtype}")
-    wrong = np.argwhere((array != 0) & (array != 1))
-    if len(wrong):
-        row, column = (int(i) for i in wrong[0])
-        raise DataError(f"client {client!r}, row {row}, bit {column}: must be 0 or 1{unpack}")
-    return np.ascontiguousarray(array, dtype=np.uint8)
 
 
 def low_bits(n_bits: int) -> np.uint16:
