@@ -104,7 +104,7 @@ def test_the_code_in_the_readme_runs(python: Python, tmp_path: Path) -> None:
 PRINTED = {
     "channels": "xclp-ed25519:",
     "circuits": "of 1000 are below 100; ",
-    "distances": "",
+    "distances": " 2\n",
     "index": "",
     "own-protocol": "",
     "paillier": "111 230",
@@ -114,15 +114,31 @@ PRINTED = {
 """Some of what the program on each page prints; where there is none, two programs talk."""
 
 
+RUN_TESTS = "\nfor name in [n for n in dir() if n.startswith('test_')]:\n    globals()[name]()\n"
+
+
 @pytest.mark.parametrize("page", sorted(path.stem for path in PAGES.glob("*.md")))
 def test_the_programs_on_the_pages_of_protocols_run(
     page: str, python: Python, tmp_path: Path
 ) -> None:
     script = tmp_path / "program.py"
-    script.write_text(program(page), encoding="utf-8")
+    script.write_text(program(page) + RUN_TESTS, encoding="utf-8")
     printed = python(script)
     assert bool(printed) == bool(PRINTED[page])
     assert PRINTED[page] in printed
+
+
+def test_an_order_that_tells_something_fails_the_test_on_the_page(
+    python: Python, tmp_path: Path
+) -> None:
+    sorting = "tuple(sorted((multiply(secret, point) for point in points), key=Point.encode))"
+    kept = "tuple(multiply(secret, point) for point in points)"
+    text = program("own-protocol")
+    assert sorting in text
+    script = tmp_path / "program.py"
+    script.write_text(text.replace(sorting, kept) + RUN_TESTS, encoding="utf-8")
+    with pytest.raises(AssertionError):
+        python(script)
 
 
 def test_the_code_of_the_documentation_of_reports_runs(python: Python, tmp_path: Path) -> None:
