@@ -31,6 +31,7 @@ LAYERS = [
     ["transport.simulate", "transport.replay"],
     ["transport.network.mailboxes"],
     ["transport.stream", "transport.network", "transport.supersteps"],
+    ["transport.flower"],
     ["updates"],
     ["front", "testing", "two_programs"],
     ["two_party", "two_party_similarity"],

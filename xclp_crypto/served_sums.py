@@ -24,7 +24,12 @@ from xclp_crypto.front import RING, SumResult, client_names, warn_if_two
 from xclp_crypto.mean import MEAN_FRACTION_BITS, Clipped, clip, mean_of, weighted
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint, as_array
-from xclp_crypto.protocols.secure_sum import MaskGraph, secure_sum_client, secure_sum_server
+from xclp_crypto.protocols.secure_sum import (
+    MaskGraph,
+    SecureSum,
+    secure_sum_client,
+    secure_sum_server,
+)
 from xclp_crypto.protocols.secure_sum.mask_graph import MAX_COMPLETE
 from xclp_crypto.protocols.secure_sum.secure_sum import check_shape
 from xclp_crypto.protocols.secure_sum.survivors import client_set, members
@@ -41,7 +46,7 @@ from xclp_crypto.transport import network
 from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network import Limits
-from xclp_crypto.transport.replay import DurableRole
+from xclp_crypto.transport.replay import DurableRole, SeededRole
 from xclp_crypto.updates import Leaf, Update, floats_of, layout, to_vector
 from xclp_crypto.wire import Message, sent
 
@@ -144,8 +149,18 @@ class ServedMean:
     cost: Cost
 
 
-class _Sum:
-    """One sum as all parties see it."""
+class SumPlan:
+    """One sum as all parties see it, and their roles in it.
+
+    Args:
+        clients: their names, in the order that all parties give.
+        shape: of every client's values.
+        options: the same for all parties.
+        content: what the values are.
+
+    Raises:
+        ParameterError: a parameter is out of range.
+    """
 
     def __init__(
         self, clients: Sequence[str], shape: tuple[int, ...], options: SumOptions, content: str
@@ -170,11 +185,81 @@ class _Sum:
             content=content,
         )
 
+    def server_role(self, identities: Identities | None) -> SeededRole:
+        """Return the server's role, which returns a `SecureSum`."""
+
+        async def role(io: RoleIO, rng: Rng) -> SecureSum:
+            with io.step("setup"):
+                session = await key_exchange_server(
+                    io,
+                    self.clients,
+                    self.agreement,
+                    0,
+                    rng,
+                    self.graph.threshold,
+                    identities=identities,
+                )
+            found = await secure_sum_server(
+                session, self.shape, self.codec, self.graph, clients=session.clients
+            )
+            if self.tell:
+                with io.step("result"):
+                    names = client_set(self.graph, found.record.survivors)
+                    values = self._codec_of_totals.encode(found.total).reshape(-1)
+                    message = SumTotal(names, values, self.codec.modulus)
+                    await session.io.send(session.clients, message)
+            return found
+
+        return role
+
+    def client_role(self, values: NDArray[Any], identities: Identities | None) -> SeededRole:
+        """Return the role of a client, which returns the sum and its survivors, or None twice."""
+
+        async def role(io: RoleIO, rng: Rng) -> Any:
+            with io.step("setup"):
+                session = await key_exchange_client(
+                    io, self.clients, self.agreement, [], rng, identities
+                )
+            await secure_sum_client(session, values, self.codec, self.graph, rng)
+            if not self.tell:
+                return None, None
+            with io.step("result"):
+                sizes = {"clients": len(self.clients), "count": math.prod(self.shape)}
+                got = await session.io.recv(SumTotal, SERVER, modulus=self.codec.modulus, **sizes)
+            total = self._codec_of_totals.decode_numbers(got.values).reshape(self.shape)
+            return total, members(self.graph, got.clients)
+
+        return role
+
+    def check(self, me: str, values: NDArray[Any]) -> None:
+        """Refuse values that cannot be summed.
+
+        Args:
+            me: the client whose they are.
+            values: of the shape of all.
+
+        Raises:
+            DataError: a value cannot be encoded.
+            ParameterError: the client is none of the plan's.
+        """
+        if me not in self.clients:
+            raise ParameterError(f"{me!r} is none of the clients {', '.join(self.clients)}")
+        self.codec.check(values, client=me)
+
+    @property
+    def _codec_of_totals(self) -> FixedPoint:
+        """The codec in which a total travels: of one value, which is a sum already."""
+        return replace(self.codec, parties=1)
+
+
+class _Served(SumPlan):
+    """A sum of parties on machines of their own."""
+
     def run(
         self,
         me: str,
         connection: Connection,
-        role: Callable[[RoleIO, Rng], Any],
+        role: SeededRole,
         start: Callable[[DurableRole, ssl.SSLContext, Limits | None], Any],
     ) -> tuple[Any, Cost]:
         """Run a party's role over the network; return its result and cost."""
@@ -194,33 +279,10 @@ class _Sum:
 
     def serve(self, connection: Connection, listening: Callable[[int], None] | None) -> SumResult:
         """Run the server's part."""
-
-        async def role(io: RoleIO, rng: Rng) -> Any:
-            with io.step("setup"):
-                session = await key_exchange_server(
-                    io,
-                    self.clients,
-                    self.agreement,
-                    0,
-                    rng,
-                    self.graph.threshold,
-                    identities=connection.identities,
-                )
-            found = await secure_sum_server(
-                session, self.shape, self.codec, self.graph, clients=session.clients
-            )
-            if self.tell:
-                with io.step("result"):
-                    names = client_set(self.graph, found.record.survivors)
-                    values = self.codec_of_totals.encode(found.total).reshape(-1)
-                    message = SumTotal(names, values, self.codec.modulus)
-                    await session.io.send(session.clients, message)
-            return found
-
         found, cost = self.run(
             SERVER,
             connection,
-            role,
+            self.server_role(connection.identities),
             lambda durable, tls, limits: network.serve(
                 *(durable, self.clients, self.agreement, connection.address, tls),
                 limits=limits,
@@ -228,11 +290,6 @@ class _Sum:
             ),
         )
         return SumResult(found.total, found.record.survivors, found.record.dropouts, cost)
-
-    @property
-    def codec_of_totals(self) -> FixedPoint:
-        """The codec in which a total travels: of one value, which is a sum already."""
-        return replace(self.codec, parties=1)
 
     @contextmanager
     def declining(self, connection: Connection) -> Iterator[None]:
@@ -250,29 +307,12 @@ class _Sum:
         self, me: str, values: NDArray[Any], connection: Connection
     ) -> tuple[NDArray[Any] | None, tuple[str, ...] | None, Cost]:
         """Run a client's part; return the sum and who is in it, if the server tells."""
-        if me not in self.clients:
-            raise ParameterError(f"{me!r} is none of the clients {', '.join(self.clients)}")
         with self.declining(connection):
-            self.codec.check(values, client=me)
-
-        async def role(io: RoleIO, rng: Rng) -> Any:
-            with io.step("setup"):
-                session = await key_exchange_client(
-                    io, self.clients, self.agreement, [], rng, connection.identities
-                )
-            await secure_sum_client(session, values, self.codec, self.graph, rng)
-            if not self.tell:
-                return None, None
-            with io.step("result"):
-                sizes = {"clients": len(self.clients), "count": math.prod(self.shape)}
-                got = await session.io.recv(SumTotal, SERVER, modulus=self.codec.modulus, **sizes)
-            total = self.codec_of_totals.decode_numbers(got.values).reshape(self.shape)
-            return total, members(self.graph, got.clients)
-
+            self.check(me, values)
         (total, survivors), cost = self.run(
             me,
             connection,
-            role,
+            self.client_role(values, connection.identities),
             lambda durable, tls, limits: network.join(
                 *(durable, self.clients, SERVER, self.agreement, connection.address, tls),
                 limits=limits,
@@ -311,7 +351,7 @@ def serve_sum(
     Warns:
         PrivacyWarning: there are two clients, each of which knows the other's values from the sum.
     """
-    return _Sum(clients, shape, options or SumOptions(), "values").serve(connection, listening)
+    return _Served(clients, shape, options or SumOptions(), "values").serve(connection, listening)
 
 
 def join_sum(
@@ -345,7 +385,7 @@ def join_sum(
         PrivacyWarning: there are two clients, each of which knows the other's values from the sum.
     """
     array = as_array(values, name)
-    plan = _Sum(clients, array.shape, options or SumOptions(), "values")
+    plan = _Served(clients, array.shape, options or SumOptions(), "values")
     return plan.join(name, array, connection)[0]
 
 
@@ -373,7 +413,7 @@ def serve_mean(
         DataError: the template is not an update; or all weights in the sum are 0.
         XclpError: see `serve_sum`.
     """
-    plan = _mean_plan(layout(template, SERVER), clients, options)
+    plan = _Served(clients, *mean_terms(layout(template, SERVER), options))
     found = plan.serve(connection, listening)
     mean, weight = mean_of(found.total, template)
     return ServedMean(mean, weight, found.survivors, found.dropouts, found.cost)
@@ -410,7 +450,7 @@ def join_mean(
         XclpError: see `join_sum`.
     """
     leaves = layout(update, name)
-    plan = _mean_plan(leaves, clients, options)
+    plan = _Served(clients, *mean_terms(leaves, options))
     with plan.declining(connection):
         vector, clipped = clip(to_vector(update, name), clip_value, clip_norm, floats_of(leaves))
         values = weighted(vector, weight, plan.codec.fraction_bits, name)
@@ -421,14 +461,22 @@ def join_mean(
     return JoinedMean(mean, weights, survivors, clipped, cost)
 
 
-def _mean_plan(
-    leaves: tuple[Leaf, ...], clients: Sequence[str], options: SumOptions | None
-) -> _Sum:
-    """Return the plan of a sum of weighted updates of this layout and of their weights."""
+def mean_terms(
+    leaves: tuple[Leaf, ...], options: SumOptions | None
+) -> tuple[tuple[int, ...], SumOptions, str]:
+    """Return what the plan of a mean of updates of this layout takes beside its clients.
+
+    Args:
+        leaves: of the updates.
+        options: those of the mean.
+
+    Returns:
+        Shape, options and content of the sum of weighted updates and of their weights.
+    """
     given = options or SumOptions()
     if given.fraction_bits is None:
         given = replace(given, fraction_bits=MEAN_FRACTION_BITS)
     lines = [str(leaf) for leaf in leaves]
     digest = hashlib.sha256(domain_tag("update layout", *lines)).hexdigest()
     content = f"{'; '.join(lines[:SHOWN])}{', …' * (len(lines) > SHOWN)}, in all {digest[:32]}"
-    return _Sum(clients, (sum(leaf.size for leaf in leaves) + 1,), given, content)
+    return (sum(leaf.size for leaf in leaves) + 1,), given, content

@@ -33,14 +33,16 @@ from pieces import over_flower
 from xclp_crypto.errors import FaultyPeer, TooFewParties, XclpError
 from xclp_crypto.params import SEED_BYTES
 from xclp_crypto.primitives.sealed_box import SealedBox
+from xclp_crypto.transport.flower.context import CONTEXT
+from xclp_crypto.transport.flower.nodes import PAUSE_SECONDS
+from xclp_crypto.transport.flower.records import HEADER, PAYLOADS, pack, unpack_answer
 from xclp_crypto.transport.log import Log, LogKey
 from xclp_crypto.transport.network.frames import Codec
 from xclp_crypto.transport.questions import Answer, Ask, Item
 from xclp_crypto.transport.tls import make_authority
 from xclp_lp.estimator import CrossClientLabelPropagation
 from xclp_lp.flower import server
-from xclp_lp.flower.client import CONTEXT, client_app
-from xclp_lp.flower.records import HEADER, PAYLOADS, pack, unpack_answer
+from xclp_lp.flower.client import client_app
 from xclp_lp.flower.settings import RunSettings
 
 CLIENTS = ("a", "b", "c", "d")
@@ -360,7 +362,7 @@ def test_a_node_whose_app_crashes_is_asked_again_after_longer_and_longer_pauses(
     assert graph.dropouts == ()
     assert labels_in(tmp_path) == expected(*CLIENTS)
     pauses = np.diff(grid.nodes[4].times[1:6])
-    assert (np.round(pauses / server.PAUSE_SECONDS) == [1, 2, 4, 8]).all()
+    assert (np.round(pauses / PAUSE_SECONDS) == [1, 2, 4, 8]).all()
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -9,8 +9,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
 from xclp_crypto.errors import DecodeError
-from xclp_crypto.transport.questions import Answer, Ask, Item, Parts
-from xclp_lp.flower.records import (
+from xclp_crypto.transport.flower.records import (
     HEADER,
     PAYLOADS,
     PIECE_BYTES,
@@ -19,6 +18,7 @@ from xclp_lp.flower.records import (
     unpack_answer,
     unpack_ask,
 )
+from xclp_crypto.transport.questions import Answer, Ask, Item, Parts
 
 MAX = 1 << 30
 EMPTY = Array(dtype="uint8", shape=(0,), stype="bytes", data=b"")

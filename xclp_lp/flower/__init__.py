@@ -6,6 +6,6 @@
     from xclp_lp.flower.server import server_app     from xclp_lp.flower.client import client_app
     app = server_app()                               app = client_app()
 
-`settings` is what the configurations of run and node say, `records` how questions and answers of
-`xclp_crypto.transport.questions` lie in Flower's messages. See docs/do/deployment.md.
+`settings` is what the configurations of run and node say; messages are carried by
+`xclp_crypto.transport.flower`. See docs/do/deployment.md.
 """

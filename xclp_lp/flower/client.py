@@ -17,18 +17,20 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import LogInUseError, ParameterError, StorageError, XclpError
 from xclp_crypto.protocols.setup import SERVER
-from xclp_crypto.rng import Rng, SystemRng
+from xclp_crypto.rng import Rng
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.failures import Failure
-from xclp_crypto.transport.log import Log, LogKey, epoch_of, remove_log
+from xclp_crypto.transport.flower.context import InContext, Unsaid
+from xclp_crypto.transport.flower.records import pack, unpack_ask
+from xclp_crypto.transport.log import Log, epoch_of, remove_log
 from xclp_crypto.transport.questions import Answer, Ask
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.supersteps import answer
@@ -41,16 +43,12 @@ from xclp_lp.files.private import read_log_key
 from xclp_lp.files.remembered import randomised_once
 from xclp_lp.files.results import write_result
 from xclp_lp.files.toml import beside
-from xclp_lp.flower.records import pack, unpack_ask
 from xclp_lp.flower.settings import NODE, NodeSettings, RunSettings
 from xclp_lp.lsh import checked_vectors
 from xclp_lp.parameters import Parameters
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import ClientData, client_role
 from xclp_lp.summary import client_lines, present_in, retry_cautions
-
-CONTEXT: Final = "xclp"
-"""Name of the record in the context."""
 
 Simulated = Callable[[str], tuple[Any, Any]]
 """Takes a client's name and returns its features (n_j, d) and labels (n_j,)."""
@@ -67,24 +65,11 @@ def client_app(simulated: Simulated | None = None) -> ClientApp:
     app = ClientApp()
 
     def query(message: Message, context: Context) -> Message:
-        with _Unsaid():
+        with Unsaid():
             return Message(pack(_answer(message, context, simulated)), reply_to=message)
 
     app.query()(query)
     return app
-
-
-class _Unsaid:
-    """Ends in an error without text for what is raised inside: Flower sends it to the server."""
-
-    def __enter__(self) -> None:
-        """See the class."""
-
-    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        """See the class; raises `XclpError`."""
-        if kind is not None:
-            _logger.error("the question is not answered", exc_info=error)
-            raise XclpError(kind.__name__) from None
 
 
 def _answer(message: Message, context: Context, simulated: Simulated | None) -> Answer:
@@ -169,7 +154,7 @@ def _rebuilt(
             role,
             log,
             peers=[p for p in (*run.clients, SERVER) if p != node.name],
-            binding=domain_tag("flower run", place.run, client_binding(agreement, entered)),
+            binding=domain_tag("flower run", place.session, client_binding(agreement, entered)),
         )
         with closing(durable):
             yield durable, log
@@ -245,43 +230,8 @@ def _randomised(
     return entered
 
 
-class _InContext:
-    """The log of a run in Flower's context of the node."""
-
-    deferred = True
-    """Whether the log is kept only after the answer has left."""
-
-    def __init__(self, context: Context) -> None:
-        self.run = context.run_id
-        self._state = context.state
-        self._key = self._kept("key") or SystemRng().bytes(32)
-
-    def _kept(self, field: str) -> bytes:
-        """Return what is kept of this run; the context outlives runs."""
-        record = self._state.config_records.get(CONTEXT)
-        if record is None or record["run"] != str(self.run):
-            return b""
-        value = record[field]
-        return value if isinstance(value, bytes) else b""
-
-    def open(self) -> Log:
-        """Open the log, or make an empty one."""
-        return Log.from_bytes(self._kept("log"), LogKey(self._key))
-
-    def keep(self, log: Log) -> None:
-        """Keep what the log has."""
-        self._state[CONTEXT] = ConfigRecord(
-            {"run": str(self.run), "key": self._key, "log": log.to_bytes()}
-        )
-
-    def forget(self) -> None:
-        """Remove the log."""
-        if CONTEXT in self._state:
-            del self._state[CONTEXT]
-
-
 class _InFile:
-    """The log of a run in a file of the node; methods are those of `_InContext`."""
+    """The log of a run in a file of the node; methods are those of `InContext`."""
 
     deferred = False
 
@@ -294,7 +244,7 @@ class _InFile:
         mounted: Collection[Path],
         name: str,
     ) -> None:
-        self.run = run
+        self.session = str(run)
         self._key_file, self._mounted = key_file, mounted
         self._path = folder / f"{name}-{run:016x}.log"
         self._epoch = epoch_of(self._path, epochs and epochs / f"{self._path.name}.epoch")
@@ -315,13 +265,13 @@ class _InFile:
         remove_log(self._path, self._epoch)
 
 
-_Place = _InContext | _InFile
+_Place = InContext | _InFile
 
 
 def _place(context: Context, node: NodeSettings) -> _Place:
     section = node.section
     if section is None or section.state is None or section.key_file is None:
-        return _InContext(context)
+        return InContext(context.state, str(context.run_id))
     state, key_file = beside(NODE, section.state), beside(NODE, section.key_file)
     epochs = beside(NODE, section.epoch) if section.epoch is not None else None
     return _InFile(context.run_id, state, epochs, key_file, node.mounted, node.name)
