@@ -84,6 +84,11 @@ class Keystream(Secret):
             part = view[start : start + len(_ZEROS)]
             self._encryptor.update_into(_ZEROS[: len(part)], part)
 
+    def add_to(self, data: NDArray[np.uint8]) -> None:
+        """Add the next n bytes to such an array under XOR."""
+        view = data.data
+        self._encryptor.update_into(view, view)
+
 
 def stream(key: bytes, tag: bytes, n_bytes: int) -> NDArray[np.uint8]:
     """Expand a key and a tag to pseudo-random bytes; a longer stream continues a shorter one.

@@ -122,11 +122,10 @@ class HashPoints(Secret):
         """Return blocks first … stop−1 of every row's output, (stop − first, m, 2)."""
         y = self._points
         tweaked = np.empty((stop - first, *y.shape), WORD)
-        index = np.arange(self._start, self._start + len(y), dtype=WORD)
-        np.bitwise_xor(y[:, 0], index, out=tweaked[0, :, 0])
-        tweaked[1:, :, 0] = tweaked[0, :, 0]
-        number = np.arange(first, stop, dtype=WORD)[:, None]
-        np.bitwise_xor(y[:, 1], number, out=tweaked[:, :, 1])
+        tweaked[:] = y
+        tweaked[:, :, 0] ^= np.arange(self._start, self._start + len(y), dtype=WORD)
+        if stop > 1:  # the number of block 0 changes nothing
+            tweaked[:, :, 1] ^= np.arange(first, stop, dtype=WORD)[:, None]
         out = self._hash.permute(tweaked)
         out ^= y
         return out
@@ -151,19 +150,16 @@ class HashPoints(Secret):
 
     def write_bytes(self, out: NDArray[np.uint8]) -> None:
         """Fill `out`, (m, length), with the first bytes of every row's output."""
-        n_blocks = -(-out.shape[1] // BLOCK_BYTES)
+        n_blocks, rest = -(-out.shape[1] // BLOCK_BYTES), out.shape[1] % BLOCK_BYTES
         for begin in range(0, len(self), _GROUP_ROWS):
-            rows = self.part(begin, begin + _GROUP_ROWS)
-            got = np.empty((len(rows), n_blocks), _ITEM)
+            rows, target = self.part(begin, begin + _GROUP_ROWS), out[begin : begin + _GROUP_ROWS]
+            got = np.empty((len(rows), n_blocks), _ITEM) if rest else target.view(_ITEM)
             step = group_size(len(rows))
             for first in range(0, n_blocks, step):
                 stop = min(first + step, n_blocks)
                 got[:, first:stop] = rows.blocks(first, stop).view(_ITEM)[:, :, 0].T
-            target = out[begin : begin + _GROUP_ROWS]
-            if out.shape[1] % BLOCK_BYTES:
+            if rest:
                 target[:] = got.view(np.uint8)[:, : out.shape[1]]
-            else:
-                target.view(_ITEM)[:] = got
 
 
 def to_words(bits: NDArray[np.bool_] | NDArray[np.uint8], words: int) -> NDArray[np.uint64]:

@@ -14,7 +14,7 @@ of Asharov, Lindell, Schneider and Zohner (CCS 2013)::
 Here t and q have one column for each of the k bits of each tree, Δ of a tree are the bits of s for
 its columns, and the leaf that the sender lacks is y = Δ, which it does not need (`trees`). Leaves
 y = 0 … 2^k − 1 take 2^k/k blocks of AES for each transfer instead of 2, and columns 16/k bytes
-instead of 16: k = 2 costs nothing, k = 4 about half of the speed, k = 8 most of it.
+instead of 16: k = 2 costs nothing, k = 4 a fifth of the speed, k = 8 three quarters of it.
 
 G is AES-256-CTR under a key derived from the leaf and the session identifier of the extension; H is
 `bits.RobustHash` with a key of its own for every sender, receiver and session, and l counts all

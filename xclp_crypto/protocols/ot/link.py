@@ -35,8 +35,6 @@ from xclp_crypto.secret import Secret
 
 CHUNK_WORDS: Final = 1024
 """Words of every column that are worked on at once, for the caches; no result depends on it."""
-FOLD_WORDS: Final = 1 << 16
-"""Words of leaves that are added up at once, likewise."""
 CHECK_WORDS: Final = KAPPA // WORD_BITS
 """Words of one block of the check's hash."""
 
@@ -94,44 +92,37 @@ class _Columns(Secret):
         punctured: whether leaf 0 is not known.
     """
 
-    __slots__ = ("_first", "_streams")
+    __slots__ = ("_streams",)
 
     def __init__(self, leaves: NDArray[np.uint8], tag: bytes, punctured: bool) -> None:
-        self._first = int(punctured)
+        gray = (number ^ number >> 1 for number in range(leaves.shape[1]))
         self._streams = [
-            [Keystream(derive_key(leaf.tobytes(), tag)) for leaf in tree[self._first :]]
-            for tree in leaves
+            []
+            if punctured and leaf == 0
+            else [Keystream(derive_key(own.tobytes(), tag)) for own in leaves[:, leaf]]
+            for leaf in gray
         ]
 
-    def read(self, columns: NDArray[np.uint64], sums: NDArray[np.uint64] | None) -> None:
+    def read(self, columns: NDArray[np.uint64], sums: NDArray[np.uint64]) -> None:
         """Fill the next words of all columns, and of the sums of all leaves of each tree.
 
-        Column b of a tree is the sum of those leaves whose number has bit b. From the highest bit
-        on, these are the upper half; adding it to the lower one leaves half as many to look at. So
-        2^k leaves take 2·2^k additions.
+        Column b of a tree is the sum of those leaves whose number has bit b. Leaves are added up in
+        the order of the Gray code, in which one bit changes from each number to the next, and the
+        sum so far is added to the column of that bit, the last one to that of the highest. So a
+        column gets the sums before and after each run of its leaves, whose difference is the run's.
 
         Args:
             columns: (k, n, words).
             sums: (n, words).
         """
-        depth, n, width = columns.shape
-        step = max(1, min(n, FOLD_WORDS // (width << depth)))
-        buffer = np.empty((1 << depth, step, width), WORD)
-        for begin in range(0, n, step):
-            trees = self._streams[begin : begin + step]
-            done = slice(begin, begin + len(trees))
-            leaves = buffer[:, : len(trees)]
-            leaves[: self._first] = 0
-            for j, streams in enumerate(trees):
-                for leaf, stream in zip(leaves[self._first :, j], streams, strict=True):
-                    stream.read_into(leaf.view(np.uint8))
-            for bit in reversed(range(depth)):
-                lower, upper = leaves[: 1 << bit], leaves[1 << bit :]
-                np.bitwise_xor.reduce(upper, axis=0, out=columns[bit, done])
-                lower ^= upper
-                leaves = lower
-            if sums is not None:
-                sums[done] = leaves[0]
+        columns[:] = 0
+        sums[:] = 0
+        rows = [*sums.view(np.uint8)]
+        for number, streams in enumerate(self._streams, 1):
+            for row, stream in zip(rows, streams, strict=False):
+                stream.add_to(row)
+            bit = min((number & -number).bit_length(), len(columns)) - 1
+            columns[bit] ^= sums
 
 
 @dataclass(frozen=True, repr=False)
@@ -246,14 +237,17 @@ class SenderEnd(_End):
         words = transfer_words(count, self._checked)
         q = np.empty((KAPPA, sent.shape[1]), WORD)
         zero, one = np.empty((2, WORD_BITS, words, 2), WORD)
+        s = np.tile(self._s, min(words, CHUNK_WORDS))
+        sums = np.empty((len(sent), min(sent.shape[1], CHUNK_WORDS)), WORD)
         for at in range(0, sent.shape[1], CHUNK_WORDS):
             part = slice(at, at + CHUNK_WORDS)
             columns = self._by_tree(q[:, part])
-            self._columns.read(columns, None)
+            self._columns.read(columns, sums[:, : columns.shape[2]])
             columns ^= sent[:, part] & self._select
             done = slice(at, min(at + CHUNK_WORDS, words))
             transpose(self._spare(q[:, done]), zero[:, done])
-            np.bitwise_xor(zero[:, done], self._s, out=one[:, done])
+            rows = zero[:, done].reshape(WORD_BITS, -1)  # so that NumPy's inner loops are long
+            np.bitwise_xor(rows, s[: rows.shape[1]], out=one[:, done].reshape(rows.shape))
             self._to_points(zero[:, done], hashed)
             self._to_points(one[:, done], hashed)
         start = self._advance(count)
