@@ -27,7 +27,7 @@ LAYERS = [
     ["transport.meter", "transport.epoch", "transport.tls", "transport.failures"],
     ["transport.log", "transport.questions"],
     ["transport.network.frames"],
-    ["transport.driver"],
+    ["transport.driver", "transport.duplex"],
     ["transport.simulate", "transport.replay"],
     ["transport.network.mailboxes"],
     ["transport.stream", "transport.network", "transport.supersteps"],
@@ -35,6 +35,7 @@ LAYERS = [
     ["updates"],
     ["front", "testing", "two_programs"],
     ["two_party", "two_party_similarity"],
+    ["aio"],
     ["mean"],
     ["served_sums"],
     [""],  # xclp_crypto itself, which shows the front door
@@ -63,9 +64,7 @@ ALLOWED_IO = {
     "xclp_crypto.rng": {"os"},
     "xclp_crypto.whole_files": {"os"},
     "xclp_crypto.primitives.rlwe": {"os"},  # the number of cores
-    "xclp_crypto.two_party": {"socket"},  # the type of an argument
-    "xclp_crypto.two_party_similarity": {"socket"},
-    "xclp_crypto.two_programs": {"socket"},
+    "xclp_crypto.aio": {"asyncio"},
     "xclp_crypto.served_sums": {"ssl"},  # the type of an argument
 }
 

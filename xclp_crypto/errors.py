@@ -60,7 +60,7 @@ class DecodeError(XclpError, ValueError):
 
 
 class ProtocolError(XclpError):
-    """Another party did not do its part; the children say which one."""
+    """Another party did not do its part; subclasses say which one."""
 
 
 class FaultyPeer(ProtocolError):
@@ -199,7 +199,7 @@ class ReplayError(LogError):
 
 
 class NetworkError(XclpError):
-    """A connection cannot be made or cannot be used; the children say why."""
+    """A connection cannot be made or cannot be used; subclasses say why."""
 
 
 class Unreachable(NetworkError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +25,7 @@ from xclp_crypto.protocols.setup import (
 )
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
+from xclp_crypto.transport.duplex import Connected
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.two_programs import (
     CLIENTS,
@@ -44,7 +44,7 @@ FIELD_BITS: Final = 4
 
 def cross_distances(
     bits: BitRows,
-    sock: socket.socket,
+    sock: Connected,
     *,
     receives: bool,
     packed: int | None = None,
@@ -68,8 +68,8 @@ def cross_distances(
 
     Args:
         bits: this program's rows, (n, L) of 0/1, or packed.
-        sock: a connected stream socket; where the network is not trusted, wrap it by `ssl` or give
-            `identities`.
+        sock: a connected stream socket, or as `xclp_crypto.aio` takes it, streams of asyncio; where
+            the network is not trusted, wrap it by `ssl` or give `identities`.
         receives: whether this program gets the distances; exactly one of the two must.
         packed: L, if rows are packed: `bytes`, or words of unsigned integers with the most
             significant bit first; see `xclp_crypto.protocols.hamming.rows.bit_rows`.
@@ -94,7 +94,7 @@ def cross_distances(
             the one that is pinned.
         FaultyPeer: with identities, somebody else answers or sits between. It names ``sender``
             or, for the receiving program, ``receiver`` or ``server``.
-        ProtocolError: the other program failed; the children say how.
+        ProtocolError: the other program failed or fell silent; the text says which.
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
@@ -119,7 +119,7 @@ def cross_distances(
 
 def cross_matches(
     bits: BitRows,
-    sock: socket.socket,
+    sock: Connected,
     *,
     receives: bool,
     at_most: int,
@@ -159,7 +159,7 @@ def cross_matches(
         DataError: `bits` are not rows of bits.
         ParameterError: as for `cross_distances`, or τ is out of range.
         FaultyPeer: as for `cross_distances`.
-        ProtocolError: the other program failed; the children say how.
+        ProtocolError: the other program failed or fell silent; the text says which.
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
@@ -185,7 +185,7 @@ def cross_matches(
 
 def cross_nearest(
     bits: BitRows,
-    sock: socket.socket,
+    sock: Connected,
     *,
     receives: bool,
     k: int,
@@ -223,7 +223,7 @@ def cross_nearest(
         DataError: `bits` are not rows of bits.
         ParameterError: as for `cross_distances`, or k is below 1.
         FaultyPeer: as for `cross_distances`.
-        ProtocolError: the other program failed; the children say how.
+        ProtocolError: the other program failed or fell silent; the text says which.
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress

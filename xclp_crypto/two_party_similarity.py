@@ -16,7 +16,6 @@ columns where 2·⟨x, y⟩ might not be below 2^w otherwise.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Literal, NamedTuple, TypeVar
 
@@ -31,6 +30,7 @@ from xclp_crypto.protocols.hamming.interface import SharingBackend
 from xclp_crypto.protocols.setup import Identities, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
+from xclp_crypto.transport.duplex import Connected
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.two_programs import (
     CLIENTS,
@@ -141,7 +141,7 @@ async def inner_products(
 
 def cross_inner_products(
     bits: BitRows,
-    sock: socket.socket,
+    sock: Connected,
     *,
     receives: bool,
     packed: int | None = None,
@@ -177,7 +177,7 @@ def cross_inner_products(
         DataError: `bits` are not rows of bits.
         ParameterError: as for `xclp_crypto.cross_matches`, or rows are too long.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
-        ProtocolError: the other program failed; the children say how.
+        ProtocolError: the other program failed or fell silent; the text says which.
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
@@ -192,7 +192,7 @@ def cross_inner_products(
 
 def cross_similarities(
     bits: BitRows,
-    sock: socket.socket,
+    sock: Connected,
     *,
     receives: bool,
     measure: Measure = "dice",
@@ -230,7 +230,7 @@ def cross_similarities(
         DataError: `bits` are not rows of bits.
         ParameterError: as for `cross_inner_products`, or another measure.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
-        ProtocolError: the other program failed; the children say how.
+        ProtocolError: the other program failed or fell silent; the text says which.
     """
     if measure not in ("dice", "jaccard"):
         raise ParameterError(f"measure must be 'dice' or 'jaccard', got {measure!r}")
@@ -259,7 +259,7 @@ def cross_similarities(
 def cross_masked_distances(
     bits: BitRows,
     masks: BitRows,
-    sock: socket.socket,
+    sock: Connected,
     *,
     receives: bool,
     packed: int | None = None,
@@ -293,7 +293,7 @@ def cross_masked_distances(
         DataError: `bits` or `masks` are not rows of bits, or their shapes differ.
         ParameterError: as for `cross_inner_products`.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
-        ProtocolError: the other program failed; the children say how.
+        ProtocolError: the other program failed or fell silent; the text says which.
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import socket
 import warnings
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from xclp_crypto.protocols.setup import (
 from xclp_crypto.rng import Rng, rng_or_system
 from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.driver import Progress, Role
+from xclp_crypto.transport.duplex import Connected
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.stream import SocketDriver
 
@@ -72,7 +72,7 @@ class Program:
     """This program's side: what all doors take; see `cross_distances`."""
 
     bits: NDArray[np.uint8]
-    sock: socket.socket
+    sock: Connected
     receives: bool
     rng: Rng
     at_most_rows: int | None
@@ -154,7 +154,7 @@ class Program:
 
 def program_of(
     bits: BitRows,
-    sock: socket.socket,
+    sock: Connected,
     receives: bool,
     packed: int | None,
     rng: Rng | None,

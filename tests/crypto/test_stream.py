@@ -17,8 +17,10 @@ import pytest
 from network_runs import authority
 from page_programs import pair, program
 from protocol_runs import assert_blames
+from two_ends import awaited
+from two_ends import both_ends as both
 
-from xclp_crypto import Identities, IdentityKey, cross_distances, wire
+from xclp_crypto import Identities, IdentityKey, aio, cross_distances, wire
 from xclp_crypto.errors import (
     ParameterError,
     PrivacyWarning,
@@ -54,23 +56,19 @@ def expected(a, b):
     return (a[:, None] != b[None]).sum(axis=2)
 
 
-def both(receiver, sender):
-    """Run both ends, one in a thread; return their results or errors."""
-    ours, theirs = socket.socketpair()
-    results = {}
+def by_asyncio(parties, roles, sock, **options):
+    """Run roles over the streams that are made of a socket."""
+    return awaited(lambda streams: aio.StreamDriver(streams, parties, **options).run(roles))(sock)
 
-    def run(name, action, sock):
-        with sock:
-            try:
-                results[name] = action(sock)
-            except XclpError as error:
-                results[name] = error
 
-    thread = threading.Thread(target=run, args=("sender", sender, theirs))
-    thread.start()
-    run("receiver", receiver, ours)
-    thread.join()
-    return results["receiver"], results["sender"]
+def by_socket(parties, roles, sock, **options):
+    return SocketDriver(sock, parties, **options).run(roles)
+
+
+DOORS = pytest.mark.parametrize(
+    "door", [cross_distances, awaited(aio.cross_distances)], ids=["socket", "asyncio"]
+)
+DRIVERS = pytest.mark.parametrize("drive", [by_socket, by_asyncio], ids=["socket", "asyncio"])
 
 
 def cross(mine=MINE, theirs=THEIRS, receiver=(), sender=(), **common):
@@ -172,26 +170,28 @@ def test_what_the_other_program_says_is_one_line_of_few_characters():
 def test_two_receivers_or_two_senders_do_not_hang():
     for receives in (True, False):
         results = both(
-            lambda s, r=receives: cross_distances(MINE, s, receives=r, timeout=2),
-            lambda s, r=receives: cross_distances(THEIRS, s, receives=r, timeout=2),
+            lambda s, r=receives: cross_distances(MINE, s, receives=r, timeout=0.5),
+            lambda s, r=receives: cross_distances(THEIRS, s, receives=r, timeout=0.5),
         )
         assert all(isinstance(r, ProtocolError) for r in results)
-        assert all("do both programs run the same party?" in str(r) for r in results)
+        assert all("check that the programs run different parties" in str(r) for r in results)
 
 
-def test_a_program_that_hangs_up_is_noticed():
+@DOORS
+def test_a_program_that_hangs_up_is_noticed(door):
     for received in (0, FRAME.size - 1, FRAME.size + 3):
 
         def hang_up(sock, received=received):
             sock.sendall((FRAME.pack(100, 1, 1, 0) + bytes(100))[:received])
 
-        result, _ = both(lambda s: cross_distances(MINE, s, receives=True), hang_up)
+        result, _ = both(lambda s: door(MINE, s, receives=True), hang_up)
         assert isinstance(result, TooFewParties)
         assert "(the other program closed the connection, see its error" in str(result)
-        assert ("do both programs run the same party?" in str(result)) == (received == 0)
+        assert ("check that the programs run different parties" in str(result)) == (received == 0)
 
 
-def test_a_connection_that_breaks_is_told_from_one_that_is_closed():
+@DOORS
+def test_a_connection_that_breaks_is_told_from_one_that_is_closed(door):
     """Whoever closes without reading what has arrived resets a TCP connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         theirs = socket.create_connection(listener.getsockname())
@@ -200,17 +200,18 @@ def test_a_connection_that_breaks_is_told_from_one_that_is_closed():
     theirs.recv(1)
     theirs.close()
     with ours, pytest.raises(TooFewParties, match=r"\(the connection broke \(.+\), see the other"):
-        cross_distances(MINE, ours, receives=True)
+        door(MINE, ours, receives=True)
 
 
-def test_a_silent_program_is_given_up_after_the_timeout():
+@DOORS
+def test_a_silent_program_is_given_up_after_the_timeout(door):
     for receives in (True, False):
         ours, theirs = socket.socketpair()
         with ours, theirs, pytest.raises(ProtocolError) as caught:
-            cross_distances(MINE, ours, receives=receives, timeout=0.2)
+            door(MINE, ours, receives=receives, timeout=0.2)
         assert "nothing came from the other program for 0.2 s" in str(caught.value)
         # the sender speaks first: a silent one may be a second receiver
-        assert ("do both programs run the same party?" in str(caught.value)) == receives
+        assert ("check that the programs run different parties" in str(caught.value)) == receives
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,8 @@ def test_impossible_frames_are_refused(header, words):
     assert_blames(result, ("sender",), words)
 
 
-def test_a_program_that_does_not_read_is_given_up():
+@DRIVERS
+def test_a_program_that_does_not_read_is_given_up(drive):
     """There is more to say than the connection holds, and nobody listens."""
 
     async def talker(io):
@@ -240,7 +242,7 @@ def test_a_program_that_does_not_read_is_given_up():
 
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        outcome = SocketDriver(ours, ("a", "b"), timeout=0.2).run({"a": talker})
+        outcome = drive(("a", "b"), {"a": talker}, ours, timeout=0.2)
     assert isinstance(outcome.errors["a"], Stalled)
     assert "nothing came from the other program for 0.2 s" in str(outcome.errors["a"])
 
@@ -268,7 +270,8 @@ def test_limit_as_many_rows_as_bits_reveal_the_others_rows():
     assert ((distances[0] - distances[1:] + 1) // 2 == THEIRS.T).all()
 
 
-def test_tls_with_certificates_on_both_sides(tmp_path):
+@pytest.mark.parametrize("how", ["socket", "asyncio"])
+def test_tls_with_certificates_on_both_sides(how, tmp_path):
     tls = authority(tmp_path / "certs", ["sender"])
     # large enough for both directions to be busy at once
     a, b = RNG.integers(0, 2, (150, 4096)), RNG.integers(0, 2, (140, 4096))
@@ -278,6 +281,9 @@ def test_tls_with_certificates_on_both_sides(tmp_path):
             return cross_distances(a, secure, receives=True)
 
     def sender(sock):
+        if how == "asyncio":
+            door = awaited(aio.cross_distances, ssl=tls("sender"), server_hostname="localhost")
+            return door(b, sock, receives=False)
         with tls("sender").wrap_socket(sock, server_hostname="localhost") as secure:
             return cross_distances(b, secure, receives=False)
 
@@ -483,12 +489,28 @@ def test_a_sockets_own_timeout_does_not_matter():
     assert (received[0] == expected(MINE, THEIRS)).all()
 
 
-def test_only_sockets_are_taken():
-    with pytest.raises(ParameterError, match="a connected socket is needed, got str"):
+def test_only_sockets_are_taken_that_are_open():
+    with pytest.raises(ParameterError, match=r"a connected socket is needed, or .*, got str"):
         cross_distances(MINE, "127.0.0.1", receives=True)
+    closed = socket.socket()
+    closed.close()
+    with pytest.raises(ParameterError, match="the socket is closed"):
+        cross_distances(MINE, closed, receives=True)
 
 
-def test_much_at_once_in_both_directions_does_not_block():
+def test_a_socket_that_is_closed_meanwhile_is_a_broken_connection():
+    ours, theirs = socket.socketpair()
+
+    async def closes(io):
+        await io.compute(ours.close)
+        await io.recv(SeedShare, "b")
+
+    with theirs, pytest.raises(Stalled, match=r"the connection broke \("):
+        SocketDriver(ours, "ab").run({"a": closes}).raise_errors()
+
+
+@DRIVERS
+def test_much_at_once_in_both_directions_does_not_block(drive):
     count = 50  # well beyond what a socket buffers
 
     def party(io, me, other):
@@ -502,9 +524,7 @@ def test_much_at_once_in_both_directions_does_not_block():
         return role()
 
     def end(me, other):
-        return lambda sock: SocketDriver(sock, ("a", "b")).run(
-            {me: lambda io: party(io, me, other)}
-        )
+        return lambda sock: drive(("a", "b"), {me: lambda io: party(io, me, other)}, sock)
 
     first, second = both(end("a", "b"), end("b", "a"))
     assert first.raise_errors().results == {"a": "a"}

@@ -1,4 +1,4 @@
-"""Some parties in this process and the others behind one connected socket.
+"""Some parties in this process and the others behind one connection.
 
 ::
 
@@ -6,27 +6,23 @@
 
 Parties are numbered in the order that both ends agree on. When parties end in errors, the first
 error is told to the other program (`TO_ALL`), as far as others are told of it. The driver is that
-of the simulation; when nobody here can move it waits for a frame. It reads whenever it cannot
-write, so that two programs that send a lot at once do not block each other, and it does so in one
-thread, because a TLS connection must not be used by two. The caller connects the socket, and wraps
-it with `ssl` where the network is not trusted: messages are sealed, but without identities key
-exchange is not authenticated, and who talks to whom and how much is visible. One connection serves
-one run; the caller closes it.
+of the simulation; when nobody here can move it waits for a frame. The connection is a socket or
+streams of asyncio (`duplex`), used in one thread, because TLS must not be used by two. The caller
+makes it, with `ssl` where the network is not trusted: messages are sealed, but without identities
+key exchange is not authenticated, and who talks to whom and how much is visible. One connection
+serves one run; the caller closes it.
 """
 
 from __future__ import annotations
 
-import select
-import socket
-import ssl
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 
 from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError, XclpError
 from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.transport.driver import Progress, Role
+from xclp_crypto.transport.duplex import Connected, Streams, duplex_of
 from xclp_crypto.transport.failures import printable
 from xclp_crypto.transport.simulate import Outcome, Simulation
 
@@ -40,100 +36,51 @@ TO_ALL = (1 << 16) - 1
 MAX_REASON = 1 << 10
 """Bytes of that reason."""
 
-CHUNK = 1 << 20  # bytes read or written at a time
-
-_SAME_PARTY = "do both programs run the same party?"
-
-_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_SAME_PARTY = "check that the programs run different parties, not both the same one"
 
 
-class _Duplex:
-    """A non-blocking socket that never waits for one direction only.
+def _in_the_loop(
+    sock: Connected, progress: Callable[[Progress], None] | None
+) -> Callable[[Progress], None] | None:
+    """Return what calls `progress` in the event loop of the connection, if it has one."""
+    if progress is None or not isinstance(sock, Streams):
+        return progress
+    loop, show = sock.loop, progress
 
-    Attributes:
-        received: bytes that arrived and were not taken yet.
-        used: whether anything was ever sent or received.
-        ended: why nothing more will arrive: the other end has stopped sending, the connection
-            broke, or nothing moved for `timeout` seconds; empty before.
-    """
+    def relay(report: Progress) -> None:
+        loop.call_soon_threadsafe(show, report)
 
-    def __init__(self, sock: socket.socket, timeout: float) -> None:
-        self._socket = sock
-        self._timeout = timeout
-        self.received = bytearray()
-        self.used = False
-        self.ended = ""
-
-    def send(self, data: bytes) -> None:
-        """Send all of `data`, reading meanwhile; gives up silently when the connection breaks."""
-        self.used = True
-        view = memoryview(data)
-        while view and not self.ended:
-            try:
-                view = view[self._socket.send(view[:CHUNK]) :]
-            except _WOULD_BLOCK:
-                if not self._read():
-                    self._wait(writing=True)
-            except OSError:
-                return  # the other end does not read any more; what it sent is still there
-
-    def receive(self) -> bool:
-        """Wait until more bytes have arrived; false when none will."""
-        while not self.ended:
-            if self._read():
-                return True
-            if not self.ended:
-                self._wait(writing=False)
-        return False
-
-    def _read(self) -> bool:
-        try:
-            data = self._socket.recv(CHUNK)
-        except _WOULD_BLOCK:
-            return False
-        except OSError as error:  # a broken connection ends like a closed one
-            self.ended = f"the connection broke ({error}), see the other program's error"
-            return False
-        if not data:
-            self.ended = "the other program closed the connection, see its error"
-            return False
-        self.received += data
-        self.used = True
-        return True
-
-    def _wait(self, *, writing: bool) -> None:
-        ready = select.select([self._socket], [self._socket] if writing else [], [], self._timeout)
-        if not any(ready):
-            self.ended = f"nothing came from the other program for {self._timeout:g} s"
+    return relay
 
 
 class SocketDriver(Simulation):
-    """Driver for the parties of this process, with one socket to all the others.
+    """Driver for the parties of this process, with one connection to all the others.
 
     Args:
-        sock: a connected stream socket, perhaps wrapped by `ssl`; its own timeout is not used, and
-            it is shut down for sending when the parties here have ended.
+        sock: a connected stream socket, perhaps wrapped by `ssl`, whose own timeout is not used; or
+            streams of asyncio, which `xclp_crypto.aio.StreamDriver` drives. It is shut down for
+            sending when the parties here have ended.
         parties: all parties, in the order that both ends agree on.
         timeout: seconds in which some byte must move while this end waits, for reading or writing,
             before the parties elsewhere count as dropouts; longer than their longest computation.
-        progress: called before each computation.
+        progress: called before each computation; with streams, in their event loop.
+
+    Raises:
+        ParameterError: the connection is neither, or the timeout is not positive.
     """
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: Connected,
         parties: Sequence[str],
         *,
         timeout: float = 60.0,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        super().__init__(progress=progress)
+        super().__init__(progress=_in_the_loop(sock, progress))
         if not timeout > 0:
             raise ParameterError(f"timeout must be positive, got {timeout}")
-        if not isinstance(sock, socket.socket):
-            raise ParameterError(f"a connected socket is needed, got {type(sock).__name__}")
-        self._socket = sock
-        self._connection = _Duplex(sock, timeout)
+        self._connection = duplex_of(sock, timeout)
         self._order = tuple(parties)
         self._frames: deque[tuple[str, str, bytes, int]] = deque()
         self._heard: dict[str, XclpError] = {}
@@ -145,7 +92,8 @@ class SocketDriver(Simulation):
             The outcome of the parties here, and what the other program said of an error there.
 
         Raises:
-            ParameterError: a role is none of the parties, or all of them run here.
+            ParameterError: a role is none of the parties, all of them run here, or the connection
+                is closed.
             FaultyPeer: the other end sent something that is not a frame.
         """
         self._elsewhere = tuple(p for p in self._order if p not in roles)
@@ -153,8 +101,7 @@ class SocketDriver(Simulation):
             raise ParameterError(
                 f"{', '.join(roles)} run here, of {', '.join(self._order)}: some, not all, must"
             )
-        before = self._socket.gettimeout()
-        self._socket.setblocking(False)
+        self._connection.open()
         try:
             outcome = super().run(roles)
             for party, error in list(outcome.errors.items())[:1]:
@@ -162,9 +109,7 @@ class SocketDriver(Simulation):
             outcome.errors.update(self._heard)
             return outcome
         finally:
-            with suppress(OSError):  # the other end may have ended already
-                self._socket.settimeout(before)
-                self._socket.shutdown(socket.SHUT_WR)
+            self._connection.close()
 
     def _forward(self, sender: str, receiver: str, payload: bytes, depth: int) -> None:
         header = FRAME.pack(
