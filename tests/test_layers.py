@@ -28,6 +28,7 @@ LAYERS = [
     ["transport.log", "transport.questions"],
     ["transport.network.frames"],
     ["transport.driver", "transport.duplex"],
+    ["transport.streams"],
     ["transport.simulate", "transport.replay"],
     ["transport.network.mailboxes"],
     ["transport.stream", "transport.network", "transport.supersteps"],

@@ -28,9 +28,9 @@ from typing import Any, ParamSpec, TypeVar
 from xclp_crypto import two_party, two_party_similarity
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.transport.driver import Progress, Role
-from xclp_crypto.transport.duplex import Streams
 from xclp_crypto.transport.simulate import Outcome
 from xclp_crypto.transport.stream import SocketDriver
+from xclp_crypto.transport.streams import Streams
 
 P = ParamSpec("P")
 R = TypeVar("R")

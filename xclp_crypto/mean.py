@@ -216,7 +216,7 @@ def secure_mean(
 
     Returns:
         The mean, in the structure, shapes and dtypes of the first client's update, and who is in
-        it; see `MeanResult`.
+        it; see `MeanResult`. Means of integers are rounded to integers, halves to the even one.
 
     Raises:
         DataError: updates of different structure, shapes or dtypes, NaN, infinity, a weight that

@@ -114,7 +114,7 @@ def _numbers(leaf: Any, client: str, path: str) -> NDArray[Any]:
 def from_vector(vector: NDArray[np.float64], template: Update) -> Update:
     """Return an update of the structure, shapes and dtypes of `template` with these values.
 
-    Values of integer leaves are rounded to the nearest integer.
+    Values of integer leaves are rounded to the nearest integer, halves to the even one.
 
     Args:
         vector: (n,), as from `to_vector`.

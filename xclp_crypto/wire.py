@@ -7,13 +7,13 @@ first, then every field, and nothing may be left over. Transports add their own 
 A message class declares its fields once, and size, writing and reading follow:
 
     class Prepared(Message):
-        TAG = 0x1001
+        TAG = 0x9001
         digest: bytes = sent(Raw(32))
         labelled: NDArray[np.bool_] = sent(Bits("rows"))
 
 A length is a number, the name of a public size, or a function of public sizes, whose parameters
 name them; see `fields`. The docstring of every class states its size as a formula, and a test
-equates the two.
+equates the two. Tags of `OWN_TAGS` are for messages of your own.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ from xclp_crypto.errors import DecodeError, ParameterError
 from xclp_crypto.fields import Buffer, Dims, Kind, T
 
 TAG_BYTES = 2
+OWN_TAGS = range(0x8000, 0x10000)
+"""Tags for messages of your own; this project has none of them and will have none."""
+
 _KIND = "kind"
 _registry: dict[int, type[Message]] = {}
 
@@ -65,7 +68,8 @@ class Message:
         )
         if not 0 <= cls.TAG < 1 << 8 * TAG_BYTES or not (known is None or again):
             raise ParameterError(
-                f"message tag {cls.TAG:#06x} of {cls.__name__} is taken or too large"
+                f"message tag {cls.TAG:#06x} of {cls.__name__} is taken or too large; those of "
+                f"your own are {OWN_TAGS[0]:#06x} … {OWN_TAGS[-1]:#06x}"
             )
         _registry[cls.TAG] = cls
         dataclass(frozen=True, repr=False)(cls)

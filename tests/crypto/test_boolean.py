@@ -261,6 +261,8 @@ def test_what_cannot_be_is_refused():
         ):
             with pytest.raises(ParameterError, match=match):
                 await refused
+        with pytest.raises(ParameterError, match="StoredTriples of the shares, got Triples"):
+            Gates(io, "q", Triples(*np.zeros((3, 8), words.WORD)))
         with pytest.raises(ParameterError, match="with itself"):
             Gates(io, "p", triples.ideal_triples("p", "q", b"sid", 8))
 

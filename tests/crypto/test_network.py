@@ -234,7 +234,9 @@ def test_too_few_clients_end_the_session_for_all(tls, clock):
 
     found = without_b(tls, clock, lambda io: io.gather(Blob, ("a", "b"), 2, n=1), client)
     assert isinstance(found[SERVER], TooFewParties)
+    assert not hasattr(found[SERVER], "__notes__")  # its text says who is missing
     assert "the server ended the session" in str(found["a"])
+    assert str(found["a"]).count("without b") == 1
 
 
 def test_clients_hear_of_a_client_that_is_given_up(tls, clock):

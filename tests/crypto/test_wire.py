@@ -8,6 +8,7 @@ import pickle
 import pkgutil
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import xclp_crypto
+import xclp_lp
 from xclp_crypto import wire
 from xclp_crypto.algebra.group import Scalar, multiply_base
 from xclp_crypto.algebra.ring import residue_dtype, wire_bytes
@@ -547,6 +549,14 @@ def test_every_message_type_has_an_example_here():
     ours = {k for k in wire._registry.values() if k.__module__.startswith("xclp_crypto.")}
     named = ", ".join(sorted(kind.__name__ for kind in ours ^ set(EXAMPLES)))
     assert ours == set(EXAMPLES), f"give each of these an example in EXAMPLES of this file: {named}"
+
+
+def test_no_message_here_has_a_tag_that_is_reserved_for_others():
+    packages = [Path(p.__file__).parent for p in (xclp_crypto, xclp_lp)]
+    texts = [path.read_text("utf-8") for package in packages for path in package.rglob("*.py")]
+    tags = [int(tag, 16) for text in texts for tag in re.findall(r"^    TAG = (\w+)", text, re.M)]
+    assert len(tags) > len(EXAMPLES)
+    assert not {*tags} & {*wire.OWN_TAGS}
 
 
 def _same(a, b):

@@ -18,11 +18,12 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from xclp_crypto.errors import FaultyPeer, ParameterError, ProtocolError, XclpError
 from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.transport.driver import Progress, Role
-from xclp_crypto.transport.duplex import Connected, Streams, duplex_of
+from xclp_crypto.transport.duplex import Carrier, Connected, duplex_of
 from xclp_crypto.transport.failures import printable
 from xclp_crypto.transport.simulate import Outcome, Simulation
 
@@ -39,18 +40,13 @@ MAX_REASON = 1 << 10
 _SAME_PARTY = "check that the programs run different parties, not both the same one"
 
 
-def _in_the_loop(
+def _where_it_belongs(
     sock: Connected, progress: Callable[[Progress], None] | None
 ) -> Callable[[Progress], None] | None:
-    """Return what calls `progress` in the event loop of the connection, if it has one."""
-    if progress is None or not isinstance(sock, Streams):
+    """Return what has `progress` called by the owner of the connection, if it is not a socket."""
+    if progress is None or not isinstance(sock, Carrier):
         return progress
-    loop, show = sock.loop, progress
-
-    def relay(report: Progress) -> None:
-        loop.call_soon_threadsafe(show, report)
-
-    return relay
+    return partial(sock.notify, progress)
 
 
 class SocketDriver(Simulation):
@@ -77,7 +73,7 @@ class SocketDriver(Simulation):
         timeout: float = 60.0,
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
-        super().__init__(progress=_in_the_loop(sock, progress))
+        super().__init__(progress=_where_it_belongs(sock, progress))
         if not timeout > 0:
             raise ParameterError(f"timeout must be positive, got {timeout}")
         self._connection = duplex_of(sock, timeout)

@@ -71,11 +71,19 @@ class Gates(Secret):
         first: whether this party is the first.
         used: how many words of triples were used.
         layers: how many exchanges of conjunctions there were.
+
+    Raises:
+        ParameterError: the peer is this party, or `triples` is not a `TripleSource`.
     """
 
     def __init__(self, io: RoleIO, peer: str, triples: TripleSource) -> None:
         if peer == io.name:
             raise ParameterError(f"{peer} cannot share bits with itself")
+        if not isinstance(triples, TripleSource):
+            raise ParameterError(
+                "triples must be a TripleSource, such as StoredTriples of the shares, got "
+                f"{type(triples).__name__}"
+            )
         self.io, self.used, self.layers = io, 0, 0
         self.names = (min(io.name, peer), max(io.name, peer))
         self.first = io.name == self.names[0]

@@ -410,7 +410,8 @@ class ServerParty(Party):
         """
         end = frames.End(False)
         if error is not None:
-            missing = [name for name in self.clients if self.expired(name)]
+            said = error.missing if isinstance(error, errors.TooFewParties) else ()
+            missing = [c for c in self.clients if self.expired(c) and c not in said]
             without = f"without {', '.join(missing)}" if missing else ""
             more = without and f"; {without}"
             signed = self._accusations.signed
