@@ -104,7 +104,7 @@ def test_files_and_modules_that_do_not_exist_are_found():
 
 
 EXAMPLES = [
-    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted(ROOT.glob("xclp_*/**/*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]

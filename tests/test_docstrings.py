@@ -6,11 +6,13 @@ That there is a docstring at all, and that an `Args` section has every parameter
 import ast
 import inspect
 import re
+from dataclasses import is_dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
 import pytest
+from page_programs import program
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(ROOT.glob("xclp_*/**/*.py"))
@@ -102,15 +104,21 @@ async def outer():
     assert unnamed_errors(source) == ["A.again: DataError", "outer: ParameterError"]
 
 
+def packages():
+    """Yield the packages that list what they export; those for Flower need it installed."""
+    for path in FILES:
+        if path.name == "__init__.py" and path.parent.name != "flower":
+            package = import_module(module_name(path))
+            if hasattr(package, "__all__"):
+                yield package
+
+
 @cache
 def exported():
     """Return the functions and methods that packages list in ``__all__``, by their whole names."""
     found = {}
-    for path in FILES:
-        if path.name != "__init__.py" or path.parent.name == "flower":
-            continue
-        package = import_module(module_name(path))
-        for name in getattr(package, "__all__", ()):
+    for package in packages():
+        for name in package.__all__:
             thing = getattr(package, name)
             if not getattr(thing, "__module__", "").startswith("xclp_"):
                 continue
@@ -172,3 +180,67 @@ def test_what_is_left_out_is_found():
     assert unsaid(bad) == ["what it takes", "what it returns"]
     assert "xclp_crypto.front.secure_sum" in exported()
     assert "xclp_lp.estimator.CrossClientLabelPropagation.fit" in exported()
+
+
+RESULTS = {"SealedIO", "Session"}
+"""Classes that nobody calls: what a key exchange returns."""
+PAGE = re.compile(r"docs/learn/crypto/([\w-]+)\.md")
+OTHER = re.compile(r"Example:\n +That of `(\w+)`")
+
+
+@cache
+def computing():
+    """Return what packages of `xclp_crypto` export and call: functions, and classes but records."""
+    found = {}
+    for package in packages():
+        for name in package.__all__:
+            thing = getattr(package, name)
+            record = is_dataclass(thing) or hasattr(thing, "_fields")
+            abstract = inspect.isabstract(thing) or getattr(thing, "_is_protocol", False)
+            ours = getattr(thing, "__module__", "").startswith("xclp_crypto.")
+            if ours and not record and not abstract and name not in RESULTS:
+                found[f"{package.__name__}.{name}"] = thing
+    return found
+
+
+@cache
+def examples_in(package):
+    """Return the code of all examples in the docstrings of a package."""
+    files = Path(package.__file__).parent.rglob("*.py")
+    return "\n".join(code_of(path.read_text(encoding="utf-8")) for path in files)
+
+
+def code_of(text):
+    return "\n".join(re.findall(r"^ *(?:>>>|\.\.\.) (.*)", text, re.MULTILINE))
+
+
+def has_example(package, name, thing):
+    """Whether an example in its package, or on a page that it names, calls it.
+
+    A front door has it in its own docstring, or names the one that has.
+    """
+    text = inspect.getdoc(thing) or ""
+    code = code_of(text) + "".join(program(page) for page in PAGE.findall(text))
+    for other in OTHER.findall(text):
+        code += code_of(inspect.getdoc(getattr(package, other)))
+    if package.__name__ != "xclp_crypto":
+        code += examples_in(package)
+    return re.search(rf"\b{name}[(.]", code) is not None
+
+
+@pytest.mark.parametrize("whole", computing())
+def test_what_packages_export_and_computes_has_an_example(whole):
+    package, _, name = whole.rpartition(".")
+    assert has_example(import_module(package), name, computing()[whole])
+
+
+def test_what_has_no_example_is_found():
+    def undocumented():
+        """Compute, as `secure_sum` does.
+
+        Example:
+            >>> other()
+        """
+
+    assert len(computing()) > 60
+    assert not has_example(import_module("xclp_crypto"), "undocumented", undocumented)

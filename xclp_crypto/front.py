@@ -389,6 +389,13 @@ def secure_row_sums(
 
     Warns:
         PrivacyWarning: two clients take part, or are left: each learns the other's part.
+
+    Example:
+        >>> from xclp_crypto import secure_row_sums
+        >>> values = [[[1, 10], [2, 20], [3, 30]]] * 3  # of each client, a row for every client
+        >>> result = secure_row_sums(values, rows=[[0], [1], [2]], fraction_bits=0)
+        >>> result.blocks[1].tolist()
+        [[6, 60]]
     """
     source = rng_or_system(rng)
     arrays = _same_shapes(values, names, matrices=True)

@@ -350,6 +350,27 @@ def serve_sum(
 
     Warns:
         PrivacyWarning: there are two clients, each of which knows the other's values from the sum.
+
+    Example:
+        >>> import tempfile
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> from pathlib import Path
+        >>> from xclp_crypto import join_sum, serve_sum
+        >>> from xclp_crypto.served_sums import Connection
+        >>> from xclp_crypto.transport.tls import make_authority, tls_context
+        >>> clients, certs = ["north", "south", "west"], Path(tempfile.mkdtemp())
+        >>> _ = make_authority(certs, clients, ["localhost"])
+        >>> def connection(name, port):
+        ...     files = (certs / file for file in ("authority.pem", f"{name}.pem", f"{name}.key"))
+        ...     tls = tls_context(*files, server=name == "server")
+        ...     return Connection(("localhost", port), tls, identities=None)  # trusts the server
+        >>> def join(name, port):
+        ...     return join_sum([1, 2], name, clients, connection(name, port))
+        >>> with ThreadPoolExecutor() as machines:
+        ...     started = lambda port: [machines.submit(join, name, port) for name in clients]
+        ...     served = serve_sum(clients, (2,), connection("server", 0), listening=started)
+        >>> served.total.tolist()
+        [3.0, 6.0]
     """
     return _Served(clients, shape, options or SumOptions(), "values").serve(connection, listening)
 
@@ -383,6 +404,9 @@ def join_sum(
 
     Warns:
         PrivacyWarning: there are two clients, each of which knows the other's values from the sum.
+
+    Example:
+        That of `serve_sum`.
     """
     array = as_array(values, name)
     plan = _Served(clients, array.shape, options or SumOptions(), "values")
@@ -412,6 +436,9 @@ def serve_mean(
     Raises:
         DataError: the template is not an update; or all weights in the sum are 0.
         XclpError: see `serve_sum`.
+
+    Example:
+        The program in docs/learn/crypto/sums.md.
     """
     plan = _Served(clients, *mean_terms(layout(template, SERVER), options))
     found = plan.serve(connection, listening)
@@ -448,6 +475,9 @@ def join_mean(
     Raises:
         DataError: NaN, infinity, or a weight that is negative; names the path.
         XclpError: see `join_sum`.
+
+    Example:
+        The program in docs/learn/crypto/sums.md.
     """
     leaves = layout(update, name)
     plan = _Served(clients, *mean_terms(leaves, options))

@@ -95,6 +95,19 @@ def cross_distances(
         FaultyPeer: with identities, somebody else answers or sits between. It names ``sender``
             or, for the receiving program, ``receiver`` or ``server``.
         ProtocolError: the other program failed or fell silent; the text says which.
+
+    Example:
+        >>> import socket
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import numpy as np
+        >>> from xclp_crypto import cross_distances
+        >>> mine, theirs = np.eye(3, 64, dtype=int), np.eye(2, 64, dtype=int)
+        >>> here, there = socket.socketpair()
+        >>> with here, there, ThreadPoolExecutor() as other:  # the other program, by a thread
+        ...     _ = other.submit(cross_distances, theirs, there, receives=False)
+        ...     found, cost = cross_distances(mine, here, receives=True)
+        >>> found.tolist()
+        [[0, 2], [2, 0], [2, 2]]
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
@@ -160,6 +173,19 @@ def cross_matches(
         ParameterError: as for `cross_distances`, or τ is out of range.
         FaultyPeer: as for `cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
+
+    Example:
+        >>> import socket
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import numpy as np
+        >>> from xclp_crypto import cross_matches
+        >>> mine, theirs = np.eye(3, 64, dtype=int), np.eye(2, 64, dtype=int)
+        >>> here, there = socket.socketpair()
+        >>> with here, there, ThreadPoolExecutor() as other:  # the other program, by a thread
+        ...     _ = other.submit(cross_matches, theirs, there, receives=False, at_most=1)
+        ...     found, cost = cross_matches(mine, here, receives=True, at_most=1)
+        >>> found.tolist()
+        [[True, False], [False, True], [False, False]]
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
@@ -224,6 +250,19 @@ def cross_nearest(
         ParameterError: as for `cross_distances`, or k is below 1.
         FaultyPeer: as for `cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
+
+    Example:
+        >>> import socket
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import numpy as np
+        >>> from xclp_crypto import cross_nearest
+        >>> mine, theirs = np.eye(3, 64, dtype=int), np.eye(2, 64, dtype=int)
+        >>> here, there = socket.socketpair()
+        >>> with here, there, ThreadPoolExecutor() as other:  # the other program, by a thread
+        ...     _ = other.submit(cross_nearest, theirs, there, receives=False, k=1)
+        ...     found, cost = cross_nearest(mine, here, receives=True, k=1)
+        >>> found.tolist()  # those that are as near as the k-th are in it
+        [[True, False], [False, True], [True, True]]
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress

@@ -178,6 +178,19 @@ def cross_inner_products(
         ParameterError: as for `xclp_crypto.cross_matches`, or rows are too long.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
+
+    Example:
+        >>> import socket
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import numpy as np
+        >>> from xclp_crypto import cross_inner_products
+        >>> mine, theirs = np.tri(3, 64, dtype=int), np.eye(2, 64, dtype=int)
+        >>> here, there = socket.socketpair()
+        >>> with here, there, ThreadPoolExecutor() as other:  # the other program, by a thread
+        ...     _ = other.submit(cross_inner_products, theirs, there, receives=False)
+        ...     found, cost = cross_inner_products(mine, here, receives=True)
+        >>> found.tolist()
+        [[1, 0], [1, 1], [1, 1]]
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
@@ -231,6 +244,19 @@ def cross_similarities(
         ParameterError: as for `cross_inner_products`, or another measure.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
+
+    Example:
+        >>> import socket
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import numpy as np
+        >>> from xclp_crypto import cross_similarities
+        >>> mine, theirs = np.tri(3, 64, dtype=int), np.eye(2, 64, dtype=int)
+        >>> here, there = socket.socketpair()
+        >>> with here, there, ThreadPoolExecutor() as other:  # the other program, by a thread
+        ...     _ = other.submit(cross_similarities, theirs, there, receives=False)
+        ...     found, cost = cross_similarities(mine, here, receives=True)
+        >>> found.round(2).tolist()
+        [[1.0, 0.0], [0.67, 0.67], [0.5, 0.5]]
     """
     if measure not in ("dice", "jaccard"):
         raise ParameterError(f"measure must be 'dice' or 'jaccard', got {measure!r}")
@@ -294,6 +320,20 @@ def cross_masked_distances(
         ParameterError: as for `cross_inner_products`.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
+
+    Example:
+        >>> import socket
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import numpy as np
+        >>> from xclp_crypto import cross_masked_distances
+        >>> mine, theirs = np.eye(3, 64, dtype=int), np.eye(2, 64, dtype=int)
+        >>> valid = np.tri(3, 64, 1, dtype=int)  # the first two bits, three, four
+        >>> here, there = socket.socketpair()
+        >>> with here, there, ThreadPoolExecutor() as other:  # the other program, by a thread
+        ...     _ = other.submit(cross_masked_distances, theirs, valid[:2], there, receives=False)
+        ...     found, cost = cross_masked_distances(mine, valid, here, receives=True)
+        >>> found.differing.tolist(), found.valid.tolist()
+        ([[0, 2], [2, 0], [1, 2]], [[2, 2], [2, 3], [2, 3]])
     """
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress

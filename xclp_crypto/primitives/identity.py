@@ -39,6 +39,13 @@ class Identity:
     Raises:
         DecodeError: another length or type, not the canonical encoding of a point of the curve, or
             a point of small order.
+
+    Example:
+        >>> from xclp_crypto import Identity, IdentityKey
+        >>> from xclp_crypto.rng import SystemRng
+        >>> key = IdentityKey.generate(SystemRng())
+        >>> pinned = Identity.from_text(key.public.to_text())
+        >>> pinned.verify(key.sign(b"message"), b"message", "alice")  # or FaultyPeer
     """
 
     data: bytes
@@ -120,6 +127,13 @@ class IdentityKey(Secret):
 
     Raises:
         ParameterError: a seed of another length or type.
+
+    Example:
+        >>> from xclp_crypto import IdentityKey
+        >>> from xclp_crypto.rng import SystemRng
+        >>> key = IdentityKey.generate(SystemRng())
+        >>> IdentityKey(key.export_private()).public == key.public
+        True
     """
 
     __slots__ = ("_private", "public")

@@ -52,6 +52,16 @@ class Ciphertexts:
     Nothing re-randomises: results would show how they came about, and equal inputs give equal
     results. `encode`, the only way out, therefore re-randomises all but what was just encrypted and
     never sent.
+
+    Example:
+        >>> from xclp_crypto.params import INSECURE_TEST_512
+        >>> from xclp_crypto.primitives.paillier import Ciphertexts, decrypt, encrypt, generate
+        >>> from xclp_crypto.rng import SystemRng
+        >>> rng = SystemRng()
+        >>> key = generate(rng, INSECURE_TEST_512)
+        >>> received = Ciphertexts.decode(encrypt(key, [3, -1, 4], rng).encode(rng), key.public)
+        >>> print(*decrypt(key, received @ np.array([[1, 5], [0, 5], [2, 5]]) + [100, 200]))
+        111 230
     """
 
     __slots__ = ("_fresh", "_values", "key")

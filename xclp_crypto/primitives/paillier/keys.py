@@ -203,6 +203,15 @@ class PrivateKey(Secret):
     Raises:
         ParameterError: p and q are not two such primes; h is there but p and q are not as
             Damgård, Jurik and Nielsen require.
+
+    Example:
+        >>> from xclp_crypto.params import INSECURE_TEST_512
+        >>> from xclp_crypto.primitives.paillier import PrivateKey, PublicKey, generate
+        >>> from xclp_crypto.rng import SystemRng
+        >>> key = generate(SystemRng(), INSECURE_TEST_512)
+        >>> again = PrivateKey.decode(key.export_secret(), INSECURE_TEST_512)
+        >>> PublicKey.decode(again.public.encode(), INSECURE_TEST_512) == key.public
+        True
     """
 
     __slots__ = ("_halves", "_inverse", "_inverse_square", "_p", "_q", "public")

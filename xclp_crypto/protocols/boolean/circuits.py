@@ -3,6 +3,30 @@
 Numbers are shares of planes, (width, …) words with the lowest bit first (see `words`), unsigned.
 Each function states how many conjunctions it takes for every word of a plane, and how many
 exchanges; `costs` has them as formulas. All refuse, by a `ParameterError`, what are not words.
+
+Example:
+    >>> from xclp_crypto.protocols import boolean
+    >>> from xclp_crypto.transport.simulate import Simulation
+    >>> held = {"p": np.array([5, 200, 0], np.uint8), "q": np.array([5, 100, 9], np.uint8)}
+    >>> async def party(io):
+    ...     peer = {"p": "q", "q": "p"}[io.name]
+    ...     triples = boolean.ideal_triples(io.name, peer, b"example", 99)
+    ...     gates = boolean.Gates(io, peer, triples)
+    ...     own = gates.own(boolean.to_planes(held[io.name], 8))
+    ...     other = gates.others(own.shape)
+    ...     x, y = (own, other) if gates.first else (other, own)
+    ...     numbers = [await boolean.add(gates, x, y), await boolean.subtract(gates, x, y)]
+    ...     numbers += [await boolean.count(gates, x)]  # how many bits of x are ones
+    ...     bits = [await boolean.less_than(gates, x, y)]
+    ...     bits += [await boolean.less_than_public(gates, x, 9)]
+    ...     bits += [await boolean.any_of(gates, x), await boolean.at_least(gates, x, 3)]  # of x
+    ...     opened = [boolean.from_planes(await gates.open(z), 3).tolist() for z in numbers]
+    ...     return opened, boolean.words_to_bits(await gates.open(np.stack(bits)), 3).astype(int)
+    >>> numbers, bits = Simulation().run({"p": party, "q": party}).raise_errors().results["p"]
+    >>> numbers
+    [[10, 44, 9], [0, 100, 247], [2, 3, 0]]
+    >>> bits.tolist()
+    [[0, 0, 1], [1, 0, 1], [1, 1, 0], [0, 1, 0]]
 """
 
 from __future__ import annotations

@@ -1,4 +1,22 @@
-"""Additive shares modulo 2^width to shares of bits, and back, each by one adder."""
+"""Additive shares modulo 2^width to shares of bits, and back, each by one adder.
+
+Example:
+    >>> from xclp_crypto.protocols import boolean
+    >>> from xclp_crypto.rng import SystemRng
+    >>> from xclp_crypto.transport.simulate import Simulation
+    >>> addends = {"p": np.array([250, 3], np.uint8), "q": np.array([7, 4], np.uint8)}  # of 1 and 7
+    >>> async def party(io):
+    ...     peer = {"p": "q", "q": "p"}[io.name]
+    ...     triples = boolean.ideal_triples(io.name, peer, b"example", 99)
+    ...     gates = boolean.Gates(io, peer, triples)
+    ...     small = await boolean.at_most(gates, addends[io.name], 8, bound=5, largest=255)
+    ...     planes = await boolean.to_boolean(gates, addends[io.name], 8)
+    ...     share = await boolean.to_additive(gates, planes, 2, SystemRng())
+    ...     return boolean.words_to_bits(await gates.open(small), 2).tolist(), share
+    >>> results = Simulation().run({"p": party, "q": party}).raise_errors().results
+    >>> results["p"][0], ((results["p"][1] + results["q"][1]) % 256).tolist()
+    ([True, False], [1, 7])
+"""
 
 from __future__ import annotations
 

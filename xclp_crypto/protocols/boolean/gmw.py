@@ -74,6 +74,23 @@ class Gates(Secret):
 
     Raises:
         ParameterError: the peer is this party, or `triples` is not a `TripleSource`.
+
+    Example:
+        >>> from xclp_crypto.protocols import boolean
+        >>> from xclp_crypto.transport.simulate import Simulation
+        >>> held = {"p": np.array([0, 0, 1, 1]), "q": np.array([0, 1, 0, 1])}
+        >>> async def party(io):
+        ...     peer = {"p": "q", "q": "p"}[io.name]
+        ...     triples = boolean.ideal_triples(io.name, peer, b"example", 1)
+        ...     gates = boolean.Gates(io, peer, triples)
+        ...     own = gates.own(boolean.bits_to_words(held[io.name]))
+        ...     other = gates.others(own.shape)
+        ...     x, y = (own, other) if gates.first else (other, own)  # of p, of q
+        ...     both = await gates.conjunction(x, y)
+        ...     return await gates.open_to("p", both)
+        >>> outcome = Simulation().run({"p": party, "q": party}).raise_errors()
+        >>> boolean.words_to_bits(outcome.results["p"], 4)
+        array([False, False, False,  True])
     """
 
     def __init__(self, io: RoleIO, peer: str, triples: TripleSource) -> None:

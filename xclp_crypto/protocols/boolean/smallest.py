@@ -56,6 +56,21 @@ async def smallest(
     Raises:
         ParameterError: k or `bounds` is out of range, `valid` has another shape, or something is
             not words.
+
+    Example:
+        >>> from xclp_crypto.protocols import boolean
+        >>> from xclp_crypto.transport.simulate import Simulation
+        >>> distances = np.array([[4], [9], [1], [4]], np.uint8)  # four candidates of one row
+        >>> addends = {"p": distances - np.uint8(77), "q": np.full_like(distances, 77)}
+        >>> async def party(io):
+        ...     peer = {"p": "q", "q": "p"}[io.name]
+        ...     triples = boolean.ideal_triples(io.name, peer, b"example", 999)
+        ...     gates = boolean.Gates(io, peer, triples)
+        ...     planes = await boolean.to_boolean(gates, addends[io.name], 8)
+        ...     found = await boolean.smallest(gates, planes, 2)
+        ...     return boolean.words_to_bits(await gates.open(found), 1).ravel().tolist()
+        >>> Simulation().run({"p": party, "q": party}).raise_errors().results["p"]
+        [True, False, True, True]
     """
     if bounds not in ("opened", "shared"):
         raise ParameterError(f"bounds must be 'opened' or 'shared', got {bounds!r}")

@@ -11,6 +11,23 @@ A triple is a, b and c = a·b, each shared by XOR between two parties, and serve
 Seeds are expanded by AES-256-CTR, so one bit of each triple travels. *Dealer* and either party
 together learn all that is shared. Without a dealer each triple takes two transfers, see
 `xclp_crypto.protocols.ot.triples`.
+
+Example:
+    >>> from xclp_crypto.protocols.boolean import StoredTriples, deal_triples, dealt_triples
+    >>> from xclp_crypto.rng import SystemRng
+    >>> from xclp_crypto.transport.simulate import Simulation
+    >>> async def party(io):
+    ...     peer = {"p": "q", "q": "p"}[io.name]
+    ...     source = await dealt_triples(io, "dealer", peer, b"example", 10)
+    ...     later = StoredTriples(await source.take(io, 10))
+    ...     return await later.take(io, 10)
+    >>> def dealer(io):
+    ...     return deal_triples(io, ("p", "q"), b"example", 10, SystemRng())
+    >>> roles = {"p": party, "q": party, "dealer": dealer}
+    >>> results = Simulation().run(roles).raise_errors().results
+    >>> a, b, c = (x ^ y for x, y in zip(results["p"], results["q"], strict=True))
+    >>> bool((a & b == c).all())
+    True
 """
 
 from __future__ import annotations

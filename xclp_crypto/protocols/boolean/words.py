@@ -26,7 +26,13 @@ Words: TypeAlias = NDArray[np.uint64]
 
 
 def words_for(values: int) -> int:
-    """Return how many words hold one bit of each of n values: ⌈n/64⌉."""
+    """Return how many words hold one bit of each of n values: ⌈n/64⌉.
+
+    Example:
+        >>> from xclp_crypto.protocols.boolean import words_for
+        >>> words_for(64), words_for(65)
+        (1, 2)
+    """
     return -(-values // WORD_BITS)
 
 
@@ -195,6 +201,12 @@ def from_planes(planes: Words, values: int) -> NDArray[np.uint64]:
 
     Raises:
         ParameterError: not 1 … 64 planes, or not of as many words as so many values take.
+
+    Example:
+        >>> from xclp_crypto.protocols.boolean import from_planes, to_planes
+        >>> planes = to_planes(np.array([5, 8, 300], np.uint16), width=10)
+        >>> planes.shape, from_planes(planes, 3).tolist()
+        ((10, 1), [5, 8, 300])
     """
     require_words("planes", planes, 2, "; read one plane by words_to_bits")
     require_width(len(planes))

@@ -27,6 +27,11 @@ def get_backend(name: str | HammingBackend) -> HammingBackend:
 
     Raises:
         ParameterError: no such back end; lists those that exist.
+
+    Example:
+        >>> from xclp_crypto.protocols.hamming import get_backend
+        >>> get_backend("rlwe").trust
+        '2pc'
     """
     if isinstance(name, HammingBackend):
         return name
@@ -43,6 +48,11 @@ def between_backend(name: str | HammingBackend) -> BetweenBackend:
 
     Raises:
         ParameterError: it does not, or does not exist; lists those that do.
+
+    Example:
+        >>> from xclp_crypto.protocols.hamming import between_backend
+        >>> between_backend("rlwe").name
+        'rlwe'
     """
     found = get_backend(name)
     if not isinstance(found, BetweenBackend):

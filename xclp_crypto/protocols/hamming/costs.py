@@ -109,6 +109,12 @@ def estimate(backend: HammingBackend, sizes: Sizes, n_bits: int) -> Estimate:
 
     Raises:
         ParameterError: nothing is known of this back end, or L is out of range.
+
+    Example:
+        >>> from xclp_crypto.protocols.hamming import estimate, get_backend
+        >>> cost = estimate(get_backend("masked"), {"alice": 500, "bob": 500}, 4096)
+        >>> cost.rounds, cost.total_bytes
+        (1, 7362020)
     """
     raise ParameterError(
         f"nothing says what back end {backend.name!r} costs: register a function by "

@@ -191,6 +191,25 @@ class Extension(Secret):
 
     Raises:
         ReuseError: `base` has served an extension with this `sid`, or a peer failed a check.
+
+    Example:
+        >>> from xclp_crypto.protocols.ot import Choices, Extension, base_transfers
+        >>> from xclp_crypto.rng import SystemRng
+        >>> from xclp_crypto.transport.simulate import Simulation
+        >>> bits, offsets = np.arange(100) % 3 == 0, np.arange(100, dtype=np.uint64)[:, None]
+        >>> async def sender(io):
+        ...     base = await base_transfers(io, ["bob"], [], b"base", SystemRng())
+        ...     extension = Extension(base, b"batches", SystemRng())
+        ...     return (await extension.correlated(io, {"bob": offsets}, {}, 64))[0]["bob"]
+        >>> async def receiver(io):
+        ...     base = await base_transfers(io, [], ["alice"], b"base", SystemRng())
+        ...     extension = Extension(base, b"batches", SystemRng())
+        ...     asked = {"alice": Choices(bits, length=1)}
+        ...     return (await extension.correlated(io, {}, asked, 64))[1]["alice"]
+        >>> outcome = Simulation().run({"alice": sender, "bob": receiver}).raise_errors()
+        >>> zeros, chosen = outcome.results["alice"], outcome.results["bob"]
+        >>> bool((chosen == zeros + bits[:, None] * offsets).all())
+        True
     """
 
     __slots__ = ("_at_least", "_base", "_check", "_receivers", "_rng", "_senders")
@@ -569,6 +588,19 @@ async def extended_ot(
 
     The base transfers are those of `base`; for `check_receiver` see `Extension`, for `field_bits`
     `base_transfers`.
+
+    Example:
+        >>> from xclp_crypto.protocols.ot import Choices, extended_ot
+        >>> from xclp_crypto.rng import SystemRng
+        >>> from xclp_crypto.transport.simulate import Simulation
+        >>> pairs, bits = np.arange(200, dtype=np.uint8).reshape(100, 2, 1), np.arange(100) % 3 == 0
+        >>> def sender(io):
+        ...     return extended_ot(io, {"bob": pairs}, {}, b"first", SystemRng())
+        >>> def receiver(io):
+        ...     return extended_ot(io, {}, {"alice": Choices(bits, 1)}, b"first", SystemRng())
+        >>> outcome = Simulation().run({"alice": sender, "bob": receiver}).raise_errors()
+        >>> outcome.results["bob"]["alice"][:4].ravel().tolist()
+        [1, 2, 4, 7]
     """
     check_transfers(sending, receiving)
     transfers = await base_transfers(

@@ -46,6 +46,19 @@ async def ideal_ot(
 
     The receiver, and whoever reads along, gets both messages of every pair. A sender waits for
     nobody, so it does not notice a lost peer. See `ObliviousTransfer`.
+
+    Example:
+        >>> from xclp_crypto.protocols.ot import Choices, ideal_ot
+        >>> from xclp_crypto.rng import SystemRng
+        >>> from xclp_crypto.transport.simulate import Simulation
+        >>> pairs, wanted = np.array([[[1], [2]]], np.uint8), Choices(np.array([True]), length=1)
+        >>> def sender(io):
+        ...     return ideal_ot(io, {"bob": pairs}, {}, b"first", SystemRng())
+        >>> def receiver(io):
+        ...     return ideal_ot(io, {}, {"alice": wanted}, b"first", SystemRng())
+        >>> outcome = Simulation().run({"alice": sender, "bob": receiver}).raise_errors()
+        >>> outcome.results["bob"]["alice"].tolist()
+        [[2]]
     """
     check_transfers(sending, receiving)
     for peer, messages in sending.items():

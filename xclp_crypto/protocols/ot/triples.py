@@ -124,6 +124,20 @@ async def ring_triples(
         ParameterError: a number that is negative or not whole, or no base transfers with `peer`.
         TooFewParties: the peer dropped out.
         FaultyPeer: see `Extension.correlated`.
+
+    Example:
+        >>> from xclp_crypto.protocols.ot import Extension, base_transfers, ring_triples
+        >>> from xclp_crypto.rng import SystemRng
+        >>> from xclp_crypto.transport.simulate import Simulation
+        >>> async def party(io, peer):
+        ...     rng = SystemRng()
+        ...     base = await base_transfers(io, [peer], [peer], b"base", rng)
+        ...     return await ring_triples(io, peer, 2, Extension(base, b"triples", rng), rng)
+        >>> parties = {"a": lambda io: party(io, "b"), "b": lambda io: party(io, "a")}
+        >>> outcome = Simulation().run(parties).raise_errors()
+        >>> ours, theirs = outcome.results["a"], outcome.results["b"]
+        >>> bool(((ours.a + theirs.a) * (ours.b + theirs.b) == ours.c + theirs.c).all())
+        True
     """
     source = require_rng(rng)
     count = check_whole("the number of triples", count, 0)

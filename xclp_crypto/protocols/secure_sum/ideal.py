@@ -5,6 +5,33 @@
     client k ── IdealSumUpload(x_k) ──▶ server ── IdealBlock(Σ Z_k, rows of j) ──▶ client j
 
 For tests only. *Server learns* every contribution.
+
+Example:
+    >>> from xclp_crypto.params import Agreement
+    >>> from xclp_crypto.primitives.fixed_point import FixedPoint
+    >>> from xclp_crypto.protocols.secure_sum import MaskGraph, ideal_sum_client, ideal_sum_server
+    >>> from xclp_crypto.protocols.secure_sum import ideal_row_sums_client, ideal_row_sums_server
+    >>> from xclp_crypto.protocols.setup import ideal_key_exchange_client, ideal_key_exchange_server
+    >>> from xclp_crypto.rng import SystemRng
+    >>> from xclp_crypto.transport.simulate import Simulation
+    >>> rows = {"a": np.array([0]), "b": np.array([1]), "c": np.array([2])}
+    >>> clients = tuple(rows)
+    >>> codec, graph = FixedPoint(0, parties=3), MaskGraph.complete(clients)
+    >>> async def client(io):
+    ...     rng = SystemRng()
+    ...     session = await ideal_key_exchange_client(io, clients, Agreement(), [], rng)
+    ...     await ideal_sum_client(session, np.array([1, 2]), codec, graph, rng)
+    ...     values = np.eye(3, dtype=int)
+    ...     return await ideal_row_sums_client(session, values, rows, codec, graph, rng)
+    >>> async def server(io):
+    ...     session = await ideal_key_exchange_server(io, clients, Agreement(), 0, SystemRng())
+    ...     found = await ideal_sum_server(session, (2,), codec, graph)
+    ...     await ideal_row_sums_server(session, rows, 3, codec, graph)
+    ...     return found.total.tolist()
+    >>> roles = dict.fromkeys(clients, client) | {"server": server}
+    >>> results = Simulation().run(roles).raise_errors().results
+    >>> results["server"], results["b"].values.tolist()
+    ([3, 6], [[0, 3, 0]])
 """
 
 from __future__ import annotations

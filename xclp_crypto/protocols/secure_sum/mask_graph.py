@@ -55,6 +55,11 @@ class MaskGraph:
 
     Raises:
         ParameterError: a number is out of range.
+
+    Example:
+        >>> from xclp_crypto.protocols.secure_sum import MaskGraph
+        >>> MaskGraph.complete(["a", "b", "c"]).threshold
+        2
     """
 
     clients: tuple[str, ...]

@@ -36,7 +36,12 @@ PURPOSE: Final = "row sums"
 
 
 def check_mode(mode: str) -> None:
-    """Refuse a mode that does not exist by a `ParameterError` that names those that do."""
+    """Refuse a mode that does not exist by a `ParameterError` that names those that do.
+
+    Example:
+        >>> from xclp_crypto.protocols.secure_sum import check_mode
+        >>> check_mode("recover")
+    """
     if mode not in MODES:
         raise ParameterError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
 

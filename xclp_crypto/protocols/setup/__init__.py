@@ -1,4 +1,26 @@
-"""Session keys, sealed channels and the seed that all clients share."""
+"""Session keys, sealed channels and the seed that all clients share.
+
+Example:
+    >>> from xclp_crypto.params import Agreement
+    >>> from xclp_crypto.protocols.setup import key_exchange_client, key_exchange_server
+    >>> from xclp_crypto.protocols.setup import seed_agreement_client
+    >>> from xclp_crypto.protocols.setup import seed_agreement_server
+    >>> from xclp_crypto.rng import SystemRng
+    >>> from xclp_crypto.transport.simulate import Simulation
+    >>> clients, agreement = ("alice", "bob"), Agreement(version=1)
+    >>> async def client(io):
+    ...     rows = [{"alice": 5, "bob": 7}[io.name]]
+    ...     session = await key_exchange_client(io, clients, agreement, rows, SystemRng())
+    ...     await seed_agreement_client(session, SystemRng())
+    ...     return session.sizes
+    >>> async def server(io):
+    ...     session = await key_exchange_server(io, clients, agreement, 1, SystemRng())
+    ...     return await seed_agreement_server(session)
+    >>> roles = dict.fromkeys(clients, client) | {"server": server}
+    >>> results = Simulation().run(roles).raise_errors().results
+    >>> results["alice"], results["server"]
+    ({'alice': 5, 'bob': 7}, ('alice', 'bob'))
+"""
 
 from xclp_crypto.protocols.setup.channel import SERVER, SealedIO, Session
 from xclp_crypto.protocols.setup.ideal import (

@@ -10,6 +10,27 @@
                                    ◀─ IdealSecret(common secret)
 
 *Server learns* every key, so nothing that is built on this setup is private.
+
+Example:
+    >>> from xclp_crypto.params import Agreement
+    >>> from xclp_crypto.protocols.setup import ideal_key_exchange_client, ideal_key_exchange_server
+    >>> from xclp_crypto.protocols.setup import ideal_seed_agreement_client
+    >>> from xclp_crypto.protocols.setup import ideal_seed_agreement_server
+    >>> from xclp_crypto.rng import SystemRng
+    >>> from xclp_crypto.transport.simulate import Simulation
+    >>> clients, agreement = ("alice", "bob"), Agreement(version=1)
+    >>> async def client(io):
+    ...     rows = [{"alice": 5, "bob": 7}[io.name]]
+    ...     session = await ideal_key_exchange_client(io, clients, agreement, rows, SystemRng())
+    ...     await ideal_seed_agreement_client(session, SystemRng())
+    ...     return session.sizes
+    >>> async def server(io):
+    ...     session = await ideal_key_exchange_server(io, clients, agreement, 1, SystemRng())
+    ...     return await ideal_seed_agreement_server(session)
+    >>> roles = dict.fromkeys(clients, client) | {"server": server}
+    >>> results = Simulation().run(roles).raise_errors().results
+    >>> results["alice"], results["server"]
+    ({'alice': 5, 'bob': 7}, ('alice', 'bob'))
 """
 
 from __future__ import annotations

@@ -25,6 +25,15 @@ class Identities(Secret):
 
     Raises:
         ParameterError: `own` or a pinned identity is of another type.
+
+    Example:
+        >>> from xclp_crypto import Identities, IdentityKey
+        >>> from xclp_crypto.rng import SystemRng
+        >>> keys = {name: IdentityKey.generate(SystemRng()) for name in ("receiver", "sender")}
+        >>> pinned = {name: key.public for name, key in keys.items()}  # what both write down
+        >>> mine = Identities(keys["sender"], pinned)
+        >>> mine.of("receiver") == pinned["receiver"]
+        True
     """
 
     own: IdentityKey

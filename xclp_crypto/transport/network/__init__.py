@@ -29,6 +29,42 @@ then goes on without them or fails, as the role says; a client also fails when a
 `total`. Clients hear of it and do the same. Who comes back within
 the session gets its messages all the same. Only seconds in which the server ran count (`Clock`). A
 client that cannot take part says goodbye instead (`decline`), so that nobody waits for it.
+
+Example:
+    >>> import tempfile
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from pathlib import Path
+    >>> from xclp_crypto.params import Agreement
+    >>> from xclp_crypto.protocols.setup import SERVER, key_exchange_client, key_exchange_server
+    >>> from xclp_crypto.transport import network
+    >>> from xclp_crypto.transport.log import NoLog
+    >>> from xclp_crypto.transport.replay import DurableRole
+    >>> from xclp_crypto.transport.tls import make_authority, tls_context
+    >>> clients, agreement, certs = ("a", "b", "c"), Agreement(version=1), Path(tempfile.mkdtemp())
+    >>> _ = make_authority(certs, clients, ["localhost"])
+    >>> def tls(name):
+    ...     files = (certs / file for file in ("authority.pem", f"{name}.pem", f"{name}.key"))
+    ...     return tls_context(*files, server=name == SERVER)
+    >>> def durable(name, role):  # with a log in the place of NoLog, it can be stopped and go on
+    ...     others = [party for party in (*clients, SERVER) if party != name]
+    ...     return DurableRole(name, role, NoLog(), peers=others)
+    >>> async def client(io, rng):
+    ...     return (await key_exchange_client(io, clients, agreement, [5], rng)).sizes
+    >>> async def server(io, rng):
+    ...     return (await key_exchange_server(io, clients, agreement, 1, rng)).clients
+    >>> def join(name, port):
+    ...     there = ("localhost", port)
+    ...     if name == "c":
+    ...         return network.decline(agreement, there, tls(name))
+    ...     network.check(agreement, there, tls(name))
+    ...     return network.join(durable(name, client), clients, SERVER, agreement, there, tls(name))
+    >>> with ThreadPoolExecutor() as machines:
+    ...     started = lambda port: [machines.submit(join, name, port) for name in clients]
+    ...     here = ("localhost", 0)
+    ...     network.serve(
+    ...         durable(SERVER, server), clients, agreement, here, tls(SERVER), listening=started
+    ...     )
+    ('a', 'b')
 """
 
 from xclp_crypto.transport.network.client import check, decline, join
