@@ -1,4 +1,4 @@
-"""Paillier: encryption against phe, and Hamming distances on it, each with its baseline alongside.
+"""Paillier: encryption and keys against phe, and distances on it, with their baselines alongside.
 
     make bench                                    # or: pytest bench/bench_paillier.py -s
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from time import process_time
 
 import numpy as np
+import phe as python_paillier
 import pytest
 
 from xclp_crypto import secure_hamming
@@ -58,6 +59,54 @@ def test_encryption_against_phe(benchmark, parameters):
         "median_ratio_to_phe": float(np.median(ratios)),
     }
     print(f"\n{parameters.name}: ms per number: {benchmark.extra_info}")
+
+
+@SETS
+def test_one_number_per_call_against_phe(benchmark, parameters):
+    rng, count = SystemRng(), 20
+    key = generate(rng, parameters)
+    theirs = phe.public_key_to_phe(key.public)
+    encryptions = {
+        "owner": lambda: [encrypt(key, v, rng) for v in range(count)],
+        "public key": lambda: [encrypt(key.public, v, rng) for v in range(count)],
+        "phe": lambda: [theirs.encrypt(v) for v in range(count)],
+    }
+    first = {name: cpu_seconds(run)[0] / count for name, run in encryptions.items()}  # makes tables
+    taken = {name: [] for name in encryptions}
+
+    def each() -> None:
+        for name, run in encryptions.items():
+            taken[name].append(cpu_seconds(run)[0] / count)
+
+    benchmark.pedantic(each, rounds=7)
+    ms = {name: 1e3 * float(np.median(seconds)) for name, seconds in taken.items()}
+    benchmark.extra_info |= {f"{name}_ms": value for name, value in ms.items()}
+    benchmark.extra_info |= {f"{name}_first_{count}_ms": 1e3 * s for name, s in first.items()}
+    for name in ("owner", "public key"):
+        ratios = np.array(taken["phe"]) / np.array(taken[name])
+        benchmark.extra_info[f"{name}_median_ratio_to_phe"] = float(np.median(ratios))
+    print(f"\n{parameters.name}: ms per number, one per call: {benchmark.extra_info}")
+
+
+@SETS
+def test_keys_against_phe(benchmark, parameters):
+    """Search for many keys, since one may take ten times as long as another."""
+    ours, phes = [], []
+    keys = {2048: 200, 3072: 60}[parameters.modulus_bits]
+
+    def pair() -> None:
+        ours.append(cpu_seconds(generate, SystemRng(), parameters)[0])
+        bits = parameters.modulus_bits
+        phes.append(cpu_seconds(python_paillier.generate_paillier_keypair, n_length=bits)[0])
+
+    benchmark.pedantic(pair, rounds=keys)
+    for name, average in (("median", np.median), ("mean", np.mean)):
+        benchmark.extra_info |= {
+            f"{name}_ms": 1e3 * float(average(ours)),
+            f"{name}_phe_ms": 1e3 * float(average(phes)),
+            f"ratio_of_{name}s_to_phe": float(average(phes) / average(ours)),
+        }
+    print(f"\n{parameters.name}: ms per key: {benchmark.extra_info}")
 
 
 CASES = [

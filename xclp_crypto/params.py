@@ -271,7 +271,13 @@ class PaillierParameters:
     """Fewest bits of n outside tests: 112-bit security, NIST SP 800-131A rev. 2."""
     prime_rounds: ClassVar[int] = 64
     """Passed to GMP: a Baillie–PSW test and 64 − 24 Miller–Rabin rounds, so that even a worst-case
-    composite passes with probability at most 4^-40 (FIPS 186-5, appendix B.3, asks for fewer)."""
+    composite passes with probability at most 4^-40: for primes that come from elsewhere."""
+    drawn_prime_rounds: ClassVar[int] = 24 + 5
+    """The same for primes that are drawn here, with 5 Miller–Rabin rounds, as FIPS 186-5, appendix
+    B.3, asks for. A uniform odd number of k bits that passes t rounds is composite with probability
+    below k^1.5·2^t·t^-0.5·4^(2−√(t·k)) (Damgård, Landrock and Pomerance, Math. Comp. 1993): 2^-120
+    for 1024 bits and 2^-151 for 1536. Candidates are one in 8 of these numbers, so 2^-117 and
+    2^-148, without the Baillie–PSW test, which no composite is known to pass."""
     prime_distance_bits: ClassVar[int] = 100
     """|p − q| > 2^(bits/2 − 100), FIPS 186-5, appendix A.1.3."""
     hiding_bits: ClassVar[int] = 128

@@ -7,11 +7,11 @@ more than one must guard its own start by ``if __name__ == "__main__":``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import pairwise
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import gmpy2
 import numpy as np
@@ -28,8 +28,12 @@ Items = TypeVar("Items", list[Mpz], NDArray[np.uint8], NDArray[np.bool_])
 
 SMALL_PRIMES: Mpz = gmpy2.primorial(1 << 12)
 """The product of all primes below 4096; no factor of a modulus may divide it."""
+_SIEVE: Final = (gmpy2.primorial(1 << 8), SMALL_PRIMES, gmpy2.primorial(1 << 16))
+"""What candidates for primes are tried against, one after the other."""
 
 MAX_WINDOW = 12
+_BLOCKS = 4
+_USES = 256
 _NEVER = 1 << 30
 _FILLER = 1 << 14  # 3 to this is far longer than a modulus, and so looks like any number modulo it
 
@@ -67,41 +71,59 @@ def best_window(cost: Callable[[int], int]) -> int:
     return min(range(1, MAX_WINDOW + 1), key=cost)
 
 
-def windows(exponents: NDArray[np.uint8], width: int) -> Iterator[list[int]]:
-    """Yield the digits of all exponents in base 2^width, one list per position, lowest first.
+class Comb:
+    """Tables for powers of one base, with exponents of one length (Lim and Lee, CRYPTO 1994).
+
+    The bits of an exponent are cut into h rows of v blocks of b columns. Table j has, for every
+    pattern of h bits, the product of the powers of the base that these bits of the first column of
+    block j stand for. A power is then, column by column, v factors and one squaring: b·(v + 1)
+    multiplications, about L/h·(1 + 1/v) for L bits. The tables take v·2^h more, and L squarings;
+    h is such that `_USES` powers cost least: 10 from 1024 bits on.
 
     Args:
-        exponents: (count, bytes), little-endian.
-        width: at most 16.
-    """
-    bits = np.unpackbits(exponents, axis=1, bitorder="little")
-    weights = 1 << np.arange(width)
-    for start in range(0, bits.shape[1], width):
-        digit = bits[:, start : start + width]
-        yield (digit @ weights[: digit.shape[1]]).tolist()
-
-
-def powers(exponents: NDArray[np.uint8], base: Mpz, modulus: Mpz) -> list[Mpz]:
-    """Return base^e modulo `modulus` for many exponents of one length.
-
-    For each position of a digit, the 2^b powers of base^(2^(b·position)) are tabled and every
-    result is multiplied by one of them. One table lives at a time, and the window b is such that
-    ⌈bits/b⌉·(2^b + count) multiplications are fewest.
-
-    Args:
-        exponents: (count, bytes), little-endian.
         base: reduced.
         modulus: above 1.
+        bits: L, a multiple of 8.
     """
-    count, length = exponents.shape
-    width = best_window(lambda b: -(-8 * length // b) * ((1 << b) + count))
-    results = [mpz(1)] * count
-    for digits in windows(exponents, width):
-        table = [mpz(1)]
-        for _ in range(1 << width):
-            table.append(table[-1] * base % modulus)
-        base = table.pop()
-        results = [x * table[d] % modulus for x, d in zip(results, digits, strict=True)]
+
+    __slots__ = ("columns", "modulus", "rows", "tables")
+
+    def __init__(self, base: Mpz, modulus: Mpz, bits: int) -> None:
+        self.modulus = modulus
+        self.rows = best_window(lambda h: (_BLOCKS << h) + _USES * -(-bits // h))
+        self.columns = -(-bits // (self.rows * _BLOCKS))
+        bases = [base]  # of the first column of every block of every row
+        for _ in range(1, self.rows * _BLOCKS):
+            bases.append(gmpy2.powmod(bases[-1], mpz(1) << self.columns, modulus))
+        self.tables: list[list[Mpz]] = []
+        for block in range(_BLOCKS):
+            table = [mpz(1)]
+            for factor in bases[block::_BLOCKS]:
+                table += [x * factor % modulus for x in table]
+            self.tables.append(table)
+
+
+def powers(exponents: NDArray[np.uint8], comb: Comb) -> list[Mpz]:
+    """Return powers of the comb's base.
+
+    Args:
+        exponents: (count, bytes), little-endian, at most as long as the comb is for.
+        comb: of the base.
+    """
+    bits = np.unpackbits(exponents, axis=1, bitorder="little")
+    padded = np.zeros((len(bits), comb.rows * _BLOCKS * comb.columns), np.int64)
+    padded[:, : bits.shape[1]] = bits
+    cells = padded.reshape(len(bits), comb.rows, _BLOCKS, comb.columns)
+    digits = np.einsum("erbc,r->ecb", cells, 1 << np.arange(comb.rows))[:, ::-1]
+    modulus = comb.modulus
+    results = []
+    for columns in digits.tolist():
+        power = mpz(1)
+        for column in columns:
+            power = power * power % modulus
+            for table, digit in zip(comb.tables, column, strict=True):
+                power = power * table[digit] % modulus
+        results.append(power)
     return results
 
 
@@ -221,7 +243,7 @@ def draw_units(modulus: Mpz, count: int, rng: Rng) -> list[Mpz]:
     return units
 
 
-def draw_prime(bits: int, rounds: int, rng: Rng) -> Mpz:
+def draw_prime(bits: int, rounds: int, rng: Rng, other: Mpz = 3) -> Mpz:
     """Return a uniform prime that is 3 modulo 4 and has its two highest bits set.
 
     Every candidate is drawn afresh: the next prime after a random number would favour primes that
@@ -229,14 +251,21 @@ def draw_prime(bits: int, rounds: int, rng: Rng) -> Mpz:
     that no adversary has chosen.
 
     Args:
-        bits: a multiple of 8.
-        rounds: see `PaillierParameters.prime_rounds`.
+        bits: a multiple of 8, at least 24.
+        rounds: see `PaillierParameters.drawn_prime_rounds`.
         rng: the source.
+        other: a prime p with which the result q has gcd(p − 1, q − 1) = 2; any has it with 3.
     """
     fixed = (mpz(3) << (bits - 2)) | 3
+    small = gmpy2.gcd(other - 1, _SIEVE[0])  # most of what p − 1 could share with q − 1
     while True:
         candidate = mpz.from_bytes(require_rng(rng).bytes(bits // 8), "big") | fixed
-        if gmpy2.gcd(candidate, SMALL_PRIMES) == 1 and gmpy2.is_prime(candidate, rounds):
+        if (
+            gmpy2.gcd(candidate - 1, small) == 2
+            and all(gmpy2.gcd(candidate, factors) == 1 for factors in _SIEVE)
+            and gmpy2.gcd(candidate - 1, other - 1) == 2
+            and gmpy2.is_prime(candidate, rounds)
+        ):
             return candidate
 
 
