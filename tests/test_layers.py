@@ -33,7 +33,7 @@ LAYERS = [
     ["transport.network.mailboxes"],
     ["transport.stream", "transport.network", "transport.supersteps"],
     ["transport.flower"],
-    ["updates"],
+    ["updates", "progress"],
     ["front", "testing", "two_programs"],
     ["two_party", "two_party_similarity"],
     ["aio"],
@@ -66,6 +66,7 @@ ALLOWED_IO = {
     "xclp_crypto.whole_files": {"os"},
     "xclp_crypto.primitives.rlwe": {"os"},  # the number of cores
     "xclp_crypto.aio": {"asyncio"},
+    "xclp_crypto.progress": {"sys", "time"},
     "xclp_crypto.served_sums": {"ssl"},  # the type of an argument
 }
 

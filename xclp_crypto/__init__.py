@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from xclp_crypto.front import secure_hamming, secure_row_sums, secure_sum
     from xclp_crypto.mean import secure_mean
     from xclp_crypto.primitives.identity import Identity, IdentityKey
+    from xclp_crypto.progress import ProgressLine
     from xclp_crypto.protocols.setup import Identities
     from xclp_crypto.served_sums import join_mean, join_sum, serve_mean, serve_sum
     from xclp_crypto.two_party import cross_distances, cross_matches, cross_nearest
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Identities", "Identity", "IdentityKey", "__version__"]
+__all__ = ["Identities", "Identity", "IdentityKey", "ProgressLine", "__version__"]
 __all__ += ["cross_distances", "cross_matches", "cross_nearest"]
 __all__ += ["cross_inner_products", "cross_masked_distances", "cross_similarities"]
 __all__ += ["join_mean", "join_sum", "serve_mean", "serve_sum"]
@@ -28,6 +29,7 @@ _HOMES = {
     "Identities": "protocols.setup",
     "Identity": "primitives.identity",
     "IdentityKey": "primitives.identity",
+    "ProgressLine": "progress",
     "cross_distances": "two_party",
     "cross_inner_products": "two_party_similarity",
     "cross_masked_distances": "two_party_similarity",

@@ -59,6 +59,10 @@ class Progress:
     done: int = 0
     total: int = 0
 
+    def __str__(self) -> str:
+        share = f", {self.done / self.total:.0%}" if self.total else ""
+        return f"{self.step}: {self.party}, {self.activity}{share}"
+
 
 class Running:
     """State of one running role.

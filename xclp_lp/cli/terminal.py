@@ -158,8 +158,7 @@ class StepReporter:
     def __call__(self, progress: Progress) -> None:
         """Take one report of a driver."""
         if console.is_terminal:
-            share = f", {progress.done / progress.total:.0%}" if progress.total else ""
-            self._status.update(f"{progress.step}: {progress.party}, {progress.activity}{share}")
+            self._status.update(str(progress))
         elif progress.step not in self._steps:
             console.print(f"  {progress.step} …", style="dim")
         self._steps.add(progress.step)
