@@ -7,15 +7,18 @@ import re
 import runpy
 import shutil
 import sys
+import warnings
 from collections.abc import Callable
+from contextlib import chdir, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from command_lines import shell
 from page_programs import PAGES, program, python_blocks
 
+from xclp_lp.cli.main import app
 from xclp_lp.files.federation import load_federation
 from xclp_lp.labels import encode, marked_values, one_hot
 from xclp_lp.lsh import projection_seed
@@ -59,9 +62,17 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def outputs(examples: Path) -> dict[str, str]:
     """What ``xclp run`` prints for each federation, run as it lies there."""
     return {
-        file: shell("run", Path(file).name, cwd=(examples / file).parent).stdout
+        file: printed_by("run", Path(file).name, folder=(examples / file).parent)
         for file in relative("federation.toml")
     }
+
+
+def printed_by(*arguments: str, folder: Path) -> str:
+    """Run ``xclp`` in a folder, but in this process; return what it prints."""
+    printed = StringIO()
+    with chdir(folder), redirect_stdout(printed), warnings.catch_warnings(action="ignore"):
+        app(arguments, standalone_mode=False)
+    return printed.getvalue()
 
 
 def relative(pattern: str) -> list[str]:

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import threading
 import warnings
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from network_runs import authority
-from page_programs import pair, program
+from page_programs import PORT, pair, program
 from protocol_runs import assert_blames
 from two_ends import awaited
 from two_ends import both_ends as both
@@ -580,36 +581,27 @@ def test_the_same_seed_gives_the_same_bytes():
     assert costs[0].bytes_by_link() == costs[1].bytes_by_link()
 
 
-def two_processes(receiver, sender, folder):
-    """Run two programs, the listening one first; return what they print and their errors."""
+def two_programs(receiver, sender, folder):
+    """Run two programs in a folder, by threads, the listening one first; return their errors."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    receiver, sender = (b.replace("9473", port) for b in (receiver, sender))
-    # the listener exists before it says so, and only then the sender starts
-    receiver = receiver.replace("    sock, _ =", "    print('ready', flush=True)\n    sock, _ =")
-    server = subprocess.Popen(  # noqa: S603  # the documentation's own example
-        [sys.executable, "-c", receiver],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert server.stdout is not None
-    assert server.stdout.readline() == "ready\n"
-    sent = subprocess.run(  # noqa: S603
-        [sys.executable, "-c", sender], cwd=folder, capture_output=True, text=True, timeout=60
-    )
-    printed, error = server.communicate(timeout=60)
-    return printed, error, sent.stderr
+    receiver, sender = (b.replace(PORT, port) for b in (receiver, sender))
+    listening = threading.Event()
+    receiver = receiver.replace("    sock, _ =", "    listening.set()\n    sock, _ =")
+    with chdir(folder), ThreadPoolExecutor() as programs:
+        received = programs.submit(exec, receiver, {"listening": listening})
+        assert listening.wait(30)
+        sent = programs.submit(exec, sender, {})
+        return received.exception(), sent.exception()
 
 
 @pytest.mark.parametrize("page", ["distances", "channels", "transfers"])
-def test_the_examples_of_the_documentation_run_as_two_processes(page, tmp_path):
+def test_the_pairs_of_programs_of_the_documentation_run(page, tmp_path, capsys):
     receiver, sender = pair(page)
     assert all(len(b.splitlines()) <= 25 for b in (receiver, sender))
     make_authority(tmp_path / "certs", ["sender"], ["127.0.0.1"])
-    printed, *errors = two_processes(receiver, sender, tmp_path)
-    assert errors == ["", ""]
+    assert two_programs(receiver, sender, tmp_path) == (None, None)
+    printed = capsys.readouterr().out
     if page == "transfers":
         assert printed == "[0 3 4 7]\n"
         return
@@ -618,15 +610,15 @@ def test_the_examples_of_the_documentation_run_as_two_processes(page, tmp_path):
     assert printed.startswith(str(expected(mine, theirs)))
 
 
-def test_a_certificate_of_another_authority_is_refused_by_the_example(tmp_path):
+def test_a_certificate_of_another_authority_is_refused_by_the_example(tmp_path, capsys):
     receiver, sender = pair("channels")
     for folder in ("certs", "others"):
         make_authority(tmp_path / folder, ["sender"], ["127.0.0.1"])
     stranger = sender.replace('certs / "sender', 'Path("others") / "sender')
-    printed, error, refused = two_processes(receiver, stranger, tmp_path)
-    assert printed == ""
-    assert "CERTIFICATE_VERIFY_FAILED" in error
-    assert "the connection broke" in refused
+    error, refused = two_programs(receiver, stranger, tmp_path)
+    assert capsys.readouterr().out == ""
+    assert "CERTIFICATE_VERIFY_FAILED" in str(error)
+    assert "the connection broke" in str(refused)
 
 
 def test_the_identity_keys_of_the_documentation_work(capsys):
