@@ -117,7 +117,7 @@ PRINTED = {
     "circuits": "of 1000 are below 100; ",
     "distances": " 2\n",
     "index": "",
-    "own-protocol": "",
+    "own-protocol": "1 in common",
     "paillier": "111 230",
     "sums": "2 of the parties answered and 3 are needed",
     "transfers": "bob → alice",
