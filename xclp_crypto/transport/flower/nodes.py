@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from xclp_crypto.errors import DecodeError, ParameterError, XclpError
@@ -125,11 +125,12 @@ class Nodes:
                 raise ParameterError(f"another node is {answer.name!r} already", public=True)
             del self._names[before[0]]
 
-    def failed(self, node: int, pause: float) -> None:
+    def failed(self, node: int, error: Error, pause: float) -> None:
         """Hear that the app of a node crashed that has not said yet who it is.
 
         Args:
             node: which one.
+            error: what Flower says of it.
             pause: seconds after which it should be asked again.
         """
         self._greeted[node] = self.clock() + pause
@@ -171,7 +172,7 @@ class Nodes:
             self._crashes[node] = crashes + 1
             pause = min(PAUSE_SECONDS * 2**crashes, self.retry)
             if name is None:
-                self.failed(node, pause)
+                self.failed(node, reply.error, pause)
             else:
                 self.relay.lost(name, pause)
             return
