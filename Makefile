@@ -86,7 +86,7 @@ $(NODES)/.installed: pyproject.toml
 
 # In one process, and with a SuperLink and three SuperNodes.
 nodes: $(NODES)/.installed
-	$(FLOWER) tests/flower/pieces.py tests/flower/in_process.py tests/flower/small.py
+	$(FLOWER) tests/flower/pieces.py tests/flower/in_process.py tests/flower/means.py tests/flower/small.py
 
 # Real SuperLinks and SuperNodes on this machine, minutes each.
 flower: $(NODES)/.installed

@@ -545,7 +545,7 @@ def test_user_case_a_message_can_be_defined_again_but_no_other_one_takes_its_tag
 
 def test_every_message_type_has_an_example_here():
     for module in pkgutil.walk_packages(xclp_crypto.__path__, "xclp_crypto."):
-        if not module.name.startswith("xclp_crypto.transport.flower"):  # needs an extra
+        if ".flower" not in module.name:  # needs an extra
             importlib.import_module(module.name)
     ours = {k for k in wire._registry.values() if k.__module__.startswith("xclp_crypto.")}
     named = ", ".join(sorted(kind.__name__ for kind in ours ^ set(EXAMPLES)))

@@ -100,10 +100,12 @@ class Federation:
         names=None,
         app=APP,
         environment=None,
+        configs=None,
     ):
         self.folder = folder
         self.keep_logs = keep_logs
         self.app = app
+        self.configs = configs
         self.clients = names or [f"hospital-{i}" for i in range(clients)]
         self.processes = {}
         self.nodes = {}
@@ -231,7 +233,10 @@ class Federation:
         files = {"identities": "identities.toml", "identity": f"{party}.identity"}
         return {key: str(self.folder / "certs" / file) for key, file in files.items()}
 
-    def start_node(self, name):
+    def config_of(self, name):
+        """Configuration of a node, for label propagation if nothing else was given."""
+        if self.configs is not None:
+            return self.configs[name]
         config = {
             "name": name,
             "features": str(self.folder / f"{name}.npy"),
@@ -242,7 +247,10 @@ class Federation:
         if self.keep_logs:
             config["state"] = str(self.folder / f"{name}-state")
             config["key_file"] = str(self.folder / "log.key")
-        config |= self.identities(name)
+        return config | self.identities(name)
+
+    def start_node(self, name):
+        config = self.config_of(name)
         self.start(
             name,
             "flower-supernode",

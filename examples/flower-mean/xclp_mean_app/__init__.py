@@ -1,0 +1,1 @@
+"""The example app: a classifier of digits, trained where the digits are."""
