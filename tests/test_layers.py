@@ -35,7 +35,7 @@ LAYERS = [
     ["transport.flower"],
     ["updates", "progress"],
     ["front", "testing", "two_programs"],
-    ["two_party", "two_party_similarity"],
+    ["similarity", "two_party", "two_party_similarity"],
     ["aio"],
     ["mean"],
     ["served_sums"],
@@ -372,7 +372,7 @@ def is_gate(path, call):
 def test_roles_await_only_the_five_operations_and_other_roles(path):
     """Every await is io.send, io.recv, io.gather(_each), io.compute, or a role that gets io.
 
-    Gates of boolean circuits hold the io, so they stand for it.
+    Gates of boolean circuits hold the io, so they stand for it, and so do parts of a session.
     """
     for node in ast.walk(tree(path)):
         assert not isinstance(node, ast.AsyncFor | ast.AsyncWith), path
@@ -382,7 +382,8 @@ def test_roles_await_only_the_five_operations_and_other_roles(path):
             assert isinstance(call, ast.Call), where
             if isinstance(call.func, ast.Attribute) and call.func.attr in ROLE_METHODS:
                 continue
-            given = [*call.args, getattr(call.func, "value", None)]
+            parts = [a.func.value for a in call.args if ast.unparse(a).startswith("session.part(")]
+            given = [*call.args, *parts, getattr(call.func, "value", None)]
             names = {getattr(a, "id", getattr(a, "attr", None)) for a in given}
             assert names & {"io", "session", "gates"} or is_gate(path, call), where
 

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from xclp_crypto.progress import ProgressLine
     from xclp_crypto.protocols.setup import Identities
     from xclp_crypto.served_sums import join_mean, join_sum, serve_mean, serve_sum
+    from xclp_crypto.similarity import (
+        secure_inner_products,
+        secure_masked_distances,
+        secure_similarities,
+    )
     from xclp_crypto.two_party import cross_distances, cross_matches, cross_nearest
     from xclp_crypto.two_party_similarity import (
         cross_inner_products,
@@ -23,6 +28,7 @@ __all__ = ["Identities", "Identity", "IdentityKey", "ProgressLine", "__version__
 __all__ += ["cross_distances", "cross_matches", "cross_nearest"]
 __all__ += ["cross_inner_products", "cross_masked_distances", "cross_similarities"]
 __all__ += ["join_mean", "join_sum", "serve_mean", "serve_sum"]
+__all__ += ["secure_inner_products", "secure_masked_distances", "secure_similarities"]
 __all__ += ["secure_hamming", "secure_mean", "secure_row_sums", "secure_sum"]
 
 _HOMES = {
@@ -41,8 +47,11 @@ _HOMES = {
     "serve_mean": "served_sums",
     "serve_sum": "served_sums",
     "secure_hamming": "front",
+    "secure_inner_products": "similarity",
+    "secure_masked_distances": "similarity",
     "secure_mean": "mean",
     "secure_row_sums": "front",
+    "secure_similarities": "similarity",
     "secure_sum": "front",
 }
 

@@ -7,9 +7,18 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence, Set
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -46,6 +55,8 @@ from xclp_crypto.role import RoleIO
 from xclp_crypto.transport.driver import Progress, Role
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults, Outcome, Simulation
+
+R = TypeVar("R")
 
 RING: Final = 1 << 64
 """Modulus of sums unless another is asked for."""
@@ -110,8 +121,12 @@ def warn_if_two_left(contributors: Collection[str], clients: Collection[str]) ->
         )
 
 
-def _per_client(what: str, arrays: Any) -> Sequence[Any]:
-    """Refuse what is not a list with one entry per client."""
+def per_client(what: str, arrays: Any) -> Sequence[Any]:
+    """Refuse what is not a list with one entry per client.
+
+    Raises:
+        DataError: see above.
+    """
     entries = isinstance(arrays, Sequence) and not isinstance(arrays, str | bytes)
     if not entries and not (isinstance(arrays, np.ndarray) and arrays.ndim):
         raise DataError(
@@ -158,35 +173,93 @@ def secure_hamming(
         >>> H.tolist()
         [[0, 2, 3], [2, 0, 1], [3, 1, 0]]
     """
-    source = rng_or_system(rng)
-    clients = client_names(len(_per_client("bits", bits)), names)
+    arrays = rows_by_client(bits, packed, names)
+    method, n_bits = get_backend(backend), columns_of(arrays, "bits")
+
+    async def client(session: Session, rng: Rng) -> None:
+        await method.client(session, arrays[session.io.name], rng)
+
+    async def server(session: Session) -> NDArray[np.uint16]:
+        return (await method.server(session, n_bits)).matrix
+
+    terms = Agreement(n_bits=n_bits, hamming=method.name)
+    return run_hamming(arrays, method, terms, client, server, rng, faults, progress)
+
+
+def rows_by_client(
+    bits: Sequence[BitRows], packed: int | None, names: Sequence[str] | None
+) -> dict[str, NDArray[np.uint8]]:
+    """Return the clients' rows of bits by name; refuse rows of different lengths.
+
+    Raises:
+        DataError, ParameterError: see `secure_hamming`.
+    """
+    clients = client_names(len(per_client("bits", bits)), names)
     arrays = {c: bit_rows(b, c, packed) for c, b in zip(clients, bits, strict=True)}
-    n_bits = arrays[clients[0]].shape[1]
-    for client, array in arrays.items():
-        if array.shape[1] != n_bits:
+    residue_width(columns_of(arrays, "bits"))
+    return arrays
+
+
+def columns_of(arrays: Mapping[str, NDArray[Any]], what: str) -> int:
+    """Return how many columns the clients' arrays have.
+
+    Raises:
+        DataError: not all have as many as the first; names both clients.
+    """
+    first, *others = arrays
+    columns: int = arrays[first].shape[1]
+    for client in others:
+        if arrays[client].shape[1] != columns:
             raise DataError(
-                f"client {client!r} has rows of {array.shape[1]} bits, {clients[0]!r} of {n_bits}"
+                f"client {client!r} has rows of {arrays[client].shape[1]} {what}, {first!r} of "
+                f"{columns}"
             )
-    residue_width(n_bits)
-    method = get_backend(backend)
-    agreement = Agreement(n_bits=n_bits, hamming=method.name)
+    return columns
+
+
+def run_hamming(
+    arrays: Mapping[str, NDArray[Any]],
+    method: HammingBackend,
+    terms: Agreement,
+    client: Callable[[Session, Rng], Awaitable[None]],
+    server: Callable[[Session], Awaitable[R]],
+    rng: Rng | None,
+    faults: Faults | None,
+    progress: Callable[[Progress], None] | None,
+) -> tuple[R, Cost]:
+    """Run all parties in this process, each with its part after the key exchange.
+
+    Args:
+        arrays: by client, one entry for each of its rows.
+        method: the back end.
+        terms: what all must have in common.
+        client: a client's part.
+        server: the server's.
+        rng: see `secure_hamming`.
+        faults: see `secure_hamming`.
+        progress: see `secure_hamming`.
+
+    Returns:
+        What the server's part returned, and the cost.
+    """
+    source, clients = rng_or_system(rng), tuple(arrays)
 
     async def client_role(io: RoleIO) -> None:
         own = source.child(io.name)
         with io.step("setup"):
-            session = await key_exchange_client(io, clients, agreement, [len(arrays[io.name])], own)
+            session = await key_exchange_client(io, clients, terms, [len(arrays[io.name])], own)
             if method.needs_common_secret:
                 await seed_agreement_client(session, own)
         with io.step("hamming"):
-            await method.client(session, arrays[io.name], own)
+            await client(session, own)
 
-    async def server_role(io: RoleIO) -> NDArray[np.uint16]:
+    async def server_role(io: RoleIO) -> R:
         with io.step("setup"):
-            session = await key_exchange_server(io, clients, agreement, 1, source.child(SERVER))
+            session = await key_exchange_server(io, clients, terms, 1, source.child(SERVER))
             if method.needs_common_secret:
                 await seed_agreement_server(session)
         with io.step("hamming"):
-            return (await method.server(session, n_bits)).matrix
+            return await server(session)
 
     roles: dict[str, Role] = dict.fromkeys(clients, client_role)
     roles[SERVER] = server_role
@@ -403,7 +476,7 @@ def secure_row_sums(
     check_mode(mode)
     if mode == "restart" and sparse:
         raise ParameterError("mode 'restart' has no sparse masks; use mode 'recover'")
-    if len(_per_client("rows", rows)) != len(clients):
+    if len(per_client("rows", rows)) != len(clients):
         raise ParameterError(f"{len(rows)} row sets for {len(clients)} clients")
     owned = {c: _row_indices(c, r) for c, r in zip(clients, rows, strict=True)}
     n, columns = arrays[clients[0]].shape
@@ -437,7 +510,7 @@ def _same_shapes(
     values: Sequence[ArrayLike], names: Sequence[str] | None, *, matrices: bool = False
 ) -> dict[str, NDArray[Any]]:
     """Return the values by client; refuse those of another shape than the first client's."""
-    clients = client_names(len(_per_client("values", values)), names)
+    clients = client_names(len(per_client("values", values)), names)
     arrays = {c: as_array(v, c) for c, v in zip(clients, values, strict=True)}
     first = clients[0]
     for client, array in arrays.items():

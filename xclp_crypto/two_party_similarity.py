@@ -17,16 +17,25 @@ columns where 2·⟨x, y⟩ might not be below 2^w otherwise.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.errors import ParameterError
 from xclp_crypto.fields import Packed
 from xclp_crypto.params import MAX_HASH_BITS, residue_width
-from xclp_crypto.protocols.hamming import BitRows, HammingBackend, bit_rows
+from xclp_crypto.protocols.hamming import BitRows, HammingBackend
 from xclp_crypto.protocols.hamming.interface import SharingBackend
+from xclp_crypto.protocols.hamming.products import (
+    MaskedDistances,
+    Measure,
+    SetSizes,
+    check_measure,
+    similarities,
+    valid_bits,
+    valid_halves,
+)
 from xclp_crypto.protocols.setup import Identities, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
@@ -57,28 +66,6 @@ class ProductShares(Message):
     width: int
 
 
-class SetSizes(Message):
-    """How many ones each row of the sender has. Size: 2·rows bytes."""
-
-    TAG = 0x0204
-    values: NDArray[np.uint16] = sent(Packed("rows", width=16))
-
-
-class MaskedDistances(NamedTuple):
-    """What the receiver of `cross_masked_distances` gets, (own rows, other's rows) uint16 each.
-
-    Attributes:
-        differing: in how many bits that are valid in both rows they differ.
-        valid: how many bits are valid in both rows.
-    """
-
-    differing: NDArray[np.uint16]
-    valid: NDArray[np.uint16]
-
-
-Measure = Literal["dice", "jaccard"]
-
-
 def widened(rows: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
     """Append zero columns until distances are taken modulo more than twice the largest product.
 
@@ -104,7 +91,6 @@ async def inner_products(
     largest: int,
     method: SharingBackend,
     rng: Rng,
-    purpose: str,
 ) -> NDArray[np.uint16] | None:
     """Tell the receiver the inner products of its rows with the sender's; see the module.
 
@@ -114,7 +100,6 @@ async def inner_products(
         largest: what no inner product is above; the same for both.
         method: the back end.
         rng: source of this program's randomness.
-        purpose: tells several such products of one session apart.
 
     Returns:
         (own rows, other's rows) to the receiver, None to the sender.
@@ -125,7 +110,7 @@ async def inner_products(
     io, wide = session.io, widened(rows, largest)
     width = residue_width(wide.shape[1])
     low = np.uint16((1 << width) - 1)
-    addend = await additive_shares(session, wide, method, rng, purpose)
+    addend = await additive_shares(session, wide, method, rng)
     weights = rows.sum(axis=1, dtype=np.uint16)
     receives = io.name == CLIENTS[0]
     own = (weights[None, :] if receives else weights[:, None]) - addend & low
@@ -198,7 +183,7 @@ def cross_inner_products(
     method, n_bits = sharing_backend(backend), program.bits.shape[1]
 
     async def client(session: Session, rng: Rng) -> NDArray[np.uint16] | None:
-        return await inner_products(session, program.bits, n_bits, method, rng, "")
+        return await inner_products(session, program.bits, n_bits, method, rng)
 
     return _run(program, method, "cross_inner_products", "", client)
 
@@ -258,8 +243,7 @@ def cross_similarities(
         >>> found.round(2).tolist()
         [[1.0, 0.0], [0.67, 0.67], [0.5, 0.5]]
     """
-    if measure not in ("dice", "jaccard"):
-        raise ParameterError(f"measure must be 'dice' or 'jaccard', got {measure!r}")
+    check_measure(measure)
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
     )
@@ -267,17 +251,13 @@ def cross_similarities(
 
     async def client(session: Session, rng: Rng) -> NDArray[np.float64] | None:
         io, sizes = session.io, program.bits.sum(axis=1, dtype=np.uint16)
-        found = await inner_products(session, program.bits, n_bits, method, rng, "")
+        found = await inner_products(session, program.bits, n_bits, method, rng)
         with io.step("products"):
             if found is None:
                 await io.send(CLIENTS[0], SetSizes(sizes))
                 return None
             theirs = await io.recv(SetSizes, CLIENTS[1], rows=found.shape[1])
-        both = sizes[:, None].astype(np.float64) + theirs.values[None, :]
-        part, whole = (2.0 * found, both) if measure == "dice" else (1.0 * found, both - found)
-        similar: NDArray[np.float64] = np.zeros(found.shape)
-        np.divide(part, whole, out=similar, where=whole > 0)
-        return similar
+        return similarities(found, sizes, theirs.values, measure)
 
     return _run(program, method, "cross_similarities", measure, client)
 
@@ -338,17 +318,16 @@ def cross_masked_distances(
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
     )
-    rows, valid = program.bits, bit_rows(masks, program.name, packed)
-    if valid.shape != rows.shape:
-        raise DataError(f"masks of shape {valid.shape} for bits of shape {rows.shape}")
+    rows, valid = program.bits, valid_bits(masks, program.bits, program.name, packed)
     method, n_bits = sharing_backend(backend), rows.shape[1]
-    ones, zeros = rows & valid, (1 - rows) & valid
+    ones, zeros = valid_halves(rows, valid)
     halves = (ones, zeros) if receives else (zeros, ones)
 
     async def client(session: Session, rng: Rng) -> MaskedDistances | None:
         both = np.concatenate(halves, axis=1)
-        differing = await inner_products(session, both, n_bits, method, rng, " differing")
-        shared = await inner_products(session, valid, n_bits, method, rng, " valid")
+        one, other = session.part(" differing"), session.part(" valid")
+        differing = await inner_products(one, both, n_bits, method, rng)
+        shared = await inner_products(other, valid, n_bits, method, rng)
         if differing is None or shared is None:
             return None
         return MaskedDistances(differing, shared)

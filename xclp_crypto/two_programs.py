@@ -205,7 +205,7 @@ def sharing_backend(backend: str | HammingBackend) -> SharingBackend:
 
 
 async def additive_shares(
-    session: Session, bits: NDArray[np.uint8], method: SharingBackend, rng: Rng, purpose: str = ""
+    session: Session, bits: NDArray[np.uint8], method: SharingBackend, rng: Rng
 ) -> NDArray[np.uint16]:
     """Return this client's addends of the distances modulo 2^w, (sender's rows, receiver's rows).
 
@@ -214,7 +214,6 @@ async def additive_shares(
         bits: this client's rows.
         method: the back end.
         rng: source of this client's randomness.
-        purpose: see `SharingBackend.shares`.
 
     Raises:
         TooFewParties: the other client dropped out.
@@ -222,7 +221,7 @@ async def additive_shares(
     io = session.io
     (peer,) = (c for c in CLIENTS if c != io.name)
     with io.step("hamming"):
-        shares = await method.shares(session, bits, rng, purpose)
+        shares = await method.shares(session, bits, rng)
         if peer not in shares:
             raise TooFewParties(io.current_step, 1, len(CLIENTS), missing=(peer,))
     share = shares[peer]

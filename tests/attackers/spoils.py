@@ -8,7 +8,7 @@ _PAIR = "the distances between its rows and those of the receiver"
 _CHOSEN = "the messages of its transfers, or the distances that they carry"
 _TRANSFERS = ("OtSetup", "OtChoices", "OtColumns", "OtOffers", "OtCorrections")
 _SHARED = "what two parties compute on bits that they share"
-_PRODUCTS = "the inner products and similarities that the other program gets"
+_PRODUCTS = "inner products, similarities and masked distances, of the other program or the server"
 _SUM = "the sum, by any number"
 
 SPOILS: Final[dict[tuple[str, str], str]] = {

@@ -367,6 +367,10 @@ def test_a_label_is_given_out_once():
     assert session.once("masks", "1") != first
     with pytest.raises(ReuseError, match="'masks' was already used in this session"):
         session.once("masks", 1)
+    part = session.part(" again")
+    assert part.once("masks", 1) not in (first, session.once("masks"), part.once("masks"))
+    with pytest.raises(ReuseError):
+        session.part(" again").once("masks", 1)
     assert sessions(1)["a"].once("masks", 1) != first
 
 

@@ -1,21 +1,36 @@
-"""Inner products, Dice, Jaccard and masked distances of two programs are exact and nothing more."""
+"""Inner products, Dice, Jaccard and masked distances are exact and nothing more."""
 
 import socket
 
 import numpy as np
 import pytest
-from protocol_runs import assert_blames
+from contracts.hamming import EVERY
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocol_runs import assert_blames, with_session
 from two_ends import both
 
 from xclp_crypto import (
     cross_inner_products,
     cross_masked_distances,
     cross_similarities,
+    secure_inner_products,
+    secure_masked_distances,
+    secure_similarities,
     two_party_similarity,
     wire,
 )
 from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning
-from xclp_crypto.testing import uniformity
+from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.hamming.products import (
+    SetSizes,
+    masked_client,
+    masked_server,
+    products_client,
+    products_server,
+)
+from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.testing import every_dropout, run, uniformity, views
 from xclp_crypto.two_party_similarity import widened
 
 RNG = np.random.default_rng(1)
@@ -53,6 +68,93 @@ def test_similarities_are_those_of_sets(measure):
             common, sizes, union = (x & y).sum(), x.sum() + y.sum(), (x | y).sum()
             part, whole = (2 * common, sizes) if measure == "dice" else (common, union)
             assert got[i, j] == (part / whole if whole else 0)
+    of_all, _ = secure_similarities([mine, theirs], "masked", measure=measure)
+    assert np.array_equal(of_all[:5, 5:], got)
+    assert np.array_equal(np.diagonal(of_all), [0, 1, 1, 1, 1, 0, 1, 1, 1])
+
+
+def masked_distances(bits, valid):
+    both_valid = valid[:, None] & valid[None]
+    return ((bits[:, None] != bits[None]) & both_valid).sum(axis=2), both_valid.sum(axis=2)
+
+
+@EVERY
+def test_masked_distances_of_all_clients_are_exact_with_every_back_end(backend):
+    bits, masks = ([rows(n, 5) for n in (2, 0, 2)] for _ in range(2))
+    found, cost = secure_masked_distances(bits, masks, backend)
+    differing, valid = masked_distances(np.concatenate(bits), np.concatenate(masks))
+    assert {found.differing.dtype, found.valid.dtype} == {np.dtype(np.uint16)}
+    assert np.array_equal(found.differing, differing)
+    assert np.array_equal(found.valid, valid)
+    assert set(cost.steps) == {"setup", "hamming"}
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 70), st.data())
+def test_products_and_masked_distances_of_all_clients_are_exact(sizes, n_bits, data):
+    backend = data.draw(st.sampled_from(["plain", "masked"]))
+    bits, masks = ([rows(n, n_bits) for n in sizes] for _ in range(2))
+    products, _ = secure_inner_products(bits, backend)
+    stacked = np.concatenate(bits)
+    assert products.dtype == np.int32
+    assert np.array_equal(products, stacked @ stacked.T)
+    packed = ([np.packbits(b, axis=1) for b in of] for of in (bits, masks))
+    got, _ = secure_masked_distances(*packed, backend, packed=n_bits)
+    assert np.array_equal(got, masked_distances(stacked, np.concatenate(masks)))
+
+
+ARRAYS = {c: (rows(n, 7), rows(n, 7)) for c, n in (("a", 2), ("b", 1), ("c", 3))}
+
+
+def parties(client, server, backend="masked"):
+    """A factory of roles, `client(session, bits, masks, method, rng)` and `server(session, …)`."""
+    method = get_backend(backend)
+
+    async def client_part(session, rng):
+        session.common_secret = bytes(32)
+        bits, masks = (x.astype(np.uint8) for x in ARRAYS[session.io.name])
+        with session.io.step("hamming"):
+            await client(session, bits, masks, method, rng)
+
+    async def server_part(session, rng):
+        with session.io.step("hamming"):
+            return await server(session, 7, method)
+
+    numbers = {c: [len(bits)] for c, (bits, _) in ARRAYS.items()}
+    return with_session(ARRAYS, client_part, server_part, numbers=numbers)
+
+
+def test_every_dropout_costs_only_the_rows_of_its_client():
+    for case in every_dropout(parties(masked_client, masked_server), ["b"]):
+        assert not case.outcome.errors, case
+        found, sizes = case.outcome.results[SERVER]
+        assert list(sizes.items()) in ([("a", 2), ("c", 3)], [("a", 2), ("b", 1), ("c", 3)])
+        left = (np.concatenate([ARRAYS[c][i] for c in sizes]) for i in (0, 1))
+        assert np.array_equal(found, masked_distances(*left)), case
+
+
+def test_the_server_receives_distances_and_sizes_and_clients_receive_nothing():
+    seen = views(parties(masked_client, masked_server))
+    kinds = [type(m).__name__ for _, m in seen[SERVER] if type(m).__name__ in HAMMING]
+    assert sorted(kinds) == sorted(3 * [*HAMMING[:2], *HAMMING])
+    assert not {type(m).__name__ for c in ARRAYS for _, m in seen[c]} & set(HAMMING)
+
+
+HAMMING = ["MaskedRows", "DistanceShares", "SetSizes"]
+
+
+@pytest.mark.parametrize("lie", [1, 2, 100])
+def test_a_client_that_says_sizes_which_its_rows_cannot_have_is_named(lie):
+    async def client(session, bits, masks, method, rng):
+        if session.io.name != "b":
+            await products_client(session, bits, method, rng)
+            return
+        await method.client(session, bits, rng)
+        sizes = bits.sum(axis=1, dtype=np.uint16) + np.uint16(lie)
+        await session.io.send(SERVER, SetSizes(sizes))
+
+    error = run(parties(client, products_server)).errors[SERVER]
+    assert_blames(error, ("b",), "distances that sets cannot have")
 
 
 def test_masked_distances_count_what_is_valid_in_both():
@@ -131,6 +233,16 @@ def test_what_cannot_be_is_refused_before_anything_is_sent():
             cross_inner_products(rows(2, 8), ours, receives=True, backend="paillier")
         with pytest.raises(DataError, match=r"masks of shape \(2, 7\) for bits of shape \(2, 8\)"):
             cross_masked_distances(rows(2, 8), rows(2, 7), ours, receives=True)
+    with pytest.raises(ParameterError, match="'dice' or 'jaccard', got 'cosine'"):
+        secure_similarities([rows(2, 8)] * 2, measure="cosine")
+    two = [rows(2, 8), rows(1, 8)]
+    with pytest.raises(DataError, match=r"'client-1': masks of shape \(2, 8\) for bits of"):
+        secure_masked_distances(two, [two[0], two[0]])
+    with pytest.raises(DataError, match="1 arrays of masks for 2 clients"):
+        secure_masked_distances(two, two[:1])
+    wide = [np.zeros((1, (1 << 14) + 1), int)] * 2
+    with pytest.raises(ParameterError, match="got 32770"):
+        secure_masked_distances(wide, wide)
 
 
 def test_programs_that_ask_for_different_things_are_told():

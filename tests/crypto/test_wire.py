@@ -38,6 +38,7 @@ from xclp_crypto.protocols.hamming.paillier import (
     PaillierShares,
 )
 from xclp_crypto.protocols.hamming.plain import PlainBits
+from xclp_crypto.protocols.hamming.products import SetSizes
 from xclp_crypto.protocols.hamming.rlwe import RlweAnswers, RlweCiphertexts, RlweMasks
 from xclp_crypto.protocols.ot.bits import lane_type
 from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
@@ -65,7 +66,7 @@ from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Open
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.served_sums import SumTotal
-from xclp_crypto.two_party_similarity import ProductShares, SetSizes
+from xclp_crypto.two_party_similarity import ProductShares
 
 COUNTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257]
 

@@ -73,7 +73,7 @@ def require_bit_vectors(matrix: NDArray[np.uint16], places: Places, n_bits: int)
             return _is_gram(matrix, np.concatenate([owned[c] for c in some]), n_bits)
 
         raise FaultyPeer(
-            _culprits(present, fits) or tuple(present),
+            culprits(present, fits) or tuple(present),
             f"no vectors of {n_bits} bits have these distances: their Gram matrix is not positive "
             f"semidefinite, most of all for {_name(places, _worst(matrix, rows, n_bits))}",
         )
@@ -98,7 +98,7 @@ def require_parities(matrix: NDArray[np.uint16], rows: Places, columns: Places) 
     found = odd(clients)
     if found is None:
         return
-    guilty = _culprits(clients, lambda some: odd(some) is None)
+    guilty = culprits(clients, lambda some: odd(some) is None)
     if not guilty:  # any two clients fit together: then one row of each tells the rest
         first = {c: slice(p.start, min(p.start + 1, p.stop)) for c, p in rows.items()}
         guilty = tuple(c for c in clients if odd([d for d in clients if d != c], first) is None)
@@ -110,8 +110,13 @@ def require_parities(matrix: NDArray[np.uint16], rows: Places, columns: Places) 
     )
 
 
-def _culprits(clients: Sequence[str], fits: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
-    """Return who is at fault, see `require_bit_vectors`; nobody if any two fit together."""
+def culprits(clients: Sequence[str], fits: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
+    """Return who is at fault, see `require_bit_vectors`; nobody if any two fit together.
+
+    Args:
+        clients: all.
+        fits: whether what some of them sent fits together.
+    """
     for client in clients:
         if not fits([client]):
             return (client,)

@@ -111,16 +111,13 @@ class SharingBackend(HammingBackend):
     """
 
     @abstractmethod
-    async def shares(
-        self, session: Session, bits: NDArray[np.uint8], rng: Rng, purpose: str = ""
-    ) -> Shares:
+    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
         """Take part as a client, and return T or R for every peer.
 
         Args:
             session: see `HammingBackend.client`.
             bits: (n_j, L) of 0 and 1.
             rng: source of this client's own randomness.
-            purpose: tells several runs of one session apart, the same for all clients.
         """
 
     @abstractmethod

@@ -187,16 +187,14 @@ class Rlwe(SharingBackend, BetweenBackend):
         """See `HammingBackend.require`."""
         require_sizes(sizes, n_bits)
 
-    async def shares(
-        self, session: Session, bits: NDArray[np.uint8], rng: Rng, purpose: str = ""
-    ) -> Shares:
+    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
         """See `SharingBackend.shares`."""
         sizes = session.sizes
         parameters = require_sizes(sizes, bits.shape[1])
         evaluators, owners = (
             {c: sizes[c] for c in peers} for peers in roles_of(session.io.name, sizes)
         )
-        ring = await _ring(session, "rlwe hamming" + purpose, parameters)
+        ring = await _ring(session, "rlwe hamming", parameters)
         opened, masks = await self._exchange(session, ring, bits, evaluators, bits, owners, rng)
         alone = {c: n for c, n in sizes.items() if c not in (session.io.name, *owners, *evaluators)}
         return _empty_shares(bits, alone) | masks | opened

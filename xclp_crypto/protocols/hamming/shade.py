@@ -89,9 +89,7 @@ class Shade(SharingBackend):
     def __init__(self, transfer: ObliviousTransfer = naor_pinkas) -> None:
         self._transfer = transfer
 
-    async def shares(
-        self, session: Session, bits: NDArray[np.uint8], rng: Rng, purpose: str = ""
-    ) -> Shares:
+    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
         """See `SharingBackend.shares`."""
         io, me, sizes = session.io, session.io.name, session.sizes
         rows, n_bits = bits.shape
@@ -102,7 +100,7 @@ class Shade(SharingBackend):
         # One for each pair of rows, in the order in which `transfers` numbers them.
         sums = {p: np.zeros(rows * n, dtype=np.uint16) for p, n in sizes.items() if p != me}
 
-        sid = session.once("shade" + purpose)
+        sid = session.once("shade")
         most = max((*sending.values(), *receiving.values()), default=0)
         for index, start in enumerate(range(0, most, size)):
             numbers = np.arange(start, start + size)

@@ -327,14 +327,12 @@ class ShadeExt(SharingBackend):
     def __init__(self, base: ObliviousTransfer = naor_pinkas) -> None:
         self._base = base
 
-    async def shares(
-        self, session: Session, bits: NDArray[np.uint8], rng: Rng, purpose: str = ""
-    ) -> Shares:
+    async def shares(self, session: Session, bits: NDArray[np.uint8], rng: Rng) -> Shares:
         """See `SharingBackend.shares`."""
         _keep_freed_memory()
         io, n_bits = session.io, bits.shape[1]
         links = _Links(io.name, bits, session.sizes)
-        sid = session.once("shade-ext" + purpose)
+        sid = session.once("shade-ext")
         base = await base_transfers(
             io, tuple(links.out), tuple(links.into), sid, rng, self._base, at_least=0
         )

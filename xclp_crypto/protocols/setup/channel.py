@@ -227,6 +227,7 @@ class Session:
     """
 
     cross_only = False
+    _part = ""
 
     def __init__(
         self,
@@ -275,13 +276,26 @@ class Session:
     def common_secret(self, secret: bytes) -> None:
         self._common_secret = secret
 
+    def part(self, name: str) -> Session:
+        """Return this session for a part of it, whose tags from `once` are those of no other part.
+
+        So what a session can do once, such as a run of a back end, can be done in each of its
+        parts.
+
+        Args:
+            name: the same for all parties; it is added to the purpose of each tag.
+        """
+        part = object.__new__(type(self))
+        part.__dict__ = {**self.__dict__, "_part": self._part + name}
+        return part
+
     def once(self, purpose: str, *context: str | int | bytes) -> bytes:
         """Return a domain tag bound to this session, which gives it out only once.
 
         Raises:
             ReuseError: the same tag was asked for before, which would repeat masks or hashes.
         """
-        name = domain_tag(purpose, self.id, *context)
+        name = domain_tag(purpose + self._part, self.id, *context)
         if name in self._used:
             raise ReuseError(
                 f"{purpose!r} was already used in this session; masks must not repeat, "
