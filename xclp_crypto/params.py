@@ -321,6 +321,15 @@ class Agreement:
 
     Raises:
         ParameterError: a value of another type, of which two copies might look different.
+
+    Example:
+        >>> from xclp_crypto.params import Agreement
+        >>> theirs = Agreement(version=1, bits=512).encode()
+        >>> try:
+        ...     Agreement(version=1, bits=256).require_same(theirs, "bob")
+        ... except FaultyPeer as error:
+        ...     print(error.parties)  # and what differs: bits
+        ('bob',)
     """
 
     def __init__(

@@ -153,6 +153,14 @@ class RandomizedResponse:
 
     Raises:
         ParameterError: a value out of range.
+
+    Example:
+        >>> from xclp_crypto.privacy import RandomizedResponse
+        >>> from xclp_crypto.rng import SeededRng
+        >>> labels = np.zeros(10_000, int)
+        >>> given = RandomizedResponse(epsilon=2.0).randomize(labels, 3, SeededRng(1))
+        >>> round(float((given == labels).mean()), 1)  # e^2 / (e^2 + 2)
+        0.8
     """
 
     epsilon: float
@@ -202,6 +210,11 @@ def concentrated(sensitivity: float, variance: float, contributors: int, rows: i
         ParameterError: an argument out of range.
 
     Source: Kairouz, Liu, Steinke, ICML 2021, Proposition 14.
+
+    Example:
+        >>> from xclp_crypto.privacy import concentrated
+        >>> round(concentrated(sensitivity=1.0, variance=50.0, contributors=4, rows=100), 6)
+        0.0025
     """
     if not sensitivity >= 0 or not variance >= MIN_VARIANCE or contributors < 1 or rows < 1:
         raise ParameterError(

@@ -85,6 +85,13 @@ class SeededRng(Rng):
 
     Raises:
         ParameterError: a seed of another type, or a negative one.
+
+    Example:
+        >>> from xclp_crypto.rng import SeededRng
+        >>> SeededRng(1).bytes(4) == SeededRng(1).bytes(4)
+        True
+        >>> SeededRng(1).child("alice").residues(10, 3) < 10
+        array([ True,  True,  True])
     """
 
     __slots__ = ("_children", "_draws", "_key")

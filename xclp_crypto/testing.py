@@ -137,6 +137,22 @@ def every_dropout(make: Factory, parties: Sequence[str] | None = None) -> Iterat
         XclpError: the run without faults failed.
         ParameterError: no such party.
         Endless: a run does not end.
+
+    Example:
+        >>> from xclp_crypto.protocols.ot import Choices, naor_pinkas
+        >>> from xclp_crypto.testing import every_dropout, views
+        >>> pairs, wanted = np.array([[[1], [2]]], np.uint8), Choices(np.array([True]), 1)
+        >>> def make():
+        ...     one, two = SeededRng(1), SeededRng(2)
+        ...     return {
+        ...         "alice": lambda io: naor_pinkas(io, {"bob": pairs}, {}, b"1", one),
+        ...         "bob": lambda io: naor_pinkas(io, {}, {"alice": wanted}, b"1", two),
+        ...     }
+        >>> [type(message).__name__ for _, message in views(make)["bob"]]
+        ['OtSetup', 'OtOffers']
+        >>> got = [case.outcome.results.get("bob") for case in every_dropout(make)]
+        >>> all(chosen["alice"] == 2 for chosen in got if chosen is not None)
+        True
     """
     original = _original(make)
     operations = original.operations

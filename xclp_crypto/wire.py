@@ -158,7 +158,19 @@ def decode_body(kind: type[M], data: bytes | memoryview, **dims: Any) -> M:
 
 
 def decode(kind: type[M], payload: bytes | bytearray, **dims: Any) -> M:
-    """Decode a message that must be of type `kind`; raises `DecodeError`."""
+    """Decode a message that must be of type `kind`; raises `DecodeError`.
+
+    Example:
+        >>> import numpy as np
+        >>> from xclp_crypto.protocols.ot.naor_pinkas import OtOffers
+        >>> from xclp_crypto.wire import decode, encode
+        >>> payload = encode(OtOffers(np.zeros((5, 2, 16), np.uint8)))
+        >>> len(payload), decode(OtOffers, payload, count=5, length=16).offers.shape
+        (162, (5, 2, 16))
+        >>> decode(OtOffers, payload, count=6, length=16)
+        Traceback (most recent call last):
+        xclp_crypto.errors.DecodeError: OtOffers has 160 bytes; its sizes require 192
+    """
     if len(payload) < TAG_BYTES:
         raise DecodeError("a message shorter than its tag")
     if payload[:TAG_BYTES] != kind.TAG.to_bytes(TAG_BYTES, "big"):

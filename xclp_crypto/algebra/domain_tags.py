@@ -30,6 +30,11 @@ def domain_tag(purpose: str, *context: Context) -> bytes:
     Raises:
         ParameterError: an empty purpose, a negative integer, text that is not Unicode, or any other
             type; `bool` too, because `True` would be the same as 1.
+
+    Example:
+        >>> from xclp_crypto.algebra.domain_tags import domain_tag
+        >>> domain_tag("mask", "ab", 1) == domain_tag("mask", "a", "b1")
+        False
     """
     if not isinstance(purpose, str) or not purpose:
         raise ParameterError(f"the purpose of a tag is text that is not empty, got {purpose!r}")

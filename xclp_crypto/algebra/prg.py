@@ -129,6 +129,13 @@ def expand(key: bytes, tag: bytes, modulus: int, shape: int | tuple[int, ...]) -
 
     Raises:
         ParameterError: a key, modulus or shape out of range.
+
+    Example:
+        >>> from xclp_crypto.algebra.domain_tags import domain_tag
+        >>> from xclp_crypto.algebra.prg import derive_key, expand
+        >>> key = derive_key(bytes(32), domain_tag("example key"))  # of a shared secret
+        >>> expand(key, domain_tag("example"), 10, 5).tolist()
+        [6, 9, 4, 2, 1]
     """
     dtype = residue_dtype(modulus)
     dims = _shape(shape)

@@ -66,6 +66,13 @@ def add_into(total: Residues, other: Residues, modulus: int) -> None:
 
     Raises:
         ParameterError: a modulus out of range, or a dtype or shape that does not fit.
+
+    Example:
+        >>> from xclp_crypto.algebra.ring import add_into
+        >>> total = np.array([3, 9], np.uint8)
+        >>> add_into(total, np.array([4, 5], np.uint8), 10)
+        >>> total
+        array([7, 4], dtype=uint8)
     """
     dtype = _check(total, other, modulus)
     if modulus & (modulus - 1):

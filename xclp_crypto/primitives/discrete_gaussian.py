@@ -58,6 +58,12 @@ def sample(rng: Rng, variance: float, shape: int | tuple[int, ...]) -> NDArray[n
 
     Raises:
         ParameterError: a variance or shape out of range.
+
+    Example:
+        >>> from xclp_crypto.primitives.discrete_gaussian import sample
+        >>> from xclp_crypto.rng import SeededRng
+        >>> round(float(sample(SeededRng(1), variance=100.0, shape=10_000).std()))
+        10
     """
     require_variance(variance)
     out = np.empty(shape, np.int64)

@@ -1,4 +1,16 @@
-"""Key agreement by X25519 (RFC 7748), alone or together with ML-KEM-768 (FIPS 203)."""
+"""Key agreement by X25519 (RFC 7748), alone or together with ML-KEM-768 (FIPS 203).
+
+Example:
+    >>> from xclp_crypto.primitives.key_agreement import KemPair, KeyPair, encapsulate
+    >>> from xclp_crypto.rng import SystemRng
+    >>> alice, bob = KeyPair.generate(SystemRng()), KeyPair.generate(SystemRng())
+    >>> alice.shared_secret(bob.public, "bob") == bob.shared_secret(alice.public, "alice")
+    True
+    >>> kem = KemPair.generate(SystemRng())
+    >>> secret, ciphertext = encapsulate(kem.public, "bob")
+    >>> kem.decapsulate(ciphertext) == secret
+    True
+"""
 
 from __future__ import annotations
 

@@ -120,6 +120,14 @@ def channel_pair(shared: bytes, me: str, peer: str, context: bytes) -> tuple[Sea
 
     Raises:
         ParameterError: both names are the same, or the secret is too short.
+
+    Example:
+        >>> from xclp_crypto.primitives.sealed_box import channel_pair
+        >>> shared = bytes(range(32))  # such as `KeyPair.shared_secret`
+        >>> to_bob, _ = channel_pair(shared, "alice", "bob", b"session")
+        >>> _, from_alice = channel_pair(shared, "bob", "alice", b"session")
+        >>> from_alice.open(to_bob.seal(b"hello"))
+        b'hello'
     """
     if me == peer:
         raise ParameterError(f"a link needs two parties, got {me!r} twice")

@@ -1,4 +1,11 @@
-"""What secure sums cost without dropouts, from the sizes alone: bytes of every link, sealed."""
+"""What secure sums cost without dropouts, from the sizes alone: bytes of every link, sealed.
+
+Example:
+    >>> from xclp_crypto.protocols.secure_sum import MaskGraph
+    >>> from xclp_crypto.protocols.secure_sum.costs import sum_bytes
+    >>> sum_bytes(MaskGraph.complete(["a", "b", "c"]), count=1000, modulus=1 << 32)["a", "server"]
+    4540
+"""
 
 from __future__ import annotations
 
