@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from xclp_crypto import join_mean, join_sum, serve_mean, serve_sum
 from xclp_crypto.errors import DataError, ParameterError, TooFewParties, XclpError
 from xclp_crypto.mean import Clipped
 from xclp_crypto.served_sums import Connection, SumOptions
+from xclp_crypto.transport.network.client import ClientParty
 
 CLIENTS = ("north", "south", "west")
 SOON = Patient(join=1.0)
@@ -79,6 +81,32 @@ def test_everybody_has_the_sum(tls):
     assert found["server"].cost.total_bytes > 0
     for name in CLIENTS:
         assert found[name].tolist() == [[531, -1.5]]
+
+
+def test_rounds_follow_each_other_on_one_port(tls, monkeypatch, caplog):
+    """Who is done first finds the server of the first round, and comes again until it has ended."""
+    finish = ClientParty.finish
+
+    async def once_north_came_again(party):
+        while party.me == "west" and "refused" not in caplog.messages:
+            await asyncio.sleep(0.01)
+        await finish(party)
+
+    monkeypatch.setattr(ClientParty, "finish", once_north_came_again)
+
+    def serve(connection, listening):
+        ports = []
+        first = serve_sum(
+            CLIENTS, (), connection, listening=lambda p: [ports.append(p), listening(p)]
+        )
+        again = replace(connection, address=("127.0.0.1", *ports))
+        return [found.total for found in (first, serve_sum(CLIENTS, (), again))]
+
+    def join(me, connection):
+        return [float(join_sum(part, me, CLIENTS, connection)) for part in (1, 10)]
+
+    found = together(tls, serve, dict.fromkeys(CLIENTS, join), limits=Patient(join=20.0))
+    assert found == {name: [3, 30] for name in ("server", *CLIENTS)}
 
 
 def test_a_client_in_a_notebook_joins_while_its_event_loop_is_running(tls):

@@ -20,6 +20,7 @@ _KINDS: Final[tuple[type[errors.XclpError], ...]] = (
     errors.LogError,
     errors.FaultyPeerOrServer,
     errors.FaultyPeer,
+    errors.Unreachable,
 )
 """What one program tells another about, by code; anything else is a `ProtocolError`."""
 

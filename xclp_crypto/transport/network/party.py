@@ -114,12 +114,14 @@ class Connection:
         self._writer.close()
 
     async def finish(self) -> None:
-        """Close, and wait a little until what was written has left."""
+        """Close, and wait a little until what was written has left, or this is cancelled."""
         self._writer.close()
-        with suppress(OSError, EOFError, TimeoutError):
-            async with asyncio.timeout(min(self._silence, FINISH_SECONDS)):
-                await self._writer.wait_closed()
-        self._writer.transport.abort()
+        try:
+            with suppress(OSError, EOFError, TimeoutError):
+                async with asyncio.timeout(min(self._silence, FINISH_SECONDS)):
+                    await self._writer.wait_closed()
+        finally:
+            self._writer.transport.abort()
 
 
 class Party(ABC):

@@ -193,6 +193,7 @@ class ServerParty(Party):
 
         Raises:
             FaultyPeer: it was at fault before.
+            Unreachable: it has ended its part, so what it seeks is the next session.
             LogError: it has not the log of its role, or another program has it, too.
         """
         if client.fault is not None:
@@ -204,6 +205,12 @@ class ServerParty(Party):
                 public=True,
             )
         if client.instance not in (b"", hello.instance):
+            if self.role.fed[name] and client.ended and client.goodbye is None:
+                raise errors.Unreachable(
+                    f"{name} has already taken part in the session that still runs here, and ended "
+                    "well; a next one can begin when the others have",
+                    public=True,
+                )
             if self.role.fed[name]:
                 raise errors.LogError(
                     f"{name} has already taken part in this session with another start of its "
