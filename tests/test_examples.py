@@ -139,6 +139,16 @@ def test_the_programs_on_the_pages_of_protocols_run(
     assert PRINTED[page] in printed
 
 
+def test_the_lines_for_a_flower_app_are_those_of_the_example() -> None:
+    page = (PAGES / "sums.md").read_text("utf-8")
+    block = page.split("```py\n")[1].split("```")[0]
+    app = EXAMPLES / "flower-mean" / "xclp_mean_app"
+    written = "".join((app / name).read_text("utf-8") for name in ("client.py", "server.py"))
+    lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+    assert len(lines) == 4
+    assert set(lines) <= set(written.splitlines())
+
+
 def test_an_order_that_tells_something_fails_the_test_on_the_page(
     python: Python, tmp_path: Path
 ) -> None:
