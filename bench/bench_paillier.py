@@ -17,7 +17,15 @@ import pytest
 
 from xclp_crypto import secure_hamming
 from xclp_crypto.params import PAILLIER_2048_112_BIT, PAILLIER_3072
-from xclp_crypto.primitives.paillier import decrypt, encrypt, generate, phe
+from xclp_crypto.primitives.paillier import (
+    Slots,
+    decrypt,
+    decrypt_numbers,
+    encrypt,
+    encrypt_numbers,
+    generate,
+    phe,
+)
 from xclp_crypto.protocols.hamming.paillier import Paillier
 from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.rng import SystemRng
@@ -107,6 +115,45 @@ def test_keys_against_phe(benchmark, parameters):
             f"ratio_of_{name}s_to_phe": float(average(phes) / average(ours)),
         }
     print(f"\n{parameters.name}: ms per key: {benchmark.extra_info}")
+
+
+@SETS
+def test_vectors_of_numbers_against_phe(benchmark, parameters):
+    """Encrypt 20 × 240 numbers, multiply with a 10 × 20 matrix, and decrypt; phe does a part."""
+    rng, source, part = SystemRng(), np.random.default_rng(0), 2
+    key = generate(rng, parameters)
+    public, private = phe.public_key_to_phe(key.public), phe.private_key_to_phe(key)
+    values, weights = source.uniform(-1, 1, (20, 240)), source.uniform(-1, 1, (10, 20))
+    slots = Slots(max_abs=1)
+    taken = {}
+
+    def note(who: str, step: str, columns: int, function, *args):
+        seconds, result = cpu_seconds(function, *args)
+        taken.setdefault(step, {}).setdefault(who, []).append(seconds / columns)
+        return result
+
+    def ours() -> None:
+        x = note("ours", "encrypt", 240, encrypt_numbers, key, values, slots, rng)
+        y = note("ours", "multiply", 240, lambda: weights @ x)
+        found = note("ours", "decrypt", 240, decrypt_numbers, key, y)
+        assert np.abs(found - weights @ values).max() < y.error_bound
+
+    def theirs() -> None:
+        some = values[:, :part].tolist()
+        x = note("phe", "encrypt", part, lambda: [[public.encrypt(v) for v in r] for r in some])
+        y = note("phe", "multiply", part, lambda: weights @ np.array(x))
+        note("phe", "decrypt", part, lambda: [private.decrypt(c) for c in y.reshape(-1)])
+
+    def pair() -> None:
+        ours()
+        theirs()
+
+    benchmark.pedantic(pair, rounds=3, warmup_rounds=1)
+    for step, seconds in taken.items():
+        ms = {who: 1e3 * float(np.median(of)) for who, of in seconds.items()}
+        benchmark.extra_info |= {f"{step}_{who}_ms": value for who, value in ms.items()}
+        benchmark.extra_info[f"{step}_ratio_to_phe"] = ms["phe"] / ms["ours"]
+    print(f"\n{parameters.name}: ms per column: {benchmark.extra_info}")
 
 
 CASES = [

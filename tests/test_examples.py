@@ -118,7 +118,7 @@ PRINTED = {
     "distances": " 2\n",
     "index": "",
     "own-protocol": "1 in common",
-    "paillier": "111 230",
+    "paillier": "111 230\n(2, 200) within 9e-08\n",
     "sums": "2 of the parties answered and 3 are needed",
     "transfers": "bob → alice",
 }

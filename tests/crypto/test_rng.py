@@ -18,7 +18,7 @@ from xclp_crypto.primitives import paillier, rlwe
 from xclp_crypto.primitives.discrete_gaussian import sample
 from xclp_crypto.primitives.identity import IdentityKey
 from xclp_crypto.primitives.key_agreement import KemPair, KeyPair
-from xclp_crypto.primitives.paillier.phe import ciphertexts_to_phe
+from xclp_crypto.primitives.paillier.phe import ciphertexts_to_phe, numbers_to_phe
 from xclp_crypto.primitives.shamir import share_element, share_secret
 from xclp_crypto.privacy import RandomizedResponse, add_noise
 from xclp_crypto.protocols.ot import (
@@ -189,6 +189,8 @@ RING = rlwe.Ring.from_tag(bytes(32), b"", RLWE_SETS[0])
 PAILLIER = paillier.generate(SeededRng(1), INSECURE_TEST_128)
 IMPORTED = paillier.PublicKey(PAILLIER.public.n, None, INSECURE_TEST_128)
 SUMS = paillier.encrypt(PAILLIER, [1], SeededRng(2)) + 1
+SLOTS = paillier.Slots(1, room_bits=8, packed=False)
+NUMBERS = paillier.encrypt_numbers(PAILLIER, [1], SLOTS, SeededRng(2)) + 1
 PAIR = np.zeros((1, 2, 1), np.uint8)
 WANTED = Choices(np.array([True]), 1)
 OF_BASE = (
@@ -222,6 +224,9 @@ DRAWS = {
     "Ciphertexts.rerandomise": SUMS.rerandomise,
     "Ciphertexts.encode": SUMS.encode,
     "ciphertexts_to_phe": lambda r: ciphertexts_to_phe(SUMS, r),
+    "encrypt_numbers": lambda r: paillier.encrypt_numbers(PAILLIER, [1], SLOTS, r),
+    "EncryptedNumbers.encode": NUMBERS.encode,
+    "numbers_to_phe": lambda r: numbers_to_phe(NUMBERS, r),
     "rlwe.encrypt": lambda r: rlwe.encrypt(r, RING, BITS),
     "rlwe.prepare": lambda r: rlwe.prepare(r, RING, BITS),
     "discrete_gaussian.sample": lambda r: sample(r, 1.0, 3),

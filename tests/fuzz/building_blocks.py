@@ -190,6 +190,20 @@ def _paillier(rng: Rng) -> Iterator[Decoder]:
         512,
     )
 
+    def same_of_numbers(numbers: paillier.EncryptedNumbers) -> bytes:
+        numbers._ciphertexts._fresh = True
+        return numbers.encode(SeededRng(0))
+
+    slots = [paillier.Slots(8, 4, 4, 10, packed) for packed in (True, False)]
+    some = [paillier.encrypt_numbers(public, [[1.5] * 9], s, rng) for s in slots]
+    yield Decoder(
+        "paillier-numbers",
+        lambda data: paillier.EncryptedNumbers.decode(data, public),
+        tuple(a.encode(rng) for x in some for a in (x, x * 0.5)),
+        encodes_to_same(same_of_numbers),
+        512,
+    )
+
     # The exchange with phe takes objects of phe, here of any numbers.
     def key_from_phe(data: bytes) -> tuple[paillier.PublicKey, int]:
         n = int.from_bytes(data, "big")

@@ -28,14 +28,32 @@ they encrypt.
 
 Arithmetic is GMP's, which takes a time that depends on secrets; Python cannot promise otherwise.
 
-Layers: `arithmetic` (functions on integers), `keys`, `ciphertexts` (arrays and their bytes), `phe`
-(exchange with python-paillier).
+Layers: `arithmetic` (functions on integers), `keys`, `arrays` (their operators), `ciphertexts`
+(arrays of integers and their bytes), `encrypted_numbers` (arrays of fixed-point numbers, many of
+them in one ciphertext), `phe` (exchange with python-paillier).
 """
 
 from xclp_crypto.primitives.paillier.ciphertexts import Ciphertexts, decrypt, encrypt
+from xclp_crypto.primitives.paillier.encrypted_numbers import (
+    EncryptedNumbers,
+    Slots,
+    decrypt_numbers,
+    encrypt_numbers,
+)
 from xclp_crypto.primitives.paillier.keys import PrivateKey, PublicKey, generate
 
-__all__ = ["Ciphertexts", "PrivateKey", "PublicKey", "decrypt", "encrypt", "generate"]
+__all__ = [
+    "Ciphertexts",
+    "EncryptedNumbers",
+    "PrivateKey",
+    "PublicKey",
+    "Slots",
+    "decrypt",
+    "decrypt_numbers",
+    "encrypt",
+    "encrypt_numbers",
+    "generate",
+]
 
 
 def __dir__() -> list[str]:

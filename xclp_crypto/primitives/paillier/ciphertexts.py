@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import gmpy2
 import numpy as np
@@ -26,6 +25,7 @@ from xclp_crypto.primitives.paillier.arithmetic import (
     require_ciphertexts,
     to_bytes,
 )
+from xclp_crypto.primitives.paillier.arrays import EncryptedArray, numpy_errors, object_array
 from xclp_crypto.primitives.paillier.keys import FINGERPRINT_BYTES, PrivateKey, PublicKey
 from xclp_crypto.rng import Rng
 
@@ -40,7 +40,7 @@ _OPERANDS: Final = {np.dot: 2, np.inner: 2, np.outer: 2, np.tensordot: 2, np.mat
 _OPTIONS: Final = {"axis", "axes", "keepdims"}
 
 
-class Ciphertexts:
+class Ciphertexts(EncryptedArray):
     """An array of encrypted integers under one key, of any shape.
 
     ``+``, ``-`` and ``*`` work elementwise and broadcast as in NumPy, with another array of
@@ -65,7 +65,6 @@ class Ciphertexts:
     """
 
     __slots__ = ("_fresh", "_values", "key")
-    __hash__ = None  # type: ignore[assignment]  # nor are they compared
 
     def __init__(self, key: PublicKey, values: NDArray[np.object_], *, fresh: bool = False) -> None:
         self.key = key
@@ -77,30 +76,12 @@ class Ciphertexts:
         """Return the shape."""
         return self._values.shape
 
-    @property
-    def size(self) -> int:
-        """Return the number of ciphertexts."""
-        return self._values.size
-
-    @property
-    def ndim(self) -> int:
-        """Return the number of dimensions."""
-        return self._values.ndim
-
-    def __len__(self) -> int:
-        if not self.ndim:
-            raise ParameterError("a single ciphertext has no length")
-        return len(self._values)
-
-    def __iter__(self) -> Iterator[Ciphertexts]:
-        return (self[i] for i in range(len(self)))
-
     def __getitem__(self, where: Any) -> Ciphertexts:
         return self._result(self._values[where])
 
     def reshape(self, *shape: int) -> Ciphertexts:
         """Return the same ciphertexts in another shape."""
-        with _numpy_errors("reshape"):
+        with numpy_errors("reshape"):
             return Ciphertexts(self.key, self._values.reshape(*shape))
 
     def __add__(self, other: Any) -> Ciphertexts:
@@ -109,26 +90,17 @@ class Ciphertexts:
             factor = self._of_same_key(other)
         else:
             factor = 1 + lifted(integers(other), self.key, signed=True) * self.key.n
-        with _numpy_errors("+"):
+        with numpy_errors("+"):
             return self._result(self._values * factor)
 
     def __mul__(self, other: Any) -> Ciphertexts:
         """Multiply with integers of magnitude below n/2."""
-        with _numpy_errors("*"):
+        with numpy_errors("*"):
             return self._result(_powmod(self._values, self._scalars(other), self.key.n_squared))
-
-    def __neg__(self) -> Ciphertexts:
-        return self * -1
 
     def __sub__(self, other: Any) -> Ciphertexts:
         """Subtract ciphertexts, or integers of magnitude below n/2."""
         return self + (-other if isinstance(other, Ciphertexts) else -integers(other))
-
-    def __rsub__(self, other: Any) -> Ciphertexts:
-        return (-self).__add__(other)
-
-    __radd__ = __add__
-    __rmul__ = __mul__
 
     def __matmul__(self, other: Any) -> Ciphertexts:
         return self._sum_of_products(np.matmul, (self, other), {})
@@ -150,26 +122,6 @@ class Ciphertexts:
         """
         return self._sum_of_products(np.sum, (self,), {"axis": axis})
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise ParameterError(
-            "Paillier ciphertexts can be added, and multiplied with integers, as arrays; decrypt "
-            "them for anything else"
-        )
-
-    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
-    __truediv__ = __floordiv__ = __mod__ = __pow__ = __array__ = _refuse
-
-    def __array_ufunc__(
-        self, ufunc: Callable[..., Any], method: str, *inputs: Any, **kwargs: Any
-    ) -> Ciphertexts:
-        if method != "__call__" or kwargs or ufunc not in _OPERATORS:
-            self._refuse()
-        direct, reflected = _OPERATORS[ufunc]
-        first, *others = inputs
-        if isinstance(first, Ciphertexts):
-            return direct(first, *others)
-        return reflected(self, first)
-
     def __array_function__(
         self, function: Any, types: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Any:
@@ -179,7 +131,7 @@ class Ciphertexts:
             self._refuse()
         parts: Sequence[Any] = args[0] if function in _JOINS else args[:1]
         values = [self._of_same_key(part) for part in parts]
-        with _numpy_errors(function.__name__):
+        with numpy_errors(function.__name__):
             found = function(values if function in _JOINS else values[0], *args[1:], **kwargs)
         return found if function in _SIZES else Ciphertexts(self.key, found)
 
@@ -193,16 +145,16 @@ class Ciphertexts:
         operands = [
             self._terms(a) if isinstance(a, Ciphertexts) else self._scalars(a) for a in args[:count]
         ]
-        with _numpy_errors(function.__name__):
+        with numpy_errors(function.__name__):
             found = np.asarray(function(*operands, *args[count:], **kwargs), dtype=object)
         # Where there is nothing to add up, NumPy says 0 or None; 1 is a ciphertext of 0.
         terms = [t.value if isinstance(t, _Term) else mpz(1) for t in found.reshape(-1)]
-        return Ciphertexts(self.key, _array(terms, found.shape))
+        return Ciphertexts(self.key, object_array(terms, found.shape))
 
     def _terms(self, other: Ciphertexts) -> NDArray[np.object_]:
         square = self.key.n_squared
         flat = self._of_same_key(other).reshape(-1)
-        return _array([_Term(value, square) for value in flat], other.shape)
+        return object_array([_Term(value, square) for value in flat], other.shape)
 
     def _scalars(self, values: Any) -> NDArray[np.object_]:
         """Return integers that ciphertexts can be multiplied with."""
@@ -225,7 +177,7 @@ class Ciphertexts:
     def rerandomise(self, rng: Rng, workers: int = 1) -> Ciphertexts:
         """Return ciphertexts of the same integers that do not show how they came about."""
         noise = self.key.randomisers(self.size, rng, workers)
-        result = self._result(self._values * _array(noise, self.shape))
+        result = self._result(self._values * object_array(noise, self.shape))
         result._fresh = True
         return result
 
@@ -274,7 +226,7 @@ class Ciphertexts:
         values = from_bytes(data[body:], key.ciphertext_bytes)
         require_ciphertexts(values, key.n)
         try:
-            return cls(key, _array(values, shape))
+            return cls(key, object_array(values, shape))
         except ValueError:  # no ciphertexts, and so NumPy alone minds the other dimensions
             raise DecodeError(f"there is no array of shape {shape}") from None
 
@@ -284,9 +236,6 @@ class Ciphertexts:
 
     def __repr__(self) -> str:
         return f"<Ciphertexts of shape {self.shape} under {self.key!r}>"
-
-    def __reduce__(self) -> NoReturn:
-        raise ParameterError("ciphertexts travel as bytes (encode, decode), not as pickles")
 
 
 def encrypt(
@@ -311,7 +260,7 @@ def encrypt(
     public = key.public if isinstance(key, PrivateKey) else key
     residues = lifted(integers(values), public, signed=signed)
     encrypted = key.encrypt_residues(residues.reshape(-1).tolist(), rng, workers)
-    return Ciphertexts(public, _array(encrypted, residues.shape), fresh=True)
+    return Ciphertexts(public, object_array(encrypted, residues.shape), fresh=True)
 
 
 def decrypt(
@@ -336,18 +285,10 @@ def decrypt(
     n = key.public.n
     residues = key.decrypt_residues(ciphertexts._values.reshape(-1).tolist(), workers)
     numbers = [int(m - n if signed and 2 * m > n else m) for m in residues]
-    return _array(numbers, ciphertexts.shape)
+    return object_array(numbers, ciphertexts.shape)
 
 
 _powmod = np.frompyfunc(gmpy2.powmod, 3, 1)
-_OPERATORS: Final[dict[Any, tuple[Callable[..., Ciphertexts], Callable[..., Ciphertexts]]]] = {
-    np.add: (Ciphertexts.__add__, Ciphertexts.__radd__),
-    np.subtract: (Ciphertexts.__sub__, Ciphertexts.__rsub__),
-    np.multiply: (Ciphertexts.__mul__, Ciphertexts.__rmul__),
-    np.matmul: (Ciphertexts.__matmul__, Ciphertexts.__rmatmul__),
-    np.negative: (Ciphertexts.__neg__, Ciphertexts.__neg__),
-}
-"""What NumPy's functions are of ciphertexts on the left, and on the right."""
 
 
 class _Term:
@@ -367,24 +308,6 @@ class _Term:
 
     def __add__(self, other: _Term) -> _Term:
         return _Term(self.value * other.value % self.modulus, self.modulus)
-
-
-@contextmanager
-def _numpy_errors(what: str) -> Iterator[None]:
-    """Turn what NumPy says of shapes and arguments into a `ParameterError`."""
-    try:
-        yield
-    except XclpError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ParameterError(f"{what} of ciphertexts: {error}") from None
-
-
-def _array(values: list[Any], shape: tuple[int, ...]) -> NDArray[np.object_]:
-    """Return an object array of these values; NumPy must not look into them."""
-    flat = np.empty(len(values), dtype=object)
-    flat[:] = values
-    return flat.reshape(shape)
 
 
 def integers(values: Any) -> NDArray[np.object_]:
