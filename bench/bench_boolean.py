@@ -26,6 +26,8 @@ from xclp_crypto.protocols.boolean import (
     costs,
     deal_triples,
     dealt_triples,
+    matrix_to_pairs,
+    offsets_to_matrix,
     smallest,
     to_boolean,
 )
@@ -41,21 +43,26 @@ def report(benchmark, cost):
 
 
 @pytest.mark.benchmark(group="the 10 smallest of each row, 2000 rows × 2000 candidates, dealer")
-def test_smallest(benchmark):
-    n, k = 2000, 10
+@pytest.mark.parametrize("layout", ["any matrix", "symmetric"])
+def test_smallest(benchmark, layout):
+    n, k, pairs = 2000, 10, layout == "symmetric"
     rng = np.random.default_rng(0)
     values = rng.integers(0, 4097, (n, n), dtype=np.uint16)
     mask = rng.integers(0, 1 << WIDTH, (n, n), dtype=np.uint16)
     addends = {"p": values - mask, "q": mask}
     words = words_for(n)
     needed = costs.adding(WIDTH, words * n) + costs.selecting(WIDTH, n, words, k)
+    if pairs:
+        needed = costs.selecting_pairs(WIDTH, n, k)
 
     def party(me, peer):
         async def role(io):
             triples = await dealt_triples(io, "dealer", peer, b"bench", needed.triples)
             gates = Gates(io, peer, triples)
-            numbers = await to_boolean(gates, addends[me], WIDTH)
-            return await gates.open(await smallest(gates, numbers, k))
+            own = matrix_to_pairs(addends[me]) if pairs else addends[me]
+            numbers = await to_boolean(gates, own, WIDTH)
+            found = await smallest(gates, numbers, k, pairs_of=n if pairs else None)
+            return await gates.open(found)
 
         return role
 
@@ -65,8 +72,11 @@ def test_smallest(benchmark):
     roles = {"p": party("p", "q"), "q": party("q", "p"), "dealer": dealer}
     outcome = benchmark.pedantic(lambda: Simulation().run(roles), rounds=5, warmup_rounds=1)
     outcome.raise_errors()
-    expected = values <= np.sort(values, axis=0)[k - 1]
-    assert np.array_equal(words_to_bits(outcome.results["p"], n), expected)
+    found = words_to_bits(outcome.results["p"], n)
+    if pairs:
+        upper = np.triu(values, 1).astype(int)
+        values, found = upper + upper.T + 5000 * np.eye(n, dtype=int), offsets_to_matrix(found).T
+    assert np.array_equal(found, values <= np.sort(values, axis=0)[k - 1])
     report(benchmark, outcome.cost)
 
 

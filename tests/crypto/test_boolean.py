@@ -23,6 +23,8 @@ from xclp_crypto.protocols.boolean import (
     gmw,
     less_than,
     less_than_public,
+    matrix_to_pairs,
+    offsets_to_matrix,
     smallest,
     subtract,
     to_additive,
@@ -85,7 +87,7 @@ def test_slicing_takes_unsigned_integers_of_any_size():
         assert np.array_equal(from_planes(to_planes(values, 20), 4), values)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(WIDTHS, st.integers(1, 130), st.integers(0, 9))
 def test_arithmetic_and_comparisons_are_exact(width, n, seed):
     x, y = numbers(width, n, seed), numbers(width, n, seed + 1)
@@ -166,6 +168,32 @@ def test_the_k_smallest_are_those_of_a_sort_ties_included(width, candidates, k, 
     cost = costs.adding(width, 2 * candidates)
     cost += costs.selecting(width, candidates, 2, k, bounds)
     assert (gates.used, gates.layers) == (cost.triples, cost.layers)
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(1, 6),
+    st.sampled_from([2, 3, 4, 5, 63, 64, 65, 66, 127, 128, 129, 131]),
+    st.integers(1, 9),
+    st.sampled_from(["opened", "shared"]),
+    st.integers(0, 99),
+)
+def test_the_k_smallest_of_a_symmetric_matrix_take_each_pair_once(width, rows, k, bounds, seed):
+    matrix = np.triu(numbers(width, rows, seed, (rows,)), 1)
+
+    async def circuit(gates, x):
+        return (await smallest(gates, x, k, bounds=bounds, pairs_of=rows))[None]
+
+    cost = costs.selecting_pairs(width, rows, k, bounds)
+    pairs = matrix_to_pairs(matrix)
+    planes, gates, _ = computed(circuit, pairs, width=width, budget=cost.triples)
+    assert (gates.used, gates.layers) == (cost.triples, cost.layers)
+    distances = matrix + matrix.T
+    np.fill_diagonal(distances, 2**width)
+    last = np.sort(distances, axis=1)[:, [min(k, rows - 1) - 1]]
+    if k > rows - 1:
+        last = np.full((rows, 1), 2**width - 1)
+    assert np.array_equal(offsets_to_matrix(words_to_bits(planes[0], rows)), distances <= last)
 
 
 @settings(max_examples=25)
@@ -303,6 +331,11 @@ BIT, PLANES, NUMBERS = np.zeros(2, words.WORD), np.zeros((3, 2), words.WORD), np
         (lambda g: any_of(g, BIT), "2 or more axes"),
         (lambda g: at_least(g, PLANES, True), "k must be an integer"),
         (lambda g: smallest(g, PLANES, 1), "3 or more axes"),
+        (lambda g: matrix_to_pairs(NUMBERS.astype(int)), "unsigned integers"),
+        (lambda g: smallest(g, PLANES[None], 1, pairs_of=70), "70 rows have 35 planes .* got 3"),
+        (lambda g: smallest(g, PLANES[None], 1, pairs_of=7), "7 values take 1 words"),
+        (lambda g: matrix_to_pairs(NUMBERS), r"square array is needed, got shape \(70,\)"),
+        (lambda g: offsets_to_matrix(PLANES), "n − 1 offsets and n rows"),
         (lambda g: StoredTriples(Triples(BIT, BIT, BIT[:1])), r"one length, got .*\(1,\)"),
         (lambda g: StoredTriples(Triples(BIT, BIT, BIT.astype(float))), "c must be .* float64"),
         (lambda g: StoredTriples((BIT, BIT, BIT)), "must be Triples, got tuple"),

@@ -309,9 +309,9 @@ def test_a_byte_altered_on_the_connection_is_noticed(at):
 
     def sender(sock):
         with Altering(fileno=socket.dup(sock.fileno())) as altering:
-            return cross_distances(THEIRS, altering, receives=False, timeout=1)
+            return cross_distances(THEIRS, altering, receives=False, timeout=0.5)
 
-    received, _ = both(lambda s: cross_distances(MINE, s, receives=True, timeout=1), sender)
+    received, _ = both(lambda s: cross_distances(MINE, s, receives=True, timeout=0.5), sender)
     # the depth in a frame counts rounds only
     assert isinstance(received, XclpError) or (received[0] == expected(MINE, THEIRS)).all()
     if at >= 600:

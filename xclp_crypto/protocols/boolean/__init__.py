@@ -16,6 +16,7 @@ from xclp_crypto.protocols.boolean.circuits import (
 )
 from xclp_crypto.protocols.boolean.conversion import at_most, to_additive, to_boolean
 from xclp_crypto.protocols.boolean.gmw import Gates
+from xclp_crypto.protocols.boolean.pairs import matrix_to_pairs, offsets_to_matrix
 from xclp_crypto.protocols.boolean.smallest import Bounds, smallest
 from xclp_crypto.protocols.boolean.triples import (
     StoredTriples,
@@ -49,6 +50,8 @@ __all__ = [
     "ideal_triples",
     "less_than",
     "less_than_public",
+    "matrix_to_pairs",
+    "offsets_to_matrix",
     "smallest",
     "subtract",
     "to_additive",

@@ -19,7 +19,7 @@ from xclp_crypto.protocols.boolean.conversion import highest_bit_decides
 from xclp_crypto.protocols.boolean.gmw import GateOpenings, OutputShares
 from xclp_crypto.protocols.boolean.smallest import Bounds
 from xclp_crypto.protocols.boolean.triples import BLOCK_WORDS, DealtCorrections, DealtSeed
-from xclp_crypto.protocols.boolean.words import require_integer
+from xclp_crypto.protocols.boolean.words import require_integer, words_for
 from xclp_crypto.protocols.setup.channel import sealed_size
 
 
@@ -137,13 +137,26 @@ def selecting(
     width: int, candidates: int, words: int, k: int, bounds: Bounds = "opened"
 ) -> CircuitCost:
     """Return the cost of `smallest.smallest`, of rows in so many words."""
-    plane = gate(candidates * words)
+    return _selecting(width, candidates, words, k, bounds, candidates)
+
+
+def _selecting(
+    width: int, candidates: int, words: int, k: int, bounds: Bounds, second: int
+) -> CircuitCost:
+    """Return the cost of `smallest.smallest`, with so many products for the second bit."""
     after = (
         CircuitCost(opened=words, openings=1)
         if bounds == "opened"
         else gate(2 * candidates * words)
     )
     total = at_least(candidates, k, words) + after
-    for _ in range(width - 1):
-        total = total + plane + at_least(candidates, k, words) + after
+    for products in (second, *[candidates] * (width - 2))[: width - 1]:
+        total = total + gate(products * words) + at_least(candidates, k, words) + after
     return total
+
+
+def selecting_pairs(width: int, rows: int, k: int, bounds: Bounds = "opened") -> CircuitCost:
+    """Return the cost of converting pairs of so many rows, and of `smallest` with `pairs_of`."""
+    words, pairs = words_for(rows), rows // 2
+    second = pairs if bounds == "opened" else rows - 1
+    return adding(width, words * pairs) + _selecting(width, rows - 1, words, k, bounds, second)

@@ -24,6 +24,7 @@ import numpy as np
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.boolean.circuits import at_least
 from xclp_crypto.protocols.boolean.gmw import Gates
+from xclp_crypto.protocols.boolean.pairs import pairs_to_offsets
 from xclp_crypto.protocols.boolean.words import (
     Words,
     require_integer,
@@ -36,7 +37,13 @@ Bounds = Literal["opened", "shared"]
 
 
 async def smallest(
-    gates: Gates, numbers: Words, k: int, *, valid: Words | None = None, bounds: Bounds = "opened"
+    gates: Gates,
+    numbers: Words,
+    k: int,
+    *,
+    valid: Words | None = None,
+    bounds: Bounds = "opened",
+    pairs_of: int | None = None,
 ) -> Words:
     """Return shares of the bits [candidate j is among the k smallest of row i].
 
@@ -47,6 +54,11 @@ async def smallest(
         valid: which candidates count, (candidates, ⌈rows/64⌉), public and the same for both, as
             from `bits_to_words`; by default all.
         bounds: see `Bounds`.
+        pairs_of: how many rows there are, if each is a candidate of all others and the numbers are
+            those of their pairs, (width, ⌊rows/2⌋, ⌈rows/64⌉), as from `pairs.matrix_to_pairs`.
+            Candidates are then the rows − 1 offsets of `pairs`; `pairs.offsets_to_matrix` gives
+            the matrix. It halves what converting the numbers takes, and, with opened bounds, the
+            conjunctions of the second bit.
 
     Returns:
         (candidates, ⌈rows/64⌉), its share. Once opened, read it by `words_to_bits`. In every bit of
@@ -54,8 +66,8 @@ async def smallest(
         for counting.
 
     Raises:
-        ParameterError: k or `bounds` is out of range, `valid` has another shape, or something is
-            not words.
+        ParameterError: k or `bounds` is out of range, `valid` has another shape, something is
+            not words, or the numbers are not those of as many rows.
 
     Example:
         >>> from xclp_crypto.protocols import boolean
@@ -75,15 +87,27 @@ async def smallest(
     if bounds not in ("opened", "shared"):
         raise ParameterError(f"bounds must be 'opened' or 'shared', got {bounds!r}")
     require_planes("numbers", numbers, 3)
-    k, shape = require_integer("k", k, 1), numbers.shape[1:]
+    k = require_integer("k", k, 1)
+    pairs = numbers
+    if pairs_of is not None:
+        numbers = await gates.io.compute(pairs_to_offsets, pairs, pairs_of)
+    shape = numbers.shape[1:]
     valid = np.full(shape, ~np.uint64(0)) if valid is None else valid
     require_words("valid", valid)
     if valid.shape != shape:
         raise ParameterError(f"valid has shape {valid.shape}, not {shape}")
     equal, less = gates.public(valid), np.zeros(shape, numbers.dtype)
+    found = np.zeros(shape[1:], numbers.dtype)  # what the last bit opened
     for done, plane in enumerate(numbers[::-1], 1):
         zero = gates.invert(plane)
-        below = await gates.conjunction(equal, zero) if done > 1 else zero & valid
+        if done == 1:
+            below = zero & valid
+        elif done == 2 and pairs_of is not None and bounds == "opened":
+            # e is [the highest bit is zero] ⊕ what the row has opened: one product for both rows
+            product = await gates.conjunction(*map(gates.invert, pairs[:-3:-1]))
+            below = valid & (pairs_to_offsets(product, pairs_of) ^ (zero & ~found))
+        else:
+            below = await gates.conjunction(equal, zero)
         enough = await at_least(gates, less ^ below, k)
         if bounds == "opened":
             found = await gates.open(enough)
