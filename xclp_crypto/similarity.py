@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError
-from xclp_crypto.front import columns_of, per_client, rows_by_client, run_hamming
+from xclp_crypto.front import client_names, columns_of, per_client, rows_by_client, run_hamming
 from xclp_crypto.params import Agreement, residue_width
-from xclp_crypto.protocols.hamming import BitRows, HammingBackend, get_backend
+from xclp_crypto.protocols.hamming import (
+    BitRows,
+    HammingBackend,
+    between_backend,
+    get_backend,
+)
+from xclp_crypto.protocols.hamming.integers import (
+    integer_rows,
+    integers_client,
+    integers_server,
+)
 from xclp_crypto.protocols.hamming.products import (
     MaskedDistances,
     Measure,
@@ -30,24 +40,28 @@ from xclp_crypto.transport.simulate import Faults
 
 
 def secure_inner_products(
-    bits: Sequence[BitRows],
+    rows: Sequence[BitRows],
     backend: str | HammingBackend = "rlwe",
     *,
+    magnitude: int | None = None,
     packed: int | None = None,
     names: Sequence[str] | None = None,
     rng: Rng | None = None,
     faults: Faults | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> tuple[NDArray[np.int32], Cost]:
-    """Count the ones that the rows of several clients have in common, for all pairs.
+    """Compute the inner products of the rows of several clients, for all pairs.
 
-    The server learns these numbers, of each row with itself too, and clients nothing; see
-    `xclp_crypto.protocols.hamming.products`.
+    Of bits that is how many ones they have in common. The server learns these numbers, of each row
+    with itself too, and clients nothing; see `xclp_crypto.protocols.hamming.products`, and for
+    integers `xclp_crypto.protocols.hamming.integers`.
 
     Args:
-        bits: one array per client, (n_j, L) of 0/1, such as sets or Bloom filters, the same L for
-            all; n_j may be 0. Or packed rows.
-        backend: see `xclp_crypto.secure_hamming`.
+        rows: one array per client, (n_j, L) of 0/1, such as sets or Bloom filters, the same L for
+            all; n_j may be 0. Or packed rows. Or, with `magnitude`, integers.
+        backend: see `xclp_crypto.secure_hamming`; for integers ``rlwe``, ``masked`` or ``plain``.
+        magnitude: B, if rows are integers in −B … B; B²·L is at most 8192. Costs are those of rows
+            of 4·B²·L bits.
         packed: see `xclp_crypto.secure_hamming`.
         names: the clients' names, for errors and costs.
         rng: randomness; the operating system's by default, `SeededRng` in tests.
@@ -58,16 +72,25 @@ def secure_inner_products(
         (n, n) int32 with n = Σ n_j, exact and in the order of the clients; and the cost.
 
     Raises:
-        DataError: an array does not hold rows of bits, or has another number of columns.
-        ParameterError: fewer than two clients, unknown back end, L out of range.
+        DataError: an array does not hold such rows, or has another number of columns.
+        ParameterError: fewer than two clients, unknown back end or one that does not multiply
+            integers, L or B out of range.
 
     Example:
         >>> from xclp_crypto import secure_inner_products
         >>> G, cost = secure_inner_products([[[0, 1, 1]], [[0, 1, 0], [1, 1, 1]]], "masked")
         >>> G.tolist()
         [[2, 1, 2], [1, 1, 1], [2, 1, 3]]
+        >>> secure_inner_products([[[3, -2]], [[1, 3]]], "masked", magnitude=3)[0].tolist()
+        [[13, -3], [-3, 10]]
     """
-    arrays = rows_by_client(bits, packed, names)
+    if magnitude is not None:
+        clients = client_names(len(per_client("rows", rows)), names)
+        vectors = {
+            c: integer_rows(r, c, magnitude, packed) for c, r in zip(clients, rows, strict=True)
+        }
+        return _integer_products(vectors, backend, magnitude, rng, faults, progress)
+    arrays = rows_by_client(rows, packed, names)
     method, n_bits = get_backend(backend), columns_of(arrays, "bits")
 
     async def client(session: Session, rng: Rng) -> None:
@@ -78,6 +101,29 @@ def secure_inner_products(
 
     terms = Agreement(n_bits=n_bits, hamming=method.name, call="secure_inner_products")
     return run_hamming(arrays, method, terms, client, server, rng, faults, progress)
+
+
+def _integer_products(
+    vectors: Mapping[str, NDArray[np.int64]],
+    backend: str | HammingBackend,
+    magnitude: int,
+    rng: Rng | None,
+    faults: Faults | None,
+    progress: Callable[[Progress], None] | None,
+) -> tuple[NDArray[np.int32], Cost]:
+    """Compute inner products of integers; see `secure_inner_products`."""
+    method, length = between_backend(backend), columns_of(vectors, "numbers")
+
+    async def client(session: Session, rng: Rng) -> None:
+        await integers_client(session, vectors[session.io.name], magnitude, method, rng)
+
+    async def server(session: Session) -> NDArray[np.int32]:
+        return (await integers_server(session, length, magnitude, method))[0]
+
+    terms = Agreement(
+        length=length, magnitude=magnitude, hamming=method.name, call="secure_inner_products"
+    )
+    return run_hamming(vectors, method, terms, client, server, rng, faults, progress)
 
 
 def secure_similarities(

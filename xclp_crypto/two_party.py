@@ -18,11 +18,7 @@ from xclp_crypto.protocols.boolean.words import Words, words_for, words_to_bits
 from xclp_crypto.protocols.hamming import BitRows, HammingBackend
 from xclp_crypto.protocols.hamming.interface import SharingBackend
 from xclp_crypto.protocols.ot import Extension, base_transfers, bit_triples
-from xclp_crypto.protocols.setup import (
-    SERVER,
-    Identities,
-    Session,
-)
+from xclp_crypto.protocols.setup import Identities, Session
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.duplex import Connected
@@ -31,6 +27,7 @@ from xclp_crypto.two_programs import (
     CLIENTS,
     Program,
     additive_shares,
+    open_distances,
     private_backend,
     program_of,
     sharing_backend,
@@ -113,21 +110,8 @@ def cross_distances(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
     )
     method, n_bits = private_backend(backend), program.bits.shape[1]
-
-    async def client(session: Session, rng: Rng) -> None:
-        with session.io.step("hamming"):
-            await method.client(session, program.bits, rng)
-
-    async def server(session: Session) -> NDArray[np.uint16]:
-        own = len(program.bits)
-        with session.io.step("hamming"):
-            found = await method.server(session, n_bits)
-        return found.matrix[:own, own:]
-
-    found, cost = program.run(
-        terms_of(n_bits, method, "cross_distances"), solvable_rows(n_bits), client, server
-    )
-    return found.get(SERVER), cost
+    terms = terms_of(n_bits, method, "cross_distances")
+    return open_distances(program, method, terms, solvable_rows(n_bits))
 
 
 def cross_matches(

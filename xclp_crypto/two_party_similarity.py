@@ -12,10 +12,13 @@ columns where 2·⟨x, y⟩ might not be below 2^w otherwise.
 *Masked distances*, where bits that are not valid at both ends do not count (iris codes)::
 
     Σ m·m'·(a ⊕ b) = ⟨[a∧m, ¬a∧m], [¬b∧m', b∧m']⟩        Σ m·m' = ⟨m, m'⟩
+
+*Inner products of integers* are told by distances (`xclp_crypto.protocols.hamming.integers`).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -26,6 +29,12 @@ from xclp_crypto.errors import ParameterError
 from xclp_crypto.fields import Packed
 from xclp_crypto.params import MAX_HASH_BITS, residue_width
 from xclp_crypto.protocols.hamming import BitRows, HammingBackend
+from xclp_crypto.protocols.hamming.integers import (
+    columns_of,
+    integer_rows,
+    products_of,
+    rows_of,
+)
 from xclp_crypto.protocols.hamming.interface import SharingBackend
 from xclp_crypto.protocols.hamming.products import (
     MaskedDistances,
@@ -45,6 +54,8 @@ from xclp_crypto.two_programs import (
     CLIENTS,
     Program,
     additive_shares,
+    open_distances,
+    private_backend,
     program_of,
     sharing_backend,
     solvable_rows,
@@ -125,10 +136,11 @@ async def inner_products(
 
 
 def cross_inner_products(
-    bits: BitRows,
+    rows: BitRows,
     sock: Connected,
     *,
     receives: bool,
+    magnitude: int | None = None,
     packed: int | None = None,
     backend: str | HammingBackend = "rlwe",
     rng: Rng | None = None,
@@ -136,18 +148,22 @@ def cross_inner_products(
     identities: Identities | None = None,
     timeout: float = 60.0,
     progress: Callable[[Progress], None] | None = None,
-) -> tuple[NDArray[np.uint16] | None, Cost]:
-    """Count the ones that rows of two programs have in common, and nothing else.
+) -> tuple[NDArray[np.int32] | None, Cost]:
+    """Compute the inner products of the rows of two programs, and nothing else.
 
-    As with distances, a receiver with enough rows can solve for the sender's; see
-    `xclp_crypto.cross_distances`.
+    Of bits that is how many ones they have in common. As with distances, a receiver with enough
+    rows can solve for the sender's; see `xclp_crypto.cross_distances`.
 
     Args:
-        bits: this program's rows, (n, L) of 0/1 or packed, such as sets or Bloom filters.
+        rows: this program's rows, (n, L) of 0/1 or packed, such as sets or Bloom filters; or, with
+            `magnitude`, integers.
         sock: see `xclp_crypto.cross_distances`.
         receives: whether this program gets the products; exactly one of the two must.
+        magnitude: B, if rows are integers in −B … B; the same for both. B²·L is at most 8192. Costs
+            are those of rows of 4·B²·L bits (`xclp_crypto.protocols.hamming.integers`).
         packed: see `xclp_crypto.cross_distances`.
-        backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
+        backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both; for integers any with
+            trust ``2pc``.
         rng: randomness; the operating system's by default.
         at_most_rows: refuse to take part if the other program has more rows.
         identities: see `xclp_crypto.cross_distances`.
@@ -155,12 +171,13 @@ def cross_inner_products(
         progress: called before each computation.
 
     Returns:
-        The inner products, (own rows, other's rows) uint16, or None for the program that does not
+        The inner products, (own rows, other's rows) int32, or None for the program that does not
         receive; and the cost of this program's side.
 
     Raises:
-        DataError: `bits` are not rows of bits.
-        ParameterError: as for `xclp_crypto.cross_matches`, or rows are too long.
+        DataError: `rows` are not such rows.
+        ParameterError: as for `xclp_crypto.cross_distances`, the back end leaves no shares, or rows
+            are too long.
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
 
@@ -177,15 +194,36 @@ def cross_inner_products(
         >>> found.tolist()
         [[1, 0], [1, 1], [1, 1]]
     """
-    program = program_of(
-        bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
-    )
+    options = (at_most_rows, identities, timeout, progress)
+    if magnitude is not None:
+        vectors = integer_rows(rows, CLIENTS[0] if receives else CLIENTS[1], magnitude, packed)
+        bits = (rows_of if receives else columns_of)(vectors, magnitude)
+        program = program_of(bits, sock, receives, None, rng, *options)
+        return _integer_products(program, private_backend(backend), vectors.shape[1], magnitude)
+    program = program_of(rows, sock, receives, packed, rng, *options)
     method, n_bits = sharing_backend(backend), program.bits.shape[1]
 
-    async def client(session: Session, rng: Rng) -> NDArray[np.uint16] | None:
-        return await inner_products(session, program.bits, n_bits, method, rng)
+    async def client(session: Session, rng: Rng) -> NDArray[np.int32] | None:
+        found = await inner_products(session, program.bits, n_bits, method, rng)
+        return None if found is None else found.astype(np.int32)
 
     return _run(program, method, "cross_inner_products", "", client)
+
+
+def _integer_products(
+    program: Program, method: HammingBackend, length: int, magnitude: int
+) -> tuple[NDArray[np.int32] | None, Cost]:
+    """Tell the receiver the inner products of integers, of which the program has the bits.
+
+    The sender is warned of as many rows as could tell one of its own: each product is one of
+    2·B²·L + 1 numbers, and a row one of (2B + 1)^L.
+    """
+    terms = terms_of(
+        program.bits.shape[1], method, "cross_inner_products", f"magnitude={magnitude}"
+    )
+    told = length * math.log(2 * magnitude + 1) / math.log(2 * magnitude**2 * length + 1)
+    found, cost = open_distances(program, method, terms, math.ceil(told))
+    return None if found is None else products_of(found, length, magnitude), cost
 
 
 def cross_similarities(

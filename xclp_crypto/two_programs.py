@@ -228,3 +228,32 @@ async def additive_shares(
     if method.minuend(*CLIENTS, session.sizes) != io.name:
         share = -share
     return np.ascontiguousarray(share.T if io.name == CLIENTS[0] else share)
+
+
+def open_distances(
+    program: Program, method: HammingBackend, terms: Agreement, solvable: int
+) -> tuple[NDArray[np.uint16] | None, Cost]:
+    """Tell the receiver the distances between its rows and the sender's.
+
+    Args:
+        program: this one.
+        method: the back end.
+        terms: see `Program.run`.
+        solvable: see `Program.run`.
+
+    Returns:
+        (own rows, other's rows) to the receiver, None to the sender; and the cost of this side.
+    """
+
+    async def client(session: Session, rng: Rng) -> None:
+        with session.io.step("hamming"):
+            await method.client(session, program.bits, rng)
+
+    async def server(session: Session) -> NDArray[np.uint16]:
+        own, n_bits = program.bits.shape
+        with session.io.step("hamming"):
+            found = await method.server(session, n_bits)
+        return found.matrix[:own, own:]
+
+    found, cost = program.run(terms, solvable, client, server)
+    return found.get(SERVER), cost

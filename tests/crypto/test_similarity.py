@@ -4,7 +4,7 @@ import socket
 
 import numpy as np
 import pytest
-from contracts.hamming import EVERY
+from contracts.hamming import EVERY, QUICK
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_runs import assert_blames, with_session
@@ -22,6 +22,9 @@ from xclp_crypto import (
 )
 from xclp_crypto.errors import DataError, ParameterError, PrivacyWarning
 from xclp_crypto.protocols.hamming import get_backend
+from xclp_crypto.protocols.hamming.between import Sizes
+from xclp_crypto.protocols.hamming.integers import columns_of as columns_of_integers
+from xclp_crypto.protocols.hamming.integers import integers_server, rows_of
 from xclp_crypto.protocols.hamming.products import (
     SetSizes,
     masked_client,
@@ -55,8 +58,87 @@ def found(door, mine, theirs, **options):
 def test_inner_products_are_exact(backend, bits):
     mine, theirs = rows(4, bits), rows(3, bits)
     got = found(cross_inner_products, mine, theirs, backend=backend)
-    assert got.dtype == np.uint16
+    assert got.dtype == np.int32
     assert np.array_equal(got, mine @ theirs.T)
+
+
+def integers(n, length, magnitude):
+    """Random vectors, the first two of the largest entries of either sign."""
+    drawn = RNG.integers(-magnitude, magnitude + 1, (n, length))
+    drawn[:1], drawn[1:2] = magnitude, -magnitude
+    return drawn
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 9), st.integers(1, 9))
+def test_products_of_integers_of_all_clients_are_exact(sizes, length, magnitude):
+    vectors = [integers(n, length, magnitude) for n in sizes]
+    backend = "plain" if len(sizes) == 2 else "masked"
+    found, _ = secure_inner_products(vectors, backend, magnitude=magnitude)
+    stacked = np.concatenate(vectors)
+    assert found.dtype == np.int32
+    assert np.array_equal(found, stacked @ stacked.T)
+
+
+@pytest.mark.parametrize(("length", "magnitude"), [(2, 3), (128, 8), (8192, 1)])
+def test_products_of_integers_of_rlwe_are_exact_up_to_the_largest(length, magnitude):
+    vectors = [integers(2, length, magnitude), integers(1, length, magnitude)]
+    found, _ = secure_inner_products(vectors, magnitude=np.int64(magnitude))
+    stacked = np.concatenate(vectors)
+    assert np.array_equal(found, stacked @ stacked.T)
+
+
+@pytest.mark.parametrize("backend", ["rlwe", "shade-ext", "paillier-packed"])
+def test_products_of_integers_of_two_programs_are_exact(backend):
+    mine, theirs = integers(4, 40, 3), integers(3, 40, 3)
+    got = found(cross_inner_products, mine, theirs, backend=QUICK[backend], magnitude=3)
+    assert got.dtype == np.int32
+    assert np.array_equal(got, mine @ theirs.T)
+
+
+def test_a_client_whose_rows_and_columns_differ_is_named():
+    values = {c: integers(2, 3, 2) for c in "abc"}
+
+    async def client(session, rng):
+        session.common_secret = bytes(32)
+        rows, columns = (values[session.io.name] for _ in range(2))
+        if session.io.name == "b":
+            columns = columns[::-1]
+        bits = rows_of(rows, 2), columns_of_integers(columns, 2)
+        with session.io.step("hamming"):
+            sizes = Sizes(session.sizes, session.sizes)
+            await get_backend("masked").client_between(session, sizes, *bits, rng)
+
+    async def server(session, rng):
+        with session.io.step("hamming"):
+            return await integers_server(session, 3, 2, get_backend("masked"))
+
+    make = with_session(values, client, server, numbers={c: [2] for c in values})
+    assert_blames(run(make).errors[SERVER], ("b",), "another product the other way round")
+
+
+@pytest.mark.parametrize(
+    ("rows_given", "options", "error", "message"),
+    [
+        ([[[1, 4]], [[0, 0]]], {}, DataError, "'client-0', row 0, column 1: must be in −3 … 3"),
+        ([[[1]], [[0, 0]]], {}, DataError, "'client-1' has rows of 2 numbers, 'client-0' of 1"),
+        ([[[1.0]], [[0]]], {}, DataError, "'client-0': must be integers, got float64"),
+        ([[1], [[0]]], {}, DataError, r"'client-0': must have shape \(rows, numbers\), got \(1,\)"),
+        ([[[1]], [[0]]], {"packed": 1}, ParameterError, "packed bits or, with magnitude, integers"),
+        ([[[1]], [[0]]], {"magnitude": 0}, ParameterError, "an integer of at least 1, got 0"),
+        ([[[1]], [[0]]], {"magnitude": 2.0}, ParameterError, "an integer of at least 1, got 2.0"),
+        ([[[1]], [[0]]], {"magnitude": 91}, ParameterError, r"8192, .* got 91² · 1 = 8281"),
+        (
+            [[[1]], [[0]]],
+            {"backend": "shade"},
+            ParameterError,
+            "'shade' cannot compute distances of",
+        ),
+    ],
+)
+def test_integers_that_cannot_be_multiplied_are_refused(rows_given, options, error, message):
+    with pytest.raises(error, match=message):
+        secure_inner_products(rows_given, **{"magnitude": 3, **options})
 
 
 @pytest.mark.parametrize("measure", ["dice", "jaccard"])
@@ -154,7 +236,7 @@ def test_a_client_that_says_sizes_which_its_rows_cannot_have_is_named(lie):
         await session.io.send(SERVER, SetSizes(sizes))
 
     error = run(parties(client, products_server)).errors[SERVER]
-    assert_blames(error, ("b",), "distances that sets cannot have")
+    assert_blames(error, ("b",), "sizes that do not fit their distances")
 
 
 def test_masked_distances_count_what_is_valid_in_both():
@@ -180,8 +262,8 @@ def test_rows_are_widened_until_twice_the_product_fits():
         widened(np.ones((1, 1 << 15), np.uint8), 1 << 15)
 
 
-def shares_seen(monkeypatch, runs=25):
-    """Low bytes of what the receiver gets of rows whose products are all the same."""
+def shares_seen(monkeypatch):
+    """Low bits of what the receiver gets of rows whose products are all the same."""
     seen = []
     decode = wire.decode_body
 
@@ -193,8 +275,7 @@ def shares_seen(monkeypatch, runs=25):
 
     with monkeypatch.context() as patch:
         patch.setattr(wire, "decode_body", spy)
-        for _ in range(runs):
-            found(cross_inner_products, np.ones((8, 32)).astype(int), np.ones((8, 32)).astype(int))
+        found(cross_inner_products, np.ones((8, 32), int), np.ones((300, 32), int))
     return np.bincount(np.concatenate(seen).ravel(), minlength=64)
 
 
@@ -252,3 +333,9 @@ def test_programs_that_ask_for_different_things_are_told():
         cross_similarities, rows(2, 8), rows(2, 8), {"measure": "dice"}, {"measure": "jaccard"}
     )
     assert_blames(received, ("sender",), "asked")
+    received, _ = both(
+        cross_inner_products, [[1]], [[1]], {"magnitude": 1}, {"magnitude": 2, "at_most_rows": 1}
+    )
+    assert_blames(received, ("sender",), "asked (here 'magnitude=1')")
+    with pytest.warns(PrivacyWarning, match="compares 2 rows with yours; from about 2 on"):
+        found(cross_inner_products, integers(2, 4, 1), integers(1, 4, 1), magnitude=1)

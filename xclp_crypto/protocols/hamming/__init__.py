@@ -58,7 +58,7 @@ def between_backend(name: str | HammingBackend) -> BetweenBackend:
     if not isinstance(found, BetweenBackend):
         able = sorted(b.name for b in BACKENDS.values() if isinstance(b, BetweenBackend))
         raise ParameterError(
-            f"back end {found.name!r} cannot compute distances of new rows to old ones only; "
+            f"back end {found.name!r} cannot compute distances of some rows to others only; "
             f"{', '.join(able)} can"
         )
     return found

@@ -189,7 +189,7 @@ async def masked_server(
     sizes = await _set_sizes(session, [agreeing, both_valid], at_least)
     alike, valid = [await io.compute(_products, d, sizes) for d in (agreeing, both_valid)]
     rows = {c: len(s) for c, s in sizes.items()}
-    _require(alike <= valid, rows, "more valid bits that agree than valid bits")
+    require_possible(alike <= valid, rows, "more bits that are valid and agree than are valid")
     found = MaskedDistances((valid - alike).astype(np.uint16), valid.astype(np.uint16))
     return found, rows
 
@@ -217,12 +217,18 @@ def _products(found: Distances, sizes: Mapping[str, NDArray[np.int32]]) -> NDArr
         part -= found.matrix[np.ix_(rows[block], rows)]
         possible[block] = (part & 1 == 0) & (part >= 0) & (part <= 2 * np.minimum(own, ones))
         part >>= 1
-    _require(possible, {c: len(s) for c, s in sizes.items()}, "distances that sets cannot have")
+    rows_of = {c: len(s) for c, s in sizes.items()}
+    require_possible(possible, rows_of, "sizes that do not fit their distances")
     return products
 
 
-def _require(possible: NDArray[np.bool_], rows: Mapping[str, int], what: str) -> None:
+def require_possible(possible: NDArray[np.bool_], rows: Mapping[str, int], what: str) -> None:
     """Refuse what is not possible of all pairs of rows.
+
+    Args:
+        possible: (n, n), of each pair.
+        rows: number of rows by client.
+        what: they have otherwise.
 
     Raises:
         FaultyPeer: names the clients of which at least one must have deviated.
@@ -233,4 +239,4 @@ def _require(possible: NDArray[np.bool_], rows: Mapping[str, int], what: str) ->
     guilty = culprits(
         list(rows), lambda some: all(possible[place[a], place[b]].all() for a in some for b in some)
     )
-    raise FaultyPeer(guilty, f"rows of the sizes that it says have {what}")
+    raise FaultyPeer(guilty, f"its rows have {what}")
