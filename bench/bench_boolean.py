@@ -1,6 +1,6 @@
 """Boolean circuits on shares, and what two programs compare with them or with shares of distances.
 
-    python -m pytest bench/bench_boolean.py --benchmark-only
+    make bench BENCH=bench/bench_boolean.py
 
 Both parties, and the dealer where there is one, run in one process; programs in threads of it.
 """
@@ -33,18 +33,15 @@ from xclp_crypto.protocols.boolean import (
 )
 from xclp_crypto.protocols.boolean.words import words_for, words_to_bits
 from xclp_crypto.rng import SystemRng
+from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Simulation
 
 WIDTH = 13  # of distances up to 4096
 
 
-def report(benchmark, cost):
-    benchmark.extra_info |= {"bytes": cost.total_bytes, "rounds": cost.rounds}
-
-
-@pytest.mark.benchmark(group="the 10 smallest of each row, 2000 rows × 2000 candidates, dealer")
+@pytest.mark.benchmark(group="boolean circuits: 2000 rows × 2000 candidates, triples dealt")
 @pytest.mark.parametrize("layout", ["any matrix", "symmetric"])
-def test_smallest(benchmark, layout):
+def test_the_10_smallest_of_each_row(benchmark, record, layout):
     n, k, pairs = 2000, 10, layout == "symmetric"
     rng = np.random.default_rng(0)
     values = rng.integers(0, 4097, (n, n), dtype=np.uint16)
@@ -70,18 +67,18 @@ def test_smallest(benchmark, layout):
         await deal_triples(io, ("p", "q"), b"bench", needed.triples, SystemRng())
 
     roles = {"p": party("p", "q"), "q": party("q", "p"), "dealer": dealer}
-    outcome = benchmark.pedantic(lambda: Simulation().run(roles), rounds=5, warmup_rounds=1)
+    outcome = benchmark.pedantic(Simulation().run, (roles,), rounds=5, warmup_rounds=1)
     outcome.raise_errors()
     found = words_to_bits(outcome.results["p"], n)
     if pairs:
         upper = np.triu(values, 1).astype(int)
         values, found = upper + upper.T + 5000 * np.eye(n, dtype=int), offsets_to_matrix(found).T
     assert np.array_equal(found, values <= np.sort(values, axis=0)[k - 1])
-    report(benchmark, outcome.cost)
+    record(outcome.cost)
 
 
 def two_programs(door, mine, theirs, **options):
-    """Run both ends; return what the receiver gets, and what both sent."""
+    """Run both ends; return what both together cost."""
     results = {}
 
     def run(name, rows, sock):
@@ -93,49 +90,41 @@ def two_programs(door, mine, theirs, **options):
     sender.start()
     run("receiver", mine, ours)
     sender.join()
-    found, cost = results["receiver"]
-    return found, cost.total_bytes + results["sender"][1].total_bytes
+    return Cost.total(cost for _, cost in results.values())
 
 
 LARGE = tuple(np.random.default_rng(s).integers(0, 2, (500, 4096), dtype=np.uint8) for s in (1, 2))
 
 
-@pytest.mark.benchmark(group="two programs, 500 × 500 rows × 4096 bits, rlwe")
+@pytest.mark.benchmark(group="distances: two programs, 500 × 500 rows × 4096 bits, rlwe")
 @pytest.mark.parametrize(
     ("door", "options"),
     [(cross_distances, {}), (cross_matches, {"at_most": 1300}), (cross_nearest, {"k": 10})],
     ids=["distances", "matches", "nearest"],
 )
-def test_two_programs(benchmark, door, options):
+def test_cross(benchmark, record, door, options):
     mine, theirs = ((rows,) for rows in LARGE)
-    _, sent = benchmark.pedantic(
-        two_programs, args=(door, mine, theirs), kwargs=options, rounds=3, warmup_rounds=1
-    )
-    benchmark.extra_info["bytes"] = sent
+    arguments = (door, mine, theirs), options
+    record(benchmark.pedantic(two_programs, *arguments, rounds=3, warmup_rounds=1))
 
 
-@pytest.mark.benchmark(group="two programs, 200 × 200 rows × 2048 bits, rlwe")
+@pytest.mark.benchmark(group="distances: two programs, 200 × 200 rows × 2048 bits, rlwe")
 @pytest.mark.parametrize("masked", [False, True], ids=["distances", "masked distances"])
-def test_masked_distances(benchmark, masked):
+def test_cross_masked(benchmark, record, masked):
     mine, theirs = (
         (rows[:200, :2048], rows[200:400, :2048]) if masked else (rows[:200, :2048],)
         for rows in LARGE
     )
     door = cross_masked_distances if masked else cross_distances
-    _, sent = benchmark.pedantic(two_programs, args=(door, mine, theirs), rounds=5, warmup_rounds=1)
-    benchmark.extra_info["bytes"] = sent
+    record(benchmark.pedantic(two_programs, (door, mine, theirs), rounds=5, warmup_rounds=1))
 
 
-@pytest.mark.benchmark(group="10 clients × 1,000,000 float32, one vanishes")
-@pytest.mark.parametrize("door", ["sum", "weighted mean"])
-def test_mean(benchmark, door):
+@pytest.mark.benchmark(group="means: 10 clients × 1,000,000 float32, one drops out")
+@pytest.mark.parametrize("weighted", [False, True], ids=["sum", "weighted mean"])
+def test_updates(benchmark, record, weighted):
     rng = np.random.default_rng(0)
     updates = [rng.normal(size=10**6).astype(np.float32) for _ in range(10)]
-    weights = None if door == "sum" else [float(i + 1) for i in range(10)]
-
-    def run():
-        if weights is None:
-            return secure_sum(updates, drop={"client-3"})
-        return secure_mean(updates, weights, drop={"client-3"})
-
-    report(benchmark, benchmark.pedantic(run, rounds=3, warmup_rounds=1).cost)
+    door, weights = (secure_mean, (range(1, 11),)) if weighted else (secure_sum, ())
+    options = {"drop": {"client-3"}}
+    found = benchmark.pedantic(door, (updates, *weights), options, rounds=3, warmup_rounds=1)
+    record(found.cost, items=10 * 10**6)

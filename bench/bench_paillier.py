@@ -1,15 +1,9 @@
 """Paillier: encryption and keys against phe, and distances on it, with their baselines alongside.
 
-    make bench                                    # or: pytest bench/bench_paillier.py -s
-
-Seconds of the parties are CPU seconds of this process, so that both parties' work is counted and
-other load on the machine is not. The largest case, 500 × 500 × 4096 at 3072 bits, takes half a
-minute.
+The largest case, 500 × 500 × 4096 at 3072 bits, takes half a minute.
 """
 
 from __future__ import annotations
-
-from time import process_time
 
 import numpy as np
 import phe as python_paillier
@@ -31,42 +25,39 @@ from xclp_crypto.protocols.hamming.paillier_packed import PaillierPacked
 from xclp_crypto.rng import SystemRng
 
 SETS = pytest.mark.parametrize(
-    "parameters", [PAILLIER_2048_112_BIT, PAILLIER_3072], ids=["2048", "3072"]
+    "parameters", [PAILLIER_2048_112_BIT, PAILLIER_3072], ids=["2048 bits", "3072 bits"]
 )
 
 
-def cpu_seconds(function, *args, **kwargs):
-    started = process_time()
-    result = function(*args, **kwargs)
-    return process_time() - started, result
-
-
 @SETS
-def test_encryption_against_phe(benchmark, parameters):
-    """Alternate the two, so that the ratio holds when the machine's speed drifts."""
+@pytest.mark.benchmark(group="Paillier: 4096 encryptions by the key's owner")
+def test_encryption(beside, record, parameters):
     rng, count, few = SystemRng(), 4096, 40
     key = generate(rng, parameters)
     theirs = phe.public_key_to_phe(key.public)
     values = np.arange(count)
-    ours, phes = [], []
 
-    def pair() -> None:
-        ours.append(cpu_seconds(encrypt, key, values, rng)[0] / count)
-        phes.append(cpu_seconds(lambda: [theirs.encrypt(int(v)) for v in values[:few]])[0] / few)
+    def by_phe():
+        for value in values[:few]:
+            theirs.encrypt(int(value))
 
-    benchmark.pedantic(pair, rounds=3)
-    public, encrypted = cpu_seconds(encrypt, key.public, values[:500], rng)
-    opening, opened = cpu_seconds(decrypt, key, encrypted)
-    assert (opened == values[:500]).all()
-    ratios = np.array(phes) / np.array(ours)
-    benchmark.extra_info |= {
-        "owner_ms": 1e3 * float(np.median(ours)),
-        "phe_ms": 1e3 * float(np.median(phes)),
-        "public_key_ms": 2e0 * public,
-        "decrypt_ms": 2e0 * opening,
-        "median_ratio_to_phe": float(np.median(ratios)),
-    }
-    print(f"\n{parameters.name}: ms per number: {benchmark.extra_info}")
+    encrypted, ratio = beside(by_phe, encrypt, key, values, rng, rounds=3)
+    assert (decrypt(key, encrypted[:few]) == values[:few]).all()
+    record(items=count, phe_takes=count / few / ratio)
+
+
+@SETS
+@pytest.mark.benchmark(group="Paillier: 500 numbers, by anybody and back")
+@pytest.mark.parametrize("way", ["encryption", "decryption"])
+def test_public(benchmark, record, parameters, way):
+    rng, values = SystemRng(), np.arange(500)
+    key = generate(rng, parameters)
+    if way == "encryption":
+        benchmark.pedantic(encrypt, (key.public, values, rng), rounds=2)
+    else:
+        encrypted = encrypt(key, values, rng)
+        assert (benchmark.pedantic(decrypt, (key, encrypted), rounds=2) == values).all()
+    record(items=len(values))
 
 
 @SETS
@@ -167,20 +158,15 @@ CASES = [
 @pytest.mark.parametrize(
     ("backend", "parameters", "n", "m", "n_bits"),
     CASES,
-    ids=[f"{b.name}-{p.modulus_bits}-{n}x{m}x{bits}" for b, p, n, m, bits in CASES],
+    ids=[f"{b.name}, {p.modulus_bits}, {n} x {m} x {bits}" for b, p, n, m, bits in CASES],
 )
-def test_hamming(benchmark, backend, parameters, n, m, n_bits):
+@pytest.mark.benchmark(group="Paillier: bit comparisons of distances")
+def test_distances(beside, record, backend, parameters, n, m, n_bits):
     rng = np.random.default_rng(0)
     bits = [rng.integers(0, 2, (rows, n_bits)).astype(np.uint8) for rows in (n, m)]
-    plain, (expected, _) = cpu_seconds(secure_hamming, bits, "plain")
-    seconds, (got, cost) = benchmark.pedantic(
-        cpu_seconds, args=(secure_hamming, bits, backend(parameters)), rounds=1
+    expected, _ = secure_hamming(bits, "plain")
+    (got, cost), ratio = beside(
+        lambda: secure_hamming(bits, "plain"), secure_hamming, bits, backend(parameters), rounds=1
     )
     assert np.array_equal(got, expected)
-    benchmark.extra_info |= {
-        "cpu_seconds": seconds,
-        "bit_comparisons_per_second": n * m * n_bits / seconds,
-        "bytes": cost.total_bytes,
-        "ratio_to_plain": seconds / plain,
-    }
-    print(f"\n{backend.name} {parameters.name} {n}×{m}×{n_bits}: {benchmark.extra_info}")
+    record(cost, items=n * m * n_bits, times_plain=ratio)

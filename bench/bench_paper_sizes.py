@@ -1,6 +1,6 @@
 """Whole secure sessions at the paper's sizes; see sessions.py for what is measured and its limits.
 
-python -m pytest bench/bench_paper_sizes.py --benchmark-only -s -m long
+python -m pytest bench/bench_paper_sizes.py --benchmark-only -m long
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SCRIPT = Path(__file__).with_name("sessions.py")
 @pytest.mark.parametrize(
     ("setting", "hamming"), [("medical", "masked"), ("medical", "rlwe"), ("handwriting", "masked")]
 )
-@pytest.mark.benchmark(group="session")
+@pytest.mark.benchmark(group="labels: whole sessions at the paper's sizes")
 def test_session(benchmark, tmp_path, setting, hamming):
     file = tmp_path / "result.json"
     command = [sys.executable, str(SCRIPT), setting, "--hamming", hamming, "--json", str(file)]
@@ -27,4 +27,5 @@ def test_session(benchmark, tmp_path, setting, hamming):
     result = json.loads(file.read_text("utf-8"))
     assert result["identical_labels"]
     assert result["met"]
-    benchmark.extra_info |= result
+    benchmark.extra_info |= {key: result[key] for key in ("bytes", "rounds", "messages")}
+    benchmark.extra_info["result"] = result

@@ -1,7 +1,7 @@
 """The server's half, from distances to scores, beside dense matrices with a float64 inverse.
 
-    python -m pytest bench/bench_propagation.py --benchmark-only -s
-    python -m pytest bench/bench_propagation.py --benchmark-only -s -m long
+    make bench BENCH=bench/bench_propagation.py
+    python -m pytest bench/bench_propagation.py --benchmark-only -m long
 
 Vectors are clustered as `xclp_lp.study.benchmarks.clustered` says. Each size runs in a process of
 its own, so that its peak memory is its own, and checks that all ways give the same labels.
@@ -30,8 +30,8 @@ LONG = pytest.mark.long
         pytest.param(100_000, 1000, 1024, ("--from-features", "--repeat", "1"), marks=LONG),
     ],
 )
-@pytest.mark.benchmark(group="propagation")
-def test_distances_to_scores(benchmark, tmp_path, n, labelled, bits, options):
+@pytest.mark.benchmark(group="labels: a process from vectors to scores, the server's half")
+def test_propagation(benchmark, record, tmp_path, n, labelled, bits, options):
     file = tmp_path / "result.json"
     sizes = ("--n", str(n), "--labelled", str(labelled), "--bits", str(bits))
     command = [sys.executable, "-m", "xclp_lp", "bench", "propagation", *sizes, *options]
@@ -41,4 +41,6 @@ def test_distances_to_scores(benchmark, tmp_path, n, labelled, bits, options):
     )
     result = json.loads(file.read_text("utf-8"))
     assert result["identical_labels"]
-    benchmark.extra_info |= result
+    ways = {"scores": "seconds", "columns": "columns_seconds", "dense": "dense_seconds"}
+    record(**{way: result[key] for way, key in ways.items() if result[key] is not None})
+    benchmark.extra_info["result"] = result

@@ -1,8 +1,6 @@
 """Whole sessions, from hashing to labels: what the cryptography costs over nothing at all.
 
-    make bench
-
-pytest-benchmark prints each group with ratios to its fastest member: ``masked`` against ``plain``.
+Vectors are clustered as `xclp_lp.study.benchmarks.clustered` says, 5% of them labelled.
 """
 
 from __future__ import annotations
@@ -10,47 +8,63 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from xclp_crypto.privacy import LabelPrivacy
 from xclp_lp import CrossClientLabelPropagation
+from xclp_lp.study.benchmarks import clustered
 
-CLIENTS, ROWS, FEATURES, CLASSES = 5, 500, 64, 5
-
-
-@pytest.fixture(scope="module")
-def federation() -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return 5 clients of 500 rows in 5 clusters, 5% of them labelled."""
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(CLASSES, FEATURES))
-    Xs, ys = [], []
-    for _ in range(CLIENTS):
-        classes = rng.integers(0, CLASSES, ROWS)
-        Xs.append(centres[classes] + 1.5 * rng.normal(size=(ROWS, FEATURES)))
-        ys.append(np.where(rng.random(ROWS) < 0.05, classes, -1))
-    return Xs, ys
+CLIENTS, ROWS, CLASSES, LABELLED = 5, 500, 5, 0.05
+NEW = 0.05
+"""Share of the rows that come later."""
 
 
-@pytest.mark.parametrize("hamming", ["plain", "masked"])
-@pytest.mark.benchmark(group="session, 5 clients × 500 rows × 4096 bits, k = 10")
-def test_session(benchmark, federation, hamming):
-    Xs, ys = federation
-    estimator = CrossClientLabelPropagation(n_bits=4096, k=10, hamming=hamming, random_state=0)
-    benchmark.pedantic(estimator.fit, args=(Xs, ys), rounds=9, warmup_rounds=1)
-    benchmark.extra_info["bytes"] = estimator.cost_.total_bytes
+def federation(rows):
+    """Return vectors and labels by client, and which rows are new."""
+    vectors, cluster = clustered(CLIENTS * rows, 0, CLASSES)
+    drawn = np.random.default_rng(0).random(len(vectors))
+    labels = np.where(drawn < LABELLED, cluster, -1)
+    return (np.split(array, CLIENTS) for array in (vectors, labels, drawn >= 1 - NEW))
 
 
-def test_masked_session_relative_to_plain(benchmark, federation):
-    """Alternate the two, so that the ratio holds when the machine's speed drifts."""
-    Xs, ys = federation
-    seconds: dict[str, list[float]] = {"plain": [], "masked": []}
-
-    def pair() -> None:
-        for hamming, times in seconds.items():
-            estimator = CrossClientLabelPropagation(4096, 10, hamming=hamming, random_state=0)
-            times.append(estimator.fit(Xs, ys).cost_.total_seconds)
-
-    benchmark.pedantic(pair, rounds=9, warmup_rounds=1)
-    ratios = np.array(seconds["masked"][1:]) / np.array(seconds["plain"][1:])
-    benchmark.extra_info["median_ratio"] = float(np.median(ratios))
-    print(
-        f"\nmasked / plain session: median {np.median(ratios):.2f}, "
-        f"{ratios.min():.2f} to {ratios.max():.2f}"
+def estimator(n_bits, hamming, **options):
+    return CrossClientLabelPropagation(
+        n_bits, 10, hamming=hamming, random_state=0, classes=list(range(CLASSES)), **options
     )
+
+
+@pytest.mark.parametrize("hamming", ["masked", "rlwe"])
+@pytest.mark.benchmark(group="labels: 5 clients × 500 rows × 4096 bits, k = 10")
+def test_session(beside, record, hamming):
+    Xs, ys, _ = federation(ROWS)
+    plain = estimator(4096, "plain")
+    fitted, ratio = beside(
+        lambda: plain.fit(Xs, ys), estimator(4096, hamming).fit, Xs, ys, rounds=5
+    )
+    record(fitted.cost_, times_plain=ratio)
+
+
+@pytest.mark.benchmark(group="noise: a session of 5 clients × 500 rows × 4096 bits, k = 10, masked")
+def test_noise_in_the_sums(beside, record):
+    Xs, ys, _ = federation(ROWS)
+    exact = estimator(4096, "masked")
+    noisy = estimator(4096, "masked", privacy=LabelPrivacy(3, 1e-5, CLIENTS - 1))
+    fitted, ratio = beside(lambda: exact.fit(Xs, ys), noisy.fit, Xs, ys, rounds=5)
+    record(fitted.cost_, times_without=ratio)
+
+
+@pytest.mark.parametrize("hamming", ["rlwe", "masked", "plain"])
+@pytest.mark.parametrize("way", ["fit", "predict", "update"])
+@pytest.mark.benchmark(group="labels: 2,000 rows of 5 clients × 2048 bits, 5% of which come later")
+def test_later(benchmark, record, hamming, way):
+    """`fit` takes all rows at once, the others what is new after a `fit` of the old ones."""
+    Xs, ys, new = federation(400)
+    old = [[own[~part] for own, part in zip(of_all, new, strict=True)] for of_all in (Xs, ys)]
+    later = [[own[part] for own, part in zip(of_all, new, strict=True)] for of_all in (Xs, ys)]
+    model = estimator(2048, hamming)
+
+    def before():
+        if way != "fit":
+            model.fit(*old, keep_distances=True)
+        return {"fit": (Xs, ys), "predict": later[:1], "update": later}[way], {}
+
+    benchmark.pedantic(getattr(model, way), setup=before, rounds=3)
+    record(model.predict_cost_ if way == "predict" else model.cost_)

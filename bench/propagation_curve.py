@@ -25,7 +25,7 @@ ALIKE = (10, 4096)  # k and bits of the runs that make one curve
 def measured(file: Path) -> list[dict[str, Any]]:
     """Return what `xclp bench propagation` wrote, by the number of points."""
     runs = json.loads(file.read_text("utf-8"))["benchmarks"]
-    return sorted((run["extra_info"] for run in runs), key=lambda run: run["n"])
+    return sorted((run["extra_info"]["result"] for run in runs), key=lambda run: run["n"])
 
 
 def drawn(runs: list[dict[str, Any]]) -> Figure:

@@ -100,6 +100,7 @@ def run(name: str, hamming: str, seed: int, scale: float) -> dict[str, object]:
         "client_sends": max(sent[c] for c in estimator.client_names_),
         "client_receives": max(received[c] for c in estimator.client_names_),
         "rounds": cost.rounds,
+        "messages": cost.total_messages,
         "seconds_by_step": {s: sum(cost.seconds_by_party(s).values()) for s in cost.steps},
         "bytes_by_message": cost.bytes_by_message(),
         "met": seconds <= setting.limits[hamming] and peak <= LIMIT_BYTES,

@@ -67,6 +67,11 @@ class Cost:
         return sum(self.bytes_sent.values())
 
     @property
+    def total_messages(self) -> int:
+        """Return the number of all messages."""
+        return sum(self.messages.values())
+
+    @property
     def total_seconds(self) -> float:
         """Return the seconds of all parties together."""
         return sum(self.seconds.values())
