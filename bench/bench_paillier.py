@@ -5,6 +5,8 @@ The largest case, 500 × 500 × 4096 at 3072 bits, takes half a minute.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import phe as python_paillier
 import pytest
@@ -61,51 +63,33 @@ def test_public(benchmark, record, parameters, way):
 
 
 @SETS
-def test_one_number_per_call_against_phe(benchmark, parameters):
-    rng, count = SystemRng(), 20
+@pytest.mark.parametrize("by", ["owner", "anybody"])
+@pytest.mark.benchmark(group="Paillier: 20 encryptions, one number in each call")
+def test_calls(beside, record, parameters, by):
+    rng, values = SystemRng(), range(20)
     key = generate(rng, parameters)
     theirs = phe.public_key_to_phe(key.public)
-    encryptions = {
-        "owner": lambda: [encrypt(key, v, rng) for v in range(count)],
-        "public key": lambda: [encrypt(key.public, v, rng) for v in range(count)],
-        "phe": lambda: [theirs.encrypt(v) for v in range(count)],
-    }
-    first = {name: cpu_seconds(run)[0] / count for name, run in encryptions.items()}  # makes tables
-    taken = {name: [] for name in encryptions}
+    own = key if by == "owner" else key.public
 
-    def each() -> None:
-        for name, run in encryptions.items():
-            taken[name].append(cpu_seconds(run)[0] / count)
+    def ours():
+        for value in values:
+            encrypt(own, value, rng)
 
-    benchmark.pedantic(each, rounds=7)
-    ms = {name: 1e3 * float(np.median(seconds)) for name, seconds in taken.items()}
-    benchmark.extra_info |= {f"{name}_ms": value for name, value in ms.items()}
-    benchmark.extra_info |= {f"{name}_first_{count}_ms": 1e3 * s for name, s in first.items()}
-    for name in ("owner", "public key"):
-        ratios = np.array(taken["phe"]) / np.array(taken[name])
-        benchmark.extra_info[f"{name}_median_ratio_to_phe"] = float(np.median(ratios))
-    print(f"\n{parameters.name}: ms per number, one per call: {benchmark.extra_info}")
+    ours()  # makes tables
+    _, ratio = beside(lambda: [theirs.encrypt(value) for value in values], ours, rounds=7)
+    record(items=len(values), phe_takes=1 / ratio)
 
 
-@SETS
-def test_keys_against_phe(benchmark, parameters):
-    """Search for many keys, since one may take ten times as long as another."""
-    ours, phes = [], []
-    keys = {2048: 200, 3072: 60}[parameters.modulus_bits]
-
-    def pair() -> None:
-        ours.append(cpu_seconds(generate, SystemRng(), parameters)[0])
-        bits = parameters.modulus_bits
-        phes.append(cpu_seconds(python_paillier.generate_paillier_keypair, n_length=bits)[0])
-
-    benchmark.pedantic(pair, rounds=keys)
-    for name, average in (("median", np.median), ("mean", np.mean)):
-        benchmark.extra_info |= {
-            f"{name}_ms": 1e3 * float(average(ours)),
-            f"{name}_phe_ms": 1e3 * float(average(phes)),
-            f"ratio_of_{name}s_to_phe": float(average(phes) / average(ours)),
-        }
-    print(f"\n{parameters.name}: ms per key: {benchmark.extra_info}")
+@pytest.mark.parametrize(
+    ("parameters", "keys"),
+    [(PAILLIER_2048_112_BIT, 200), (PAILLIER_3072, 60)],
+    ids=["2048 bits", "3072 bits"],
+)
+@pytest.mark.benchmark(group="Paillier: keys, one of which may take ten times as long as another")
+def test_keys(beside, record, parameters, keys):
+    theirs = partial(python_paillier.generate_paillier_keypair, n_length=parameters.modulus_bits)
+    _, ratio = beside(theirs, generate, SystemRng(), parameters, rounds=keys, average=np.mean)
+    record(items=1, phe_takes_on_average=1 / ratio)
 
 
 @SETS

@@ -46,13 +46,19 @@ def record(benchmark: Any) -> Callable[..., None]:
 def beside(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Return what times a function, and another one before each of its rounds.
 
-    So their ratio holds when the machine's speed drifts. Returns the function's result, and how
-    many times as long as the other it takes, the median.
+    So their ratio holds when the machine's speed drifts. Returns the function's result, and the
+    median of its seconds, or another average, over that of the other's.
     """
     timer = load_timer(request.config.getoption("benchmark_timer")).target
 
-    def run(other: Callable[[], Any], function: Callable[..., Any], *args: Any, rounds: int) -> Any:
-        others = []
+    def run(
+        other: Callable[[], Any],
+        function: Callable[..., Any],
+        *args: Any,
+        rounds: int,
+        average: Callable[[list[float]], Any] = np.median,
+    ) -> tuple[Any, float]:
+        others: list[float] = []
 
         def before() -> tuple[tuple[Any, ...], dict[str, Any]]:
             started = timer()
@@ -61,7 +67,7 @@ def beside(benchmark: Any, request: pytest.FixtureRequest) -> Callable[..., Any]
             return args, {}
 
         found = benchmark.pedantic(function, setup=before, rounds=rounds)
-        return found, float(np.median(np.divide(benchmark.stats.stats.data, others)))
+        return found, float(average(benchmark.stats.stats.data) / average(others))
 
     return run
 
