@@ -12,26 +12,30 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from time import perf_counter
 
 import pytest
 
-LONG = pytest.mark.long
+CASES = {
+    1000: (100, 4096, ()),
+    2500: (100, 4096, ()),
+    4000: (400, 4096, ()),
+    8000: (800, 4096, ("--repeat", "1")),
+    16000: (1600, 4096, ("--repeat", "1")),
+    23247: (18597, 1024, ("-k", "3", "--repeat", "1")),
+    100_000: (1000, 1024, ("--from-features", "--repeat", "1")),
+}
+"""By number of points: how many are labelled, bits, and options."""
 
 
 @pytest.mark.parametrize(
-    ("n", "labelled", "bits", "options"),
-    [
-        (1000, 100, 4096, ()),
-        (2500, 100, 4096, ()),
-        (4000, 400, 4096, ()),
-        pytest.param(8000, 800, 4096, ("--repeat", "1"), marks=LONG),
-        pytest.param(16000, 1600, 4096, ("--repeat", "1"), marks=LONG),
-        pytest.param(23247, 18597, 1024, ("-k", "3", "--repeat", "1"), marks=LONG),
-        pytest.param(100_000, 1000, 1024, ("--from-features", "--repeat", "1"), marks=LONG),
-    ],
+    "n", [pytest.param(n, marks=[pytest.mark.long] if n > 4000 else []) for n in CASES]
 )
-@pytest.mark.benchmark(group="labels: a process from vectors to scores, the server's half")
-def test_propagation(benchmark, record, tmp_path, n, labelled, bits, options):
+@pytest.mark.benchmark(
+    group="labels: a process from vectors to scores, the server's half", timer=perf_counter
+)
+def test_points(benchmark, record, tmp_path, n):
+    labelled, bits, options = CASES[n]
     file = tmp_path / "result.json"
     sizes = ("--n", str(n), "--labelled", str(labelled), "--bits", str(bits))
     command = [sys.executable, "-m", "xclp_lp", "bench", "propagation", *sizes, *options]
