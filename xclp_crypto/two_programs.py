@@ -168,12 +168,10 @@ def program_of(
     me = CLIENTS[0] if receives else CLIENTS[1]
     array = bit_rows(bits, me, packed)
     residue_width(array.shape[1])
-    at_most_rows, _, timeout, _ = options
+    at_most_rows, *_ = options
     number = isinstance(at_most_rows, int | np.integer) and not isinstance(at_most_rows, bool)
     if at_most_rows is not None and not (number and at_most_rows >= 0):
         raise ParameterError(f"at_most_rows must be an integer ≥ 0 or None, got {at_most_rows!r}")
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
-        raise ParameterError(f"timeout must be a positive number of seconds, got {timeout!r}")
     return Program(array, sock, receives, rng_or_system(rng), *options)
 
 

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from two_ends import awaited, both
+from two_ends import awaited, both, both_ends
 
 import xclp_crypto
 from xclp_crypto import aio
@@ -148,3 +148,14 @@ def test_a_loop_that_has_ended_ends_the_run_in_another_thread():
 
     with theirs, pytest.raises(ParameterError, match="the event loop of these streams has ended"):
         xclp_crypto.cross_distances(MINE, asyncio.run(main()), receives=True)
+
+
+def test_a_function_that_takes_a_socket_works_while_an_event_loop_is_running():
+    async def in_a_cell(sock):
+        return xclp_crypto.cross_distances(MINE, sock, receives=True)
+
+    (found, _), _ = both_ends(
+        lambda sock: asyncio.run(in_a_cell(sock)),
+        lambda sock: xclp_crypto.cross_distances(THEIRS, sock, receives=False),
+    )
+    assert np.array_equal(found, (MINE[:, None] != THEIRS[None]).sum(axis=2))

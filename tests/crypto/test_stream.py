@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import re
 import socket
 import subprocess
@@ -499,6 +500,17 @@ def test_only_sockets_are_taken_that_are_open():
         cross_distances(MINE, closed, receives=True)
 
 
+def test_a_socket_of_a_large_number_is_waited_for_without_end():
+    """`select` takes no number above 1023, and no infinity."""
+
+    def receiver(sock):
+        with socket.socket(fileno=fcntl.fcntl(sock, fcntl.F_DUPFD, 1100)) as large:
+            return cross_distances(MINE, large, receives=True, timeout=float("inf"))
+
+    received, _ = both(receiver, lambda s: cross_distances(THEIRS, s, receives=False))
+    assert (received[0] == expected(MINE, THEIRS)).all()
+
+
 def test_a_socket_that_is_closed_meanwhile_is_a_broken_connection():
     ours, theirs = socket.socketpair()
 
@@ -570,8 +582,9 @@ def test_a_driver_must_have_parties_on_both_sides():
         for roles in ({"a": None, "b": None}, {"c": None}):
             with pytest.raises(ParameterError, match="some, not all"):
                 SocketDriver(ours, ("a", "b")).run(roles)
-        with pytest.raises(ParameterError, match="timeout must be positive"):
-            SocketDriver(ours, ("a", "b"), timeout=0)
+        for timeout in (0, float("nan"), None):
+            with pytest.raises(ParameterError, match="timeout must be a positive number"):
+                SocketDriver(ours, ("a", "b"), timeout=timeout)
 
 
 def test_the_same_seed_gives_the_same_bytes():

@@ -20,6 +20,9 @@ from xclp_crypto.errors import ParameterError
 CHUNK: Final = 1 << 20
 """Bytes read or written at a time."""
 
+LONGEST: Final = 10**6
+"""Seconds; a timeout above, such as infinity, is none: what waits counts milliseconds."""
+
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -27,7 +30,7 @@ class Duplex(ABC):
     """One run's use of a connection.
 
     Args:
-        timeout: seconds.
+        timeout: seconds, above 0.
 
     Attributes:
         received: bytes that arrived and were not taken yet.
@@ -37,7 +40,7 @@ class Duplex(ABC):
     """
 
     def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
+        self._timeout = None if timeout > LONGEST else timeout
         self.received = bytearray()
         self.used = False
         self.ended = ""
@@ -156,11 +159,13 @@ class SocketDuplex(Duplex):
 
 
 def duplex_of(connected: Connected, timeout: float) -> Duplex:
-    """Return one run's use of a connection.
+    """Return one run's use of a connection; see `Duplex`.
 
     Raises:
-        ParameterError: it is neither a socket nor a `Carrier`.
+        ParameterError: it is neither a socket nor a `Carrier`, or the timeout is out of range.
     """
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
+        raise ParameterError(f"timeout must be a positive number of seconds, got {timeout!r}")
     if isinstance(connected, Carrier):
         return connected.duplex(timeout)
     if isinstance(connected, socket.socket):

@@ -74,8 +74,6 @@ class SocketDriver(Simulation):
         progress: Callable[[Progress], None] | None = None,
     ) -> None:
         super().__init__(progress=_where_it_belongs(sock, progress))
-        if not timeout > 0:
-            raise ParameterError(f"timeout must be positive, got {timeout}")
         self._connection = duplex_of(sock, timeout)
         self._order = tuple(parties)
         self._frames: deque[tuple[str, str, bytes, int]] = deque()
