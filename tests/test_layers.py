@@ -38,6 +38,7 @@ LAYERS = [
     ["similarity", "two_party", "two_party_similarity"],
     ["aio"],
     ["mean"],
+    ["sum_plans"],
     ["served_sums"],
     ["flower"],
     [""],  # xclp_crypto itself, which shows the front door

@@ -1,4 +1,4 @@
-"""Weighted means of model updates, of which nobody sees a single one, nor a single weight."""
+"""Sums and weighted means of model updates, of which nobody sees a single one, nor a weight."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_crypto.front import Drop, client_names, secure_sum
+from xclp_crypto.front import Drop, SumResult, client_names, secure_sum
+from xclp_crypto.params import FRACTION_BITS
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.simulate import Faults
 from xclp_crypto.updates import (
+    Leaf,
     Update,
     floats_of,
     from_vector,
     layout,
     require_same_layout,
+    to_integers,
     to_vector,
+    widened,
 )
 
 MEAN_FRACTION_BITS: Final = 30
@@ -143,6 +147,34 @@ def weighted(
     return np.append(vector * float(number), float(number))
 
 
+def weighted_addend(
+    update: Update,
+    weight: float,
+    client: str,
+    leaves: tuple[Leaf, ...],
+    fraction_bits: int,
+    clip_value: float | None,
+    clip_norm: float | None,
+) -> tuple[NDArray[np.float64], Clipped | None]:
+    """Return what a client puts into the sum of a mean, and what clipping did to its update.
+
+    Args:
+        update: the client's.
+        weight: at least 0.
+        client: whose it is, for errors.
+        leaves: its layout.
+        fraction_bits: f of the sum.
+        clip_value: see `secure_mean`.
+        clip_norm: see `secure_mean`.
+
+    Raises:
+        DataError: a value or the weight cannot be used.
+        ParameterError: a bound is not positive.
+    """
+    vector, clipped = clip(to_vector(update, client), clip_value, clip_norm, floats_of(leaves))
+    return weighted(vector, weight, fraction_bits, client), clipped
+
+
 def error_bound(total: NDArray[Any], parties: int, fraction_bits: int) -> float:
     """Return how far a mean may be off, from the sum of what `weighted` gives.
 
@@ -236,22 +268,18 @@ def secure_mean(
         >>> result.mean["weight"].tolist(), result.mean["bias"], result.total_weight
         ([[2.0, 4.0]], [np.float32(1.0)], 4.0)
     """
-    if not isinstance(updates, list | tuple):
-        raise ParameterError(
-            f"updates must be a list with one for each client, got {type(updates).__name__}"
-        )
-    clients = client_names(len(updates), names)
+    clients, first = _common_layout(updates, names)
     weights = [1.0] * len(clients) if weights is None else list(weights)
     if len(weights) != len(clients):
         raise ParameterError(f"{len(weights)} weights for {len(clients)} clients")
-    first = layout(updates[0], clients[0])
-    vectors, clipped, counted = [], {}, floats_of(first)
+    vectors, clipped = [], {}
     for client, update, weight in zip(clients, updates, weights, strict=True):
-        require_same_layout(layout(update, client), first, client, clients[0])
-        vector, done = clip(to_vector(update, client), clip_value, clip_norm, counted)
+        vector, done = weighted_addend(
+            update, weight, client, first, fraction_bits, clip_value, clip_norm
+        )
         if done is not None:
             clipped[client] = done
-        vectors.append(weighted(vector, weight, fraction_bits, client))
+        vectors.append(vector)
     found = secure_sum(
         vectors,
         threshold=threshold,
@@ -266,3 +294,107 @@ def secure_mean(
     mean, total = mean_of(found.total, updates[0])
     error = error_bound(found.total, len(clients), fraction_bits)
     return MeanResult(mean, total, error, found.survivors, found.dropouts, clipped, found.cost)
+
+
+def _common_layout(
+    updates: Sequence[Update], names: Sequence[str] | None
+) -> tuple[tuple[str, ...], tuple[Leaf, ...]]:
+    """Return the clients' names and the layout of their updates.
+
+    Raises:
+        DataError: one has another layout than the first.
+        ParameterError: they are not in a list, or the names cannot be used.
+    """
+    if not isinstance(updates, list | tuple):
+        raise ParameterError(
+            f"updates must be a list with one for each client, got {type(updates).__name__}"
+        )
+    clients = client_names(len(updates), names)
+    first = layout(updates[0], clients[0])
+    for client, update in zip(clients[1:], updates[1:], strict=True):
+        require_same_layout(layout(update, client), first, client, clients[0])
+    return clients, first
+
+
+def sum_fraction_bits(leaves: Sequence[Leaf], given: int | None) -> int:
+    """Return f of a sum of updates: what is given, else 0 where all are integers, else 40."""
+    if given is not None:
+        return given
+    return FRACTION_BITS if floats_of(tuple(leaves)).any() else 0
+
+
+def addend(update: Update, client: str, leaves: tuple[Leaf, ...]) -> NDArray[Any]:
+    """Return what a client puts into a sum: integers exactly, if there is nothing else.
+
+    Args:
+        update: the client's.
+        client: whose it is, for errors.
+        leaves: its layout.
+
+    Raises:
+        DataError: a value cannot be used, at the path that is named.
+    """
+    return (to_vector if floats_of(leaves).any() else to_integers)(update, client)
+
+
+def total_of(total: NDArray[Any], template: Update) -> Update:
+    """Return a sum of what `addend` gives, as an update of float64 and int64.
+
+    Args:
+        total: (n,).
+        template: says what to make of it.
+    """
+    return from_vector(total, widened(template))
+
+
+def secure_update_sum(
+    updates: Sequence[Update],
+    *,
+    threshold: int | None = None,
+    drop: Drop = (),
+    sparse: bool | None = None,
+    fraction_bits: int | None = None,
+    names: Sequence[str] | None = None,
+    rng: Rng | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> SumResult:
+    """Add up the updates of several clients; the server learns the sum and nothing else.
+
+    Args:
+        updates: one for each client, of the same structure, as `secure_mean` takes them.
+        threshold: see `secure_sum`.
+        drop: see `secure_sum`.
+        sparse: see `secure_sum`.
+        fraction_bits: see `secure_sum`; by default 0 where all are integers, whose sums are exact.
+        names: the clients' names, for errors and costs.
+        rng: randomness; the operating system's by default, `SeededRng` in tests.
+        progress: called before each computation.
+
+    Returns:
+        As `secure_sum`; the total has the structure of the updates, in float64 and int64.
+
+    Raises:
+        DataError: updates of different structure, shapes or dtypes, NaN, infinity; names the client
+            and the path.
+        XclpError: see `secure_sum`.
+
+    Warns:
+        PrivacyWarning: two clients take part: the server and one of them know the other's update.
+
+    Example:
+        >>> from xclp_crypto.mean import secure_update_sum
+        >>> secure_update_sum([{"cases": 2**60 + 1}, {"cases": 4}, {"cases": 1}]).total
+        {'cases': np.int64(1152921504606846982)}
+    """
+    clients, leaves = _common_layout(updates, names)
+    found = secure_sum(
+        [addend(update, client, leaves) for client, update in zip(clients, updates, strict=True)],
+        threshold=threshold,
+        drop=drop,
+        sparse=sparse,
+        fraction_bits=sum_fraction_bits(leaves, fraction_bits),
+        names=clients,
+        rng=rng,
+        progress=progress,
+    )
+    return found._replace(total=total_of(found.total, updates[0]))

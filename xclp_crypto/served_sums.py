@@ -7,83 +7,30 @@ else; see `xclp_crypto.transport.network` for how connections, restarts and dead
 from __future__ import annotations
 
 import hashlib
-import math
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import NetworkError, ParameterError, XclpError
-from xclp_crypto.fields import Bits, Modular
-from xclp_crypto.front import RING, SumResult, client_names, warn_if_two
-from xclp_crypto.mean import MEAN_FRACTION_BITS, Clipped, clip, mean_of, weighted
-from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement
-from xclp_crypto.primitives.fixed_point import FixedPoint, as_array
-from xclp_crypto.protocols.secure_sum import (
-    MaskGraph,
-    SecureSum,
-    secure_sum_client,
-    secure_sum_server,
-)
-from xclp_crypto.protocols.secure_sum.mask_graph import MAX_COMPLETE
-from xclp_crypto.protocols.secure_sum.secure_sum import check_shape
-from xclp_crypto.protocols.secure_sum.survivors import client_set, members
-from xclp_crypto.protocols.secure_sum.terms import graph_and_codec
-from xclp_crypto.protocols.setup import (
-    SERVER,
-    Identities,
-    key_exchange_client,
-    key_exchange_server,
-)
+from xclp_crypto.front import SumResult, warn_if_two
+from xclp_crypto.mean import Clipped, addend, mean_of, total_of, weighted_addend
+from xclp_crypto.primitives.fixed_point import as_array
+from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.rng import Rng
-from xclp_crypto.role import RoleIO
+from xclp_crypto.sum_plans import SumOptions, SumPlan, mean_terms, sum_terms
 from xclp_crypto.transport import network
+from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.meter import Cost
 from xclp_crypto.transport.network import Limits
 from xclp_crypto.transport.replay import DurableRole, SeededRole
-from xclp_crypto.updates import Leaf, Update, floats_of, layout, to_vector
-from xclp_crypto.wire import Message, sent
-
-SHOWN: Final = 6
-"""Leaves of an update that are named where parties have others."""
-
-
-class SumTotal(Message):
-    """The sum, as the server tells it to the clients, and whose values it has.
-
-    Size: ⌈p/8⌉ + b·count bytes, b those of a residue.
-    """
-
-    TAG = 0x0428
-    clients: NDArray[np.bool_] = sent(Bits("clients"))
-    values: NDArray[Any] = sent(Modular("count"))
-    modulus: int
-
-
-@dataclass(frozen=True)
-class SumOptions:
-    """What all parties of a sum must have in common, beside its clients and shape.
-
-    Attributes:
-        threshold: fewest clients whose values the sum may have, by default a majority and at least
-            three; two clients sum only with ``threshold=2``.
-        sparse: see `xclp_crypto.secure_sum`.
-        fraction_bits: f; None for 40 in sums, 30 in means.
-        modulus: of the ring in which the sum is computed.
-        tell: whether the clients are told the sum, or the server alone has it.
-    """
-
-    threshold: int | None = None
-    sparse: bool | None = None
-    fraction_bits: int | None = None
-    modulus: int = RING
-    tell: bool = True
+from xclp_crypto.updates import Update, layout
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,6 +45,7 @@ class Connection:
         limits: how long is waited.
         log: where this party's role can be rebuilt from after it was stopped; None keeps nothing.
         rng: randomness; the operating system's by default.
+        progress: called before each computation.
 
     Raises:
         ParameterError: `tls` is of another type.
@@ -109,6 +57,7 @@ class Connection:
     limits: Limits | None = None
     log: Log | None = None
     rng: Rng | None = None
+    progress: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.tls, ssl.SSLContext):
@@ -139,6 +88,22 @@ class JoinedMean:
 
 
 @dataclass(frozen=True)
+class JoinedSum:
+    """What a client of a sum of updates has.
+
+    Attributes:
+        total: the sum, of float64 and int64, in the structure of its own update; None if the server
+            does not tell.
+        survivors: clients whose updates are in it, or None.
+        cost: of this client's messages.
+    """
+
+    total: Update | None
+    survivors: tuple[str, ...] | None
+    cost: Cost
+
+
+@dataclass(frozen=True)
 class ServedMean:
     """What the server of a mean has; see `xclp_crypto.mean.MeanResult`."""
 
@@ -147,109 +112,6 @@ class ServedMean:
     survivors: tuple[str, ...]
     dropouts: Mapping[str, str]
     cost: Cost
-
-
-class SumPlan:
-    """One sum as all parties see it, and their roles in it.
-
-    Args:
-        clients: their names, in the order that all parties give.
-        shape: of every client's values.
-        options: the same for all parties.
-        content: what the values are.
-
-    Raises:
-        ParameterError: a parameter is out of range.
-    """
-
-    def __init__(
-        self, clients: Sequence[str], shape: tuple[int, ...], options: SumOptions, content: str
-    ) -> None:
-        self.clients, self.shape = client_names(len(clients), clients), check_shape(shape)
-        self.tell = options.tell
-        if len(clients) == MIN_CLIENTS and options.threshold != MIN_CLIENTS:
-            raise ParameterError(
-                "two clients sum only with threshold=2: each knows the other's values from the sum"
-            )
-        threshold = options.threshold
-        if threshold is None and options.sparse is not True and len(clients) <= MAX_COMPLETE:
-            threshold = max(3, len(clients) // 2 + 1)
-        self.graph = MaskGraph.choose(self.clients, threshold, sparse=options.sparse)
-        bits = FRACTION_BITS if options.fraction_bits is None else options.fraction_bits
-        self.codec = FixedPoint(bits, parties=len(clients), modulus=options.modulus)
-        self.agreement = Agreement(
-            **graph_and_codec(self.graph, self.codec),
-            clients=", ".join(self.clients),
-            shape=self.shape,
-            tell=options.tell,
-            content=content,
-        )
-
-    def server_role(self, identities: Identities | None) -> SeededRole:
-        """Return the server's role, which returns a `SecureSum`."""
-
-        async def role(io: RoleIO, rng: Rng) -> SecureSum:
-            with io.step("setup"):
-                session = await key_exchange_server(
-                    io,
-                    self.clients,
-                    self.agreement,
-                    0,
-                    rng,
-                    self.graph.threshold,
-                    identities=identities,
-                )
-            found = await secure_sum_server(
-                session, self.shape, self.codec, self.graph, clients=session.clients
-            )
-            if self.tell:
-                with io.step("result"):
-                    names = client_set(self.graph, found.record.survivors)
-                    values = self._codec_of_totals.encode(found.total).reshape(-1)
-                    message = SumTotal(names, values, self.codec.modulus)
-                    await session.io.send(session.clients, message)
-            return found
-
-        return role
-
-    def client_role(self, values: NDArray[Any], identities: Identities | None) -> SeededRole:
-        """Return the role of a client, which returns the sum and its survivors, or None twice."""
-
-        async def role(io: RoleIO, rng: Rng) -> Any:
-            with io.step("setup"):
-                session = await key_exchange_client(
-                    io, self.clients, self.agreement, [], rng, identities
-                )
-            await secure_sum_client(session, values, self.codec, self.graph, rng)
-            if not self.tell:
-                return None, None
-            with io.step("result"):
-                sizes = {"clients": len(self.clients), "count": math.prod(self.shape)}
-                got = await session.io.recv(SumTotal, SERVER, modulus=self.codec.modulus, **sizes)
-            total = self._codec_of_totals.decode_numbers(got.values).reshape(self.shape)
-            return total, members(self.graph, got.clients)
-
-        return role
-
-    def check(self, me: str, values: NDArray[Any]) -> None:
-        """Refuse values that cannot be summed.
-
-        Args:
-            me: the client whose they are.
-            values: of the shape of all.
-
-        Raises:
-            DataError: a value cannot be encoded.
-            ParameterError: the client is none of the plan's.
-        """
-        if me not in self.clients:
-            raise ParameterError(f"{me!r} is none of the clients {', '.join(self.clients)}")
-        self.codec.check(values, client=me)
-
-    @property
-    def _codec_of_totals(self) -> FixedPoint:
-        """The codec in which a total travels: of one value, which is a sum already."""
-        return replace(self.codec, parties=1)
 
 
 class _Served(SumPlan):
@@ -261,8 +123,9 @@ class _Served(SumPlan):
         connection: Connection,
         role: SeededRole,
         start: Callable[[DurableRole, ssl.SSLContext, Limits | None], Any],
+        own: bytes = b"",
     ) -> tuple[Any, Cost]:
-        """Run a party's role over the network; return its result and cost."""
+        """Run a party's role, whose log is bound to its `own` data; return result and cost."""
         warn_if_two(len(self.clients), server_learns=not self.tell, stacklevel=4)
         durable = DurableRole(
             me,
@@ -270,7 +133,8 @@ class _Served(SumPlan):
             connection.log or NoLog(),
             peers=[p for p in (*self.clients, SERVER) if p != me],
             rng=connection.rng,
-            binding=self.agreement.encode(),
+            binding=domain_tag("sum binding", self.agreement.encode(), own),
+            progress=connection.progress,
         )
         try:
             return start(durable, connection.tls, connection.limits), durable.cost
@@ -317,6 +181,7 @@ class _Served(SumPlan):
                 *(durable, self.clients, SERVER, self.agreement, connection.address, tls),
                 limits=limits,
             ),
+            hashlib.sha256(values.tobytes()).digest(),
         )
         return total, survivors, cost
 
@@ -482,8 +347,9 @@ def join_mean(
     leaves = layout(update, name)
     plan = _Served(clients, *mean_terms(leaves, options))
     with plan.declining(connection):
-        vector, clipped = clip(to_vector(update, name), clip_value, clip_norm, floats_of(leaves))
-        values = weighted(vector, weight, plan.codec.fraction_bits, name)
+        values, clipped = weighted_addend(
+            update, weight, name, leaves, plan.codec.fraction_bits, clip_value, clip_norm
+        )
     total, survivors, cost = plan.join(name, values, connection)
     if total is None:
         return JoinedMean(None, None, None, clipped, cost)
@@ -491,22 +357,67 @@ def join_mean(
     return JoinedMean(mean, weights, survivors, clipped, cost)
 
 
-def mean_terms(
-    leaves: tuple[Leaf, ...], options: SumOptions | None
-) -> tuple[tuple[int, ...], SumOptions, str]:
-    """Return what the plan of a mean of updates of this layout takes beside its clients.
+def serve_update_sum(
+    template: Update,
+    clients: Sequence[str],
+    connection: Connection,
+    options: SumOptions | None = None,
+    *,
+    listening: Callable[[int], None] | None = None,
+) -> SumResult:
+    """Run the server of a sum of updates, which clients join by `join_update_sum`.
 
     Args:
-        leaves: of the updates.
-        options: those of the mean.
+        template: an update of the same structure, shapes and dtypes; its values are not used.
+        clients: their names, in the order that all parties give.
+        connection: where to listen, and the server's certificate and identity.
+        options: the same for all parties.
+        listening: called with the port when clients can join.
 
     Returns:
-        Shape, options and content of the sum of weighted updates and of their weights.
+        As `serve_sum`; the total has the structure of the template, in float64 and int64.
+
+    Raises:
+        DataError: the template is not an update.
+        XclpError: see `serve_sum`.
+
+    Example:
+        As that of `serve_sum`, with ``{"cases": 0}`` in the place of ``(2,)``.
     """
-    given = options or SumOptions()
-    if given.fraction_bits is None:
-        given = replace(given, fraction_bits=MEAN_FRACTION_BITS)
-    lines = [str(leaf) for leaf in leaves]
-    digest = hashlib.sha256(domain_tag("update layout", *lines)).hexdigest()
-    content = f"{'; '.join(lines[:SHOWN])}{', …' * (len(lines) > SHOWN)}, in all {digest[:32]}"
-    return (sum(leaf.size for leaf in leaves) + 1,), given, content
+    plan = _Served(clients, *sum_terms(layout(template, SERVER), options))
+    found = plan.serve(connection, listening)
+    return found._replace(total=total_of(found.total, template))
+
+
+def join_update_sum(
+    update: Update,
+    name: str,
+    clients: Sequence[str],
+    connection: Connection,
+    options: SumOptions | None = None,
+) -> JoinedSum:
+    """Add this client's update to the sum of a server that runs `serve_update_sum`.
+
+    Args:
+        update: arrays, tensors of PyTorch, numbers, and lists, tuples and mappings of these.
+        name: of this client.
+        clients: names of all, in the order that all parties give.
+        connection: where the server is, and this client's certificate and identity.
+        options: the same for all parties.
+
+    Returns:
+        The sum, if the server tells, and who is in it; see `JoinedSum`.
+
+    Raises:
+        DataError: NaN, infinity; names the path.
+        XclpError: see `join_sum`.
+
+    Example:
+        As that of `serve_sum`, with ``{"cases": 1}`` in the place of ``[1, 2]``.
+    """
+    leaves = layout(update, name)
+    plan = _Served(clients, *sum_terms(leaves, options))
+    with plan.declining(connection):
+        values = addend(update, name, leaves)
+    total, survivors, cost = plan.join(name, values, connection)
+    return JoinedSum(None if total is None else total_of(total, update), survivors, cost)

@@ -8,7 +8,7 @@ matter.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,6 +21,7 @@ Update: TypeAlias = Any
 """An array, a tensor of PyTorch, a number, or a list, tuple or mapping of updates."""
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INT64_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -86,16 +87,37 @@ def to_vector(update: Update, client: str) -> NDArray[np.float64]:
     Raises:
         DataError: see `layout`; or a value is NaN or infinite, at the path that is named.
     """
-    parts = []
+    parts = [np.zeros(0)]
+    for path, leaf in _leaves(update, client, ""):
+        values = _numbers(leaf, client, path).astype(np.float64, copy=False)
+        if not np.isfinite(values).all():
+            where, value = _at(values, int(np.argmin(np.isfinite(values))))
+            raise DataError(f"client {client!r}: {path or 'the update'}{where} is {value}")
+        parts.append(values.reshape(-1))
+    return np.concatenate(parts)
+
+
+def to_integers(update: Update, client: str) -> NDArray[np.int64]:
+    """Return all values of an update that has no floats, (n,) int64, exactly.
+
+    Raises:
+        DataError: see `layout`; or a value does not fit, at the path that is named.
+    """
+    parts = [np.zeros(0, np.int64)]
     for path, leaf in _leaves(update, client, ""):
         values = _numbers(leaf, client, path)
-        flat = values.astype(np.float64, copy=False).reshape(-1)
-        if not np.isfinite(flat).all():
-            at = int(np.argmin(np.isfinite(flat)))
-            where = [int(i) for i in np.unravel_index(at, values.shape)]
-            raise DataError(f"client {client!r}: {path or 'the update'}{where} is {flat[at]}")
-        parts.append(flat)
-    return np.concatenate([np.zeros(0), *parts])
+        if values.size and int(values.max()) > _INT64_MAX:
+            where, value = _at(values, int(np.argmax(values)))
+            raise DataError(
+                f"client {client!r}: {path or 'the update'}{where} is {value}, above 2^63 - 1"
+            )
+        parts.append(values.astype(np.int64, copy=False).reshape(-1))
+    return np.concatenate(parts)
+
+
+def _at(values: NDArray[Any], flat: int) -> tuple[list[int], Any]:
+    """Return where in an array the value of a flat index stands, and the value."""
+    return [int(i) for i in np.unravel_index(flat, values.shape)], values.flat[flat]
 
 
 def _numbers(leaf: Any, client: str, path: str) -> NDArray[Any]:
@@ -103,7 +125,8 @@ def _numbers(leaf: Any, client: str, path: str) -> NDArray[Any]:
     if not _is_tensor(leaf):
         return np.asarray(leaf)
     try:
-        values: NDArray[Any] = leaf.detach().cpu().double().numpy()
+        tensor = leaf.detach().cpu()
+        values: NDArray[Any] = (tensor if "int" in _dtype(leaf) else tensor.double()).numpy()
     except (NotImplementedError, RuntimeError, TypeError) as error:
         raise DataError(
             f"client {client!r}: {path or 'the update'} has no values to read: {error}"
@@ -111,22 +134,35 @@ def _numbers(leaf: Any, client: str, path: str) -> NDArray[Any]:
     return values
 
 
-def from_vector(vector: NDArray[np.float64], template: Update) -> Update:
+def from_vector(vector: NDArray[np.float64 | np.int64], template: Update) -> Update:
     """Return an update of the structure, shapes and dtypes of `template` with these values.
 
-    Values of integer leaves are rounded to the nearest integer, halves to the even one.
+    Values of integer leaves are rounded to the nearest integer.
 
     Args:
-        vector: (n,), as from `to_vector`.
+        vector: (n,), as from `to_vector` or `to_integers`.
         template: says what to make of it; stays as it is.
 
     Raises:
         DataError: another number of values.
     """
-    filled, used = _filled(vector, template)
-    if used != len(vector):
-        raise DataError(f"{len(vector)} values for an update of {used}")
-    return filled
+    sizes = [leaf.size for leaf in layout(template, "template")]
+    if sum(sizes) != len(vector):
+        raise DataError(f"{len(vector)} values for an update of {sum(sizes)}")
+    parts = iter(np.split(vector, np.cumsum(sizes, dtype=np.int64)))
+    return _mapped(template, lambda leaf: _leaf(next(parts), leaf))
+
+
+def widened(update: Update) -> Update:
+    """Return an update of the same structure whose floats are float64 and whose integers int64."""
+
+    def wide(leaf: Any) -> Any:
+        whole = "int" in _dtype(leaf if _is_tensor(leaf) else np.asarray(leaf))
+        if _is_tensor(leaf):
+            return leaf.long() if whole else leaf.double()
+        return np.asarray(leaf).astype(np.int64 if whole else np.float64)[()]
+
+    return _mapped(update, wide)
 
 
 def _leaves(update: Update, client: str, path: str) -> Iterator[tuple[str, Any]]:
@@ -176,33 +212,27 @@ def _dtype(leaf: Any) -> str:
     return str(leaf.dtype).removeprefix("torch.")
 
 
-def _filled(vector: NDArray[np.float64], template: Update) -> tuple[Update, int]:
-    """Return the template with the first values of the vector, and how many these are."""
-    used = 0
-    children: dict[str, Update] = {}
-    for name, inner in _children(template):
-        children[name], size = _filled(vector[used:], inner)
-        used += size
-    if isinstance(template, Mapping):
-        pairs = [(name, children[_step(name)]) for name in template]
-        kind: Any = type(template) if isinstance(template, dict) else dict
-        return kind(pairs), used
-    if isinstance(template, list | tuple):
-        kind = type(template)
-        fields = list(children.values())
-        return kind(*fields) if hasattr(template, "_fields") else kind(fields), used
-    return _leaf(vector, template)
+def _mapped(update: Update, change: Callable[[Any], Any]) -> Update:
+    """Return an update of the same structure with changed leaves, in the order of the vector."""
+    if isinstance(update, Mapping):
+        children = {step: _mapped(inner, change) for step, inner in _children(update)}
+        kind: Any = type(update) if isinstance(update, dict) else dict
+        return kind([(name, children[_step(name)]) for name in update])
+    if isinstance(update, list | tuple):
+        kind = type(update)
+        fields = [_mapped(inner, change) for inner in update]
+        return kind(*fields) if hasattr(update, "_fields") else kind(fields)
+    return change(update)
 
 
-def _leaf(vector: NDArray[np.float64], template: Any) -> tuple[Any, int]:
-    """Return a leaf like this one with the first values of the vector, and their number."""
+def _leaf(values: NDArray[Any], template: Any) -> Any:
+    """Return a leaf like this one with these values, (n,)."""
     tensor = _is_tensor(template)
     like: Any = template if tensor else np.asarray(template)
-    size = int(np.prod(tuple(like.shape), dtype=np.int64))
-    values = vector[:size].reshape(tuple(like.shape))
-    if "int" in _dtype(like):
+    values = values.reshape(tuple(like.shape))
+    if "int" in _dtype(like) and values.dtype.kind == "f":
         values = np.rint(values)
     if tensor:
-        return like.detach().new_tensor(values.tolist() if not size else values), size
+        return like.detach().new_tensor(values.tolist() if not values.size else values)
     typed = values.astype(like.dtype)
-    return typed if isinstance(template, np.ndarray) else typed[()], size
+    return typed if isinstance(template, np.ndarray) else typed[()]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from xclp_crypto import secure_mean
 from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError, PrivacyWarning
-from xclp_crypto.mean import Clipped
+from xclp_crypto.mean import Clipped, secure_update_sum
 from xclp_crypto.updates import from_vector, layout, to_vector
 
 Pair = namedtuple("Pair", "one other")
@@ -73,6 +73,25 @@ def test_a_state_dict_of_a_network_is_averaged_to_its_dtypes():
         expected = plain.to(value.dtype) if value.is_floating_point() else plain.round().long()
         assert torch.equal(value, expected)
     net.load_state_dict(result.mean)
+
+
+def test_sums_of_updates_are_wide_and_those_of_integers_exact():
+    torch = pytest.importorskip("torch")
+    ours = OrderedDict(n=np.int8([100, -2]), m=[2**60 + 1], t=torch.tensor([100], dtype=torch.int8))
+    found = secure_update_sum([ours] * 4, drop={"client-1"}, threshold=3)
+    assert list(found.total) == ["n", "m", "t"]
+    assert found.total["n"].tolist() == [300, -6]
+    assert found.total["m"] == [3 * 2**60 + 3]
+    assert found.total["t"].tolist() == [300]
+    assert found.survivors == ("client-0", "client-2", "client-3")
+    ours = {"h": np.float16(6e4), "n": np.uint8(255), "b": torch.ones(2, dtype=torch.bfloat16) / 3}
+    total = secure_update_sum([ours] * 3).total
+    assert (total["h"], total["n"], total["n"].dtype) == (18e4, 765, np.int64)
+    assert total["b"].tolist() == pytest.approx(3 * ours["b"].double().numpy(), abs=2**-39)
+    with pytest.raises(DataError, match=r"'client-0': n\[1\] is 9223372036854775808, above 2\^63"):
+        secure_update_sum([{"n": np.uint64([1, 2**63])}] * 3)
+    with pytest.raises(DataError, match="'client-1' has n of shape"):
+        secure_update_sum([{"n": 1}, {"n": 1.5}, {"n": 1}])
 
 
 def test_names_that_print_alike_are_not_mixed_up():

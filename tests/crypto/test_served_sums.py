@@ -9,10 +9,11 @@ import pytest
 from network_runs import LIMITS, Patient, authority
 from protocol_runs import identities
 
-from xclp_crypto import join_mean, join_sum, serve_mean, serve_sum
+from xclp_crypto import join_mean, join_sum, serve_mean, serve_sum, updates
 from xclp_crypto.errors import DataError, ParameterError, TooFewParties, XclpError
 from xclp_crypto.mean import Clipped
-from xclp_crypto.served_sums import Connection, SumOptions
+from xclp_crypto.served_sums import Connection, join_update_sum, serve_update_sum
+from xclp_crypto.sum_plans import SumOptions, SumPlan, sum_terms
 from xclp_crypto.transport.network.client import ClientParty
 
 CLIENTS = ("north", "south", "west")
@@ -205,6 +206,30 @@ def test_a_mean_comes_back_in_the_structure_of_the_updates(tls):
     updates["west"]["w"] = np.float32([1, 2, 3])
     found = together(tls, serve, {"west": join}, limits=SOON)
     assert "w of shape (3,) and dtype float32" in str(found["west"])
+
+
+def test_a_sum_of_updates_comes_back_in_their_structure_at_the_cost_that_was_said(tls):
+    ours = {"north": 2**53 + 1, "south": 1, "west": 2}
+    ours = {name: {"n": np.int32([1] * 999), "m": n} for name, n in ours.items()}
+
+    def serve(connection, listening):
+        template = {"m": 0, "n": np.zeros(999, np.int32)}
+        return serve_update_sum(template, CLIENTS, connection, listening=listening)
+
+    def join(me, connection):
+        return join_update_sum(ours[me], me, CLIENTS, connection)
+
+    found = together(tls, serve, dict.fromkeys(CLIENTS, join))
+    for name in ("server", *CLIENTS):
+        total = found[name].total
+        assert total["n"].tolist() == [3] * 999
+        assert total["n"].dtype == np.int64
+        assert total["m"] == 2**53 + 4
+        assert found[name].survivors == CLIENTS
+    said = SumPlan(CLIENTS, *sum_terms(updates.layout(ours["west"], "west"), None)).link_bytes()
+    for sender, receiver in said:
+        measured = found[sender].cost.bytes_by_link()[f"{sender} → {receiver}"]
+        assert 0 <= measured - said[sender, receiver] < 1000
 
 
 def test_what_cannot_be_is_refused_before_anything_is_sent(tls):

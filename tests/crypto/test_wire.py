@@ -65,7 +65,7 @@ from xclp_crypto.protocols.setup.ideal import IdealHello, IdealKeys, IdealSecret
 from xclp_crypto.protocols.setup.messages import Directory, Hello, Opening, Openings
 from xclp_crypto.protocols.setup.seed_agreement import Confirm, Received, Roster, SeedShare
 from xclp_crypto.rng import SeededRng
-from xclp_crypto.served_sums import SumTotal
+from xclp_crypto.sum_plans import SumTotal
 from xclp_crypto.two_party_similarity import ProductShares
 
 COUNTS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 257]

@@ -38,7 +38,7 @@ from xclp_crypto.flower.records import APP, Places
 from xclp_crypto.flower.server import RoundLimits, SecureMeanGrid, SecureMeanWorkflow
 from xclp_crypto.mean import MEAN_FRACTION_BITS
 from xclp_crypto.rng import SystemRng
-from xclp_crypto.served_sums import SumOptions
+from xclp_crypto.sum_plans import SumOptions
 from xclp_crypto.transport.flower.records import pack
 from xclp_crypto.transport.questions import Answer
 

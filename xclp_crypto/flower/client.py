@@ -23,7 +23,7 @@ from xclp_crypto.flower.records import (
 )
 from xclp_crypto.mean import Clipped, clip, weighted
 from xclp_crypto.protocols.setup import SERVER, Identities
-from xclp_crypto.served_sums import SumOptions, SumPlan, mean_terms
+from xclp_crypto.sum_plans import SumOptions, SumPlan, mean_terms
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.flower.context import InContext, Unsaid
 from xclp_crypto.transport.flower.records import pack, unpack_ask

@@ -21,7 +21,7 @@ from xclp_crypto.params import DEADLINES_IN_ALL
 from xclp_crypto.protocols.secure_sum import SecureSum
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.rng import SystemRng
-from xclp_crypto.served_sums import SumOptions, SumPlan, mean_terms
+from xclp_crypto.sum_plans import SumOptions, SumPlan, mean_terms
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.flower.nodes import Nodes
 from xclp_crypto.transport.log import NoLog
