@@ -75,6 +75,8 @@ def test_the_event_loop_goes_on_while_a_role_computes_and_progress_shows_in_it()
                 for streams, role in zip(ends, roles, strict=True)
             )
         )
+        with pytest.raises(ParameterError, match="or was used: one serves one run"):
+            await aio.StreamDriver(ends[0], "ab").run(roles[0])
         for streams in ends:
             streams.writer.close()
             await streams.writer.wait_closed()

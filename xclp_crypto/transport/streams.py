@@ -28,6 +28,7 @@ class Streams(Carrier):
 
     Attributes:
         loop: the event loop.
+        begun: whether a run uses the connection, or has.
 
     Raises:
         ParameterError: no event loop is running here, or these are not a reader and a writer.
@@ -42,7 +43,7 @@ class Streams(Carrier):
             self.loop = asyncio.get_running_loop()
         except RuntimeError:
             raise ParameterError("make Streams in the event loop of their connection") from None
-        self.reader, self.writer = reader, writer
+        self.reader, self.writer, self.begun = reader, writer, False
         self._task: asyncio.Task[Any] | None = None
         self._cancelled = False
 
@@ -115,6 +116,9 @@ class StreamDuplex(Duplex):
         self._streams.wait_for(self._open)
 
     async def _open(self) -> None:
+        if self._streams.begun or self._streams.writer.is_closing():
+            raise ParameterError("the connection is closed, or was used: one serves one run")
+        self._streams.begun = True
         # What was sent has left, so that a program may end when its role has.
         self._streams.writer.transport.set_write_buffer_limits(high=0)
 
