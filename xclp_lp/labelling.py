@@ -154,7 +154,7 @@ async def label_client(
     if totals is None or not params.validated or io.name not in sums.contributors:
         return prediction
     with io.step("validation"):
-        counted = {client: announced.labelled[client] for client in sizes}
+        counted = {client: announced.labelled[client] for client in sums.contributors}
         labels = OwnLabels(class_ids, mine[labelled], diagonal)
         try:
             found = await validate_client(session, params, counted, totals, labels, rng)
@@ -349,7 +349,8 @@ async def label_server(
     if params.validated:
         with io.step("validation"):
             try:
-                validated = await validate_server(session, params, weights, marks)
+                counted = {client: marks[client] for client in record.survivors}
+                validated = await validate_server(session, params, weights, counted)
             except ProtocolError as error:  # everybody who is left has its labels
                 unvalidated = Unvalidated.of(io.name, error)
         leavers.note("validation", present if validated else (), validated)

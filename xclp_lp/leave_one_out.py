@@ -16,7 +16,9 @@ Class weights are those of the other labels.
 setting, and of ten bins of confidence how many rows are in it and how many of these were right. To
 tune, also the columns between labelled rows for other α. *The server learns* nothing.
 
-All labels are there before this step begins; if it fails, they are what they were. What others
+All labels are there before this step begins; if it fails, they are what they were. The sums are
+over all clients whose labels are in the row sums, or there are none: less those sums, they would
+say which labels the clients have that are missing. What others
 add to the counts is checked against how many labels they have, but not whether it is true: a client
 that spoils others' scores so that theirs come out wrong can read from the sums which counts of one
 client are not spoilt.
@@ -187,8 +189,8 @@ async def validate_client(
     Args:
         session: the client's session.
         params: the agreement.
-        labelled: labelled rows by client in the graph.
-        totals: (C,) labels by class of all clients.
+        labelled: labelled rows by client whose labels are in the row sums.
+        totals: (C,) their labels by class.
         own: what the client knows of its labelled rows.
         rng: source of masks.
 
@@ -207,15 +209,14 @@ async def validate_client(
         np.tile(found.astype(np.float64), (len(rows), 1)),
         rows,
         FixedPoint(0, parties=len(rows)),
-        params.mask_graph(tuple(rows)),
+        params.closed_mask_graph(tuple(rows)),
         rng,
         "validation",
     )
     total = sums.values[0].astype(np.int64)
-    mine = found * (session.io.name in sums.contributors)
-    n_classes = len(params.classes)
-    counted = sum(labelled[c] for c in sums.contributors) - int(mine[:n_classes].sum())
-    if not are_counts(params, total - mine, totals - found[:n_classes], counted):
+    own_totals = found[: len(params.classes)]
+    counted = sum(labelled.values()) - int(own_totals.sum())
+    if not are_counts(params, total - found, totals - own_totals, counted):
         raise FaultyPeerOrServer(
             tuple(c for c in labelled if c != session.io.name),
             "the counts of right labels are not those of the labels that were announced",
@@ -243,7 +244,7 @@ async def _other_alphas(
         np.concatenate([own.scores() for own in parts], axis=1),
         {client: np.arange(own.start, own.stop) for client, own in rows.items()},
         codec,
-        params.mask_graph(tuple(labelled)),
+        params.closed_mask_graph(tuple(labelled)),
         rng,
         "tune",
     )
@@ -269,10 +270,10 @@ async def validate_server(
         session: the server's session.
         params: the agreement.
         graph: 𝒲.
-        labelled: by client in the graph, which of its rows are labelled.
+        labelled: by client whose labels are in the row sums, which of its rows are labelled.
 
     Raises:
-        TooFewParties: too few clients are left.
+        TooFewParties: one of them is missing.
         FaultyPeer: a client does not follow the protocol.
     """
     clients = tuple(labelled)
@@ -286,7 +287,7 @@ async def validate_server(
             {client: np.arange(own.start, own.stop) for client, own in sizes.items()},
             len(params.classes) * len(alphas(params)),
             label_codec(params, len(clients)),
-            params.mask_graph(clients),
+            params.closed_mask_graph(clients),
             "tune",
         )
     record = await secure_row_sums_server(
@@ -294,7 +295,7 @@ async def validate_server(
         {client: np.array([i]) for i, client in enumerate(clients)},
         counts_width(params),
         FixedPoint(0, parties=len(clients)),
-        params.mask_graph(clients),
+        params.closed_mask_graph(clients),
         "validation",
     )
     return record.survivors

@@ -326,6 +326,13 @@ class Parameters(Agreed):
         """Return who shares masks with whom in the row sums of these clients."""
         return self._graph(clients, self.among(self.invited or len(clients)).at_least)
 
+    def closed_mask_graph(self, clients: Sequence[str]) -> MaskGraph:
+        """Return who shares masks with whom in a sum that only all of these clients may have.
+
+        Less the sum before it, a sum over fewer would say what those that are missing had added.
+        """
+        return self._graph(clients, len(clients))
+
     def _graph(self, clients: Sequence[str], fewest: int) -> MaskGraph:
         graph = MaskGraph.choose(clients, self.threshold)
         return graph if graph.threshold >= fewest else MaskGraph.choose(clients, fewest)

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.session_runs import SMALL, blobs, expected, federation, watch_uploads
 from xclp_crypto.errors import FaultyPeerOrServer, ParameterError
 from xclp_crypto.privacy import LabelPrivacy, RandomizedResponse
-from xclp_crypto.protocols.secure_sum.double_masks import SumShares
+from xclp_crypto.protocols.secure_sum.double_masks import SumReady, SumShares
 from xclp_crypto.protocols.secure_sum.survivors import SumSigned
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.protocols.setup.channel import SealedIO
@@ -78,19 +78,38 @@ def test_it_counts_what_runs_without_each_label_find(validation, weight):
 
 
 @pytest.mark.parametrize("validation", ["leave-one-out", "tune"])
-@pytest.mark.parametrize("threshold", [None, 4])
-def test_labels_stay_what_they_are_whoever_drops_out_of_it(validation, threshold):
-    params = replace(SMALL, validation=validation, threshold=threshold, hamming="plain")
+def test_who_drops_out_of_it_costs_nobody_its_labels_and_shows_nobody_its_own(validation):
+    params = replace(SMALL, validation=validation, hamming="plain")
     make = federation(DATA, params)
     whole = run(make).raise_errors()
     part = run(make, Faults(dropouts={"b": "validation"})).raise_errors()
     for client in ("a", "c", "d"):
         own = part.results[client]
         assert own.class_ids.tolist() == whole.results[client].class_ids.tolist()
-        assert (own.validation is None) == (threshold == 4)
-        if own.validation is not None:
-            assert own.validation.labels.sum() == 6
-    assert part.results[SERVER].validated == (() if threshold == 4 else ("a", "c", "d"))
+        assert own.validation is None  # of three, less the sums of four
+    assert part.results[SERVER].validated == ()
+
+
+def test_who_was_not_in_the_row_sums_is_not_missed_in_the_validation():
+    params = replace(SMALL, validation="leave-one-out", hamming="plain")
+    part = run(federation(DATA, params), Faults(dropouts={"b": "row sums"})).raise_errors()
+    assert part.results["a"].validation.labels.sum() == 6
+    assert part.results[SERVER].validated == ("a", "c", "d")
+
+
+def test_who_leaves_another_out_of_the_validation_alone_reads_no_labels_of_it(monkeypatch):
+    honest = SealedIO.send
+
+    async def send(io, to, message):
+        if io.name == "d" and io.current_step == "validation" and isinstance(message, SumReady):
+            message = replace(message, have=np.array([True, False, True]))  # of a, b and c
+        await honest(io, to, message)
+
+    monkeypatch.setattr(SealedIO, "send", send)
+    params = replace(SMALL, validation="leave-one-out", hamming="plain")
+    outcome = run(federation(DATA, params)).raise_errors()
+    assert all(outcome.results[client].validation is None for client in DATA)
+    assert "d says that nothing came from b" in str(outcome.results[SERVER].unvalidated)
 
 
 @pytest.mark.parametrize(
