@@ -14,7 +14,7 @@ LAYERS = [
     ["errors", "secret", "whole_files", "wording"],
     ["algebra.domain_tags", "algebra.ring", "algebra.products"],
     ["algebra.prg", "params"],
-    ["rng"],
+    ["rng", "apart"],
     ["algebra.group"],
     ["primitives"],
     ["privacy"],

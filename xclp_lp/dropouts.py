@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from xclp_crypto.apart import Apart
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.failures import Code, Reason
@@ -97,8 +98,43 @@ def with_reasons(dropouts: Iterable[Dropout], reasons: Mapping[str, Reason]) -> 
     return tuple(replace(own, reason=reasons.get(own.client, own.reason)) for own in dropouts)
 
 
+@dataclass(frozen=True)
+class Contradiction:
+    """Two clients of which one says that nothing came from the other, which was there.
+
+    Attributes:
+        step: in which.
+        client: who says so.
+        other: of whom.
+    """
+
+    step: str
+    client: str
+    other: str
+
+    def __str__(self) -> str:
+        """Return it as a warning."""
+        return (
+            f"in the step {self.step!r} {self.client} says that nothing came from {self.other}, "
+            "which was there: one of the two was left out, and one of them, or what is between "
+            "them, is at fault"
+        )
+
+
 class Leavers(dict[str, str]):
-    """By client that has dropped out, the step in which that was seen."""
+    """By client that has dropped out, the step in which that was seen.
+
+    Attributes:
+        contradictions: what some say of others that were there.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contradictions: tuple[Contradiction, ...] = ()
+
+    def note_apart(self, step: str, apart: Apart) -> None:
+        """Add what some say of others that were there in a step."""
+        self.contradictions += tuple(Contradiction(step, *pair) for pair in apart)
 
     def note(self, step: str, expected: Iterable[str], present: Collection[str]) -> None:
         """Add those that were expected in a step, are not present, and were not missing before."""

@@ -7,7 +7,7 @@ The figure in `xclp_lp.session` has its messages.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from xclp_crypto.role import OnProgress
 from xclp_lp.accuracy import Unvalidated
 from xclp_lp.column_transfer import receive_scores, send_columns
 from xclp_lp.diagnostics import geometry_of
-from xclp_lp.dropouts import Dropout, Leavers
+from xclp_lp.dropouts import Contradiction, Dropout, Leavers
 from xclp_lp.graph import neighbour_graph
 from xclp_lp.influence import PartialScores
 from xclp_lp.kept import Hashed, Kept, KeptDistances
@@ -54,6 +54,7 @@ class Participation:
         geometry: what the graph looks like; None over several groups.
         validated: clients whose labelled rows were counted to estimate the accuracy.
         unvalidated: why that failed, where it did.
+        contradictions: of clients that say that nothing came from one that was there.
         kept: the distances, if the server keeps them.
     """
 
@@ -64,13 +65,21 @@ class Participation:
     geometry: Geometry | None = None
     validated: tuple[str, ...] = ()
     unvalidated: Unvalidated | None = None
+    contradictions: tuple[Contradiction, ...] = ()
     kept: KeptDistances | None = field(default=None, compare=False)
 
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Return what the server's user is warned of after the session."""
+        failed = () if self.unvalidated is None else (self.unvalidated,)
+        return tuple(map(str, (*self.contradictions, *failed)))
+
     def to_dict(self) -> dict[str, Any]:
-        """Return for a file whose labels were counted, and of each dropout what a file says."""
+        """Return for a file whose labels were counted, who dropped out, who contradicts whom."""
         return {
             "contributors": list(self.contributors),
             "dropouts": [own.to_dict() for own in self.dropouts],
+            "contradictions": [asdict(own) for own in self.contradictions],
         }
 
 
@@ -321,6 +330,7 @@ async def label_server(
     """
     io, present = session.io, distances.sizes
     leavers.note("hamming", session.clients, present)
+    leavers.note_apart("hamming", distances.apart)
     marks = {client: marks[client] for client in present}
     with io.step("propagation"):
         await io.send(
@@ -342,6 +352,7 @@ async def label_server(
             params.mask_graph(tuple(present)),
         )
         leavers.note("row sums", record.dropouts, ())
+        leavers.note_apart("row sums", record.apart)
     with io.step("labels"):
         leavers.note("labels", present, await io.gather(Labelled, tuple(present), 0))
     validated: tuple[str, ...] = ()
@@ -361,6 +372,7 @@ async def label_server(
         geometry=geometry,
         validated=validated,
         unvalidated=unvalidated,
+        contradictions=leavers.contradictions,
         kept=kept,
     )
 

@@ -384,6 +384,7 @@ async def predict_server_role(
         found = await backend.server_between(session, _sizes(session), params.n_bits, at_least)
         sizes = found.rows
         leavers.note("hamming", session.clients, sizes)
+        leavers.note_apart("hamming", found.apart)
     with io.step("propagation"):
         await io.send(session.clients, Participants(np.array([c in sizes for c in session.sizes])))
         weights = await io.compute(
@@ -407,10 +408,12 @@ async def predict_server_role(
             params.mask_graph(tuple(sizes)),
         )
         leavers.note("row sums", record.dropouts, ())
+        leavers.note_apart("row sums", record.apart)
     with io.step("labels"):
         leavers.note("labels", sizes, await io.gather(Labelled, tuple(sizes), 0))
     dropouts = leavers.dropouts(record.survivors, later=True)
-    return Participation(sizes, record.survivors, dropouts)
+    contradictions = leavers.contradictions
+    return Participation(sizes, record.survivors, dropouts, contradictions=contradictions)
 
 
 def _sizes(session: Session) -> Sizes:

@@ -331,6 +331,7 @@ class Plan(Secret):
                 tuple(c for c in self.data if c in counted),
                 tuple(dropout for part in parts for dropout in part.dropouts),
                 tuple(c for part in parts for c in part.scaled_over),
+                contradictions=tuple(own for part in parts for own in part.contradictions),
             ),
             Cost.total(outcome.cost for outcome in outcomes.values()),
             {group: part.kept for group, part in of_groups.items() if part.kept is not None},

@@ -359,6 +359,7 @@ async def server_role(
                 session, rows, columns, codec, graph, "moments"
             )
             scaled_over = moments_record.survivors
+            leavers.note_apart("hashing", moments_record.apart)
         prepared = await io.gather(Prepared, session.clients, at_least, rows=sizes)
         leavers.note("hashing", session.clients, prepared)
         _require_same_projection(prepared)

@@ -308,4 +308,4 @@ def joined(old: Distances, found: Between) -> Distances:
     for rows, from_rows in stays:
         for columns, from_columns in stays:
             matrix[rows, columns] = old.matrix[from_rows, from_columns]
-    return Distances(matrix, dict(found.columns))
+    return Distances(matrix, dict(found.columns), found.apart)

@@ -44,7 +44,7 @@ from xclp_crypto.protocols.hamming import masked as masked_module
 from xclp_crypto.protocols.hamming import shade as shade_module
 from xclp_crypto.protocols.hamming.interface import (
     DistanceShares,
-    mutually_complete,
+    complete_uploads,
     receive_shares,
 )
 from xclp_crypto.protocols.hamming.masked import MaskedRows, client_upload, masked_width, share_with
@@ -410,14 +410,16 @@ def test_clients_are_left_out_until_all_shares_are_valid(p, data):
     )
     empty = np.zeros(0, np.uint16)
     uploads = {c: DistanceShares(flags[i], empty, empty, 1) for i, c in enumerate(names)}
-    keep = mutually_complete(uploads, names)
+    keep, apart = complete_uploads("hamming", uploads, names, 0)
 
     def valid(clients):
         index = [names.index(c) for c in clients]
         return flags[np.ix_(index, index)].all()
 
     assert valid(keep)
-    assert keep == [c for c in names if c in keep]
+    assert keep == tuple(c for c in names if c in keep)
+    pairs = [[names.index(one), names.index(other)] for one, other in apart]
+    assert pairs == np.argwhere(~flags).tolist()
     best = max(n for n in range(p + 1) if any(valid(s) for s in combinations(names, n)))
     if p <= 4 or best >= p - 1:  # greedy: as few as possible for these, not always for more
         assert len(keep) == best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -18,11 +19,15 @@ from session_runs import (
 )
 
 from xclp_crypto.errors import Excluded, ParameterError, ProtocolError, Stalled, TooFewParties
+from xclp_crypto.protocols.hamming.interface import DistanceShares
+from xclp_crypto.protocols.secure_sum.double_masks import SumReady
 from xclp_crypto.protocols.setup import SERVER
+from xclp_crypto.protocols.setup.channel import SealedIO
 from xclp_crypto.testing import run
 from xclp_crypto.transport.driver import Role
 from xclp_crypto.transport.simulate import Delivery, Faults, Outcome
-from xclp_lp.dropouts import STEPS, Dropout
+from xclp_lp.dropouts import STEPS, Contradiction, Dropout
+from xclp_lp.files.results import write_server_record
 from xclp_lp.labelling import Participation
 from xclp_lp.labels import UNLABELLED
 from xclp_lp.parameters import Parameters
@@ -356,3 +361,35 @@ def test_random_cases_differ() -> None:
     assert {params.hamming for _, params in cases} == {"plain", "masked", "rlwe"}
     assert {params.class_weight for _, params in cases} == {"sqrt", "balanced", "none"}
     assert {params.threshold for _, params in cases} >= {None, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("step", "message", "field", "at"),
+    [
+        ("hashing", SumReady, "have", 2),  # of its neighbours a, b and c
+        ("hamming", DistanceShares, "complete", 2),
+        ("row sums", SumReady, "have", 2),
+    ],
+)
+def test_who_says_that_nothing_came_from_another_is_named_with_it(
+    monkeypatch, tmp_path, step, message, field, at
+):
+    honest = SealedIO.send
+
+    async def send(io, to, sent):
+        if io.name == "d" and io.current_step.startswith(step) and isinstance(sent, message):
+            said = getattr(sent, field).copy()
+            said[at] = False  # about c
+            sent = replace(sent, **{field: said})
+        await honest(io, to, sent)
+
+    monkeypatch.setattr(SealedIO, "send", send)
+    params = replace(SMALL, scale="shared") if step == "hashing" else SMALL
+    outcome = run(federation(DATA, params))
+    found = outcome.results[SERVER]
+    assert found.contradictions == (Contradiction(step, "d", "c"),)
+    write_server_record(tmp_path, found, outcome.cost, ["other"])
+    written = json.loads((tmp_path / "server-cost.json").read_text())
+    assert written["contradictions"] == [{"step": step, "client": "d", "other": "c"}]
+    assert "d says that nothing came from c" in written["warnings"][1]
+    assert found.doubts == (written["warnings"][1],)

@@ -350,8 +350,8 @@ def serve(
         new = count(sum(found.sizes.values()), "new row")
         what = f"{new} of {', '.join(found.sizes)} labelled with the help of {helped}"
     note(*dropout_lines(found.dropouts), *two_left_line(found.contributors))
-    if found.unvalidated is not None:
-        complain(f"caution: {found.unvalidated}")
+    for doubt in found.doubts:
+        complain(f"caution: {doubt}")
     say(f"{what}; {size(durable.cost.sent_by(SERVER))} sent")
 
 

@@ -299,7 +299,8 @@ def write_server_record(
     Raises:
         StorageError: it cannot be written there; names the folder where it is instead.
     """
-    content = {**found.to_dict(), **_warned(warnings, found.unvalidated), **cost.to_dict()}
+    told = _warned([*warnings, *map(str, found.contradictions)], found.unvalidated)
+    content = {**found.to_dict(), **told, **cost.to_dict()}
 
     def fill(folder: Path) -> None:
         write_json_file(folder / SERVER_RECORD, content)

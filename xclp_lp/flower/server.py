@@ -104,8 +104,8 @@ def run(
             _logger.info("%s is written", file)
     for line in (*dropout_lines(found.dropouts), *two_left_line(found.contributors)):
         _logger.warning("%s", line)
-    if found.unvalidated is not None:
-        _logger.warning("%s", found.unvalidated)
+    for doubt in found.doubts:
+        _logger.warning("%s", doubt)
     _logger.info(
         "%d bytes to the nodes, %d from them; the server's own messages have %d",
         nodes.pushed,

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import TooFewParties
+from xclp_crypto.apart import Apart
 from xclp_crypto.fields import Bits, Packed
 from xclp_crypto.params import MIN_CLIENTS, residue_width
 from xclp_crypto.protocols.hamming.checks import require_parities
@@ -28,7 +28,7 @@ from xclp_crypto.protocols.hamming.interface import (
     HammingBackend,
     by_dimension,
     column_ranges,
-    mutually_complete,
+    complete_uploads,
     require_distances,
     stacked_shares,
 )
@@ -48,11 +48,13 @@ class Between:
         matrix: (m, n) uint16, the distances of all rows to all columns, in the order of `rows`.
         rows: number of rows by client that took part to the end.
         columns: number of columns by the same clients.
+        apart: as of `Distances`.
     """
 
     matrix: NDArray[np.uint16]
     rows: dict[str, int]
     columns: dict[str, int]
+    apart: Apart = ()
 
 
 class Sizes(NamedTuple):
@@ -178,10 +180,7 @@ async def receive_block_shares(
     io, (rows, columns) = session.io, sizes
     clients, dims = uploaders or session.clients, block_sizes(sizes, n_bits)
     uploads = await io.gather(BlockShares, clients, at_least, **by_dimension(dims))
-    keep = mutually_complete(uploads, session.clients)
-    if len(keep) < at_least:
-        out = tuple(c for c in clients if c not in keep)
-        raise TooFewParties(io.current_step, len(keep), at_least, missing=out)
+    keep, apart = complete_uploads(io.current_step, uploads, session.clients, at_least)
 
     def block(j: str, k: str) -> NDArray[np.uint16]:
         if j == k:
@@ -193,7 +192,7 @@ async def receive_block_shares(
     matrix = await io.compute(_assembled, kept_rows, kept_columns, n_bits, block)
     down, across = column_ranges(kept_rows), column_ranges(kept_columns)
     await io.compute(require_parities, matrix, down, across)
-    return Between(matrix, kept_rows, kept_columns)
+    return Between(matrix, kept_rows, kept_columns, apart)
 
 
 def _assembled(

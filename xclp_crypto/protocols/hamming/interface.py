@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from xclp_crypto.apart import Apart, told, without_pairs
 from xclp_crypto.errors import FaultyPeer, TooFewParties
 from xclp_crypto.fields import Bits, Packed
 from xclp_crypto.params import MIN_CLIENTS, residue_width
@@ -41,10 +42,12 @@ class Distances:
         matrix: (n, n) uint16, symmetric Hamming distances, 0 on the diagonal; rows in the order
             of `sizes`.
         sizes: number of rows by client that took part to the end.
+        apart: pairs of which one was left out for want of shares; see `xclp_crypto.apart`.
     """
 
     matrix: NDArray[np.uint16]
     sizes: dict[str, int]
+    apart: Apart = ()
 
 
 class HammingBackend(ABC):
@@ -278,16 +281,31 @@ async def send_shares(
     await session.io.send(SERVER, DistanceShares(complete, local, stacked, width))
 
 
-def mutually_complete(uploads: Mapping[str, Completed], order: tuple[str, ...]) -> list[str]:
-    """Leave out clients, first those with most invalid shares, until all the others' are valid."""
-    keep = [c for c in order if c in uploads]
-    while True:
-        index = [order.index(c) for c in keep]
-        broken = np.array([~uploads[c].complete[index] for c in keep]).reshape(len(keep), -1)
-        faults = (broken | broken.T).sum(axis=1)
-        if not faults.any():
-            return keep
-        del keep[len(keep) - 1 - int(np.argmax(faults[::-1]))]
+def _apart(uploads: Mapping[str, Completed], order: tuple[str, ...]) -> Apart:
+    """Return the pairs of which the first says that its shares with the second are not valid."""
+    return tuple(
+        (one, other)
+        for one in order
+        if one in uploads
+        for other, valid in zip(order, uploads[one].complete, strict=True)
+        if other in uploads and not valid
+    )
+
+
+def complete_uploads(
+    step: str, uploads: Mapping[str, Completed], order: tuple[str, ...], at_least: int
+) -> tuple[tuple[str, ...], Apart]:
+    """Return whose uploads fit together, and which pairs of clients have no shares together.
+
+    Raises:
+        TooFewParties: fewer than `at_least` are left.
+    """
+    apart = _apart(uploads, order)
+    keep = without_pairs((c for c in order if c in uploads), apart)
+    if len(keep) < at_least:
+        out = tuple(c for c in order if c not in keep)
+        raise TooFewParties(step, len(keep), at_least, told(apart), out)
+    return keep, apart
 
 
 async def receive_shares(
@@ -341,15 +359,12 @@ async def assemble(
     other arguments, and errors, are those of `receive_shares`.
     """
     io, sizes = session.io, session.sizes
-    keep = mutually_complete(uploads, tuple(sizes))
-    if len(keep) < at_least:
-        out = tuple(c for c in sizes if c not in keep)
-        raise TooFewParties(io.current_step, len(keep), at_least, missing=out)
+    keep, apart = complete_uploads(io.current_step, uploads, tuple(sizes), at_least)
     kept = {c: sizes[c] for c in keep}
     matrix = await io.compute(_assemble, uploads, kept, n_bits, block, io.report)
     if not session.cross_only:
         await io.compute(require_bit_vectors, matrix, column_ranges(kept), n_bits)
-    return Distances(matrix, kept)
+    return Distances(matrix, kept, apart)
 
 
 def _assemble(

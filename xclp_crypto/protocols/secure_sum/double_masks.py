@@ -44,7 +44,7 @@ sets to different clients does not get both either is in `survivors`.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -53,6 +53,7 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra import ring
 from xclp_crypto.algebra.ring import Residues
+from xclp_crypto.apart import Apart, told, without_pairs
 from xclp_crypto.errors import (
     DecodeError,
     FaultyPeer,
@@ -132,14 +133,12 @@ class SumRecord:
             session, ``share`` before its masks were agreed on, ``upload`` afterwards. A survivor
             that was missing in ``reveal`` is listed as well: the sum has its values, but it may not
             have heard the result.
-        apart: pairs of clients of which the first says that nothing came from the second, though
-            both were there when masks were agreed on. One of the two was left out for it, and it
-            cannot be told which of them is at fault.
+        apart: pairs of which one was left out when masks were agreed on; see `xclp_crypto.apart`.
     """
 
     survivors: tuple[str, ...]
     dropouts: Mapping[str, str]
-    apart: tuple[tuple[str, str], ...] = ()
+    apart: Apart = ()
 
 
 def holders(neighbours: Mapping[str, tuple[str, ...]], client: str) -> tuple[str, ...]:
@@ -325,7 +324,7 @@ class ServerMasks:
         graph: MaskGraph,
         tag: bytes,
         ready: Mapping[str, SumReady],
-        apart: tuple[tuple[str, str], ...] = (),
+        apart: Apart = (),
     ) -> None:
         self.graph, self.tag, self.ready, self.apart = graph, tag, dict(ready), apart
         self.neighbours = {
@@ -383,29 +382,14 @@ async def open_masks(
         for c, message in ready.items()
     }
     apart = tuple((c, n) for c in held for n in near[c] if n in held and n not in held[c])
-    present = _mutual(held, apart)
+    present = without_pairs(held, apart)
     if len(present) < graph.threshold:
         out = tuple(c for c in near if c not in present)
-        why = "; ".join(f"{c} says that nothing came from {n}" for c, n in apart)
-        raise TooFewParties(io.current_step, len(present), graph.threshold, why, out)
+        raise TooFewParties(io.current_step, len(present), graph.threshold, told(apart), out)
     masks = ServerMasks(graph, tag, {c: ready[c] for c in present}, apart)
     masks.require_recoverable(present, io.current_step)
     await io.send(tuple(near), SumClients(client_set(graph, present)))
     return masks
-
-
-def _mutual(clients: Iterable[str], apart: Collection[tuple[str, str]]) -> tuple[str, ...]:
-    """Leave out clients, those with most missing shares first, until no share is missing."""
-    missing: dict[str, set[str]] = {c: set() for c in clients}
-    for one, other in apart:
-        missing[one].add(other)
-        missing[other].add(one)
-    while True:
-        worst = max(missing, key=lambda c: len(missing[c]), default=None)
-        if worst is None or not missing[worst]:
-            return tuple(missing)
-        for neighbour in missing.pop(worst):
-            missing[neighbour].discard(worst)
 
 
 async def close_masks(
