@@ -22,6 +22,7 @@ from xclp_crypto.errors import (
     FaultyPeer,
     FaultyPeerOrServer,
     ProtocolError,
+    TooFewParties,
 )
 from xclp_crypto.protocols.hamming.interface import Distances, column_ranges
 from xclp_crypto.protocols.secure_sum import secure_row_sums_client, secure_row_sums_server
@@ -364,7 +365,8 @@ async def label_server(
                 validated = await validate_server(session, params, weights, counted)
             except ProtocolError as error:  # everybody who is left has its labels
                 unvalidated = Unvalidated.of(io.name, error)
-        leavers.note("validation", present if validated else (), validated)
+                if isinstance(error, TooFewParties):
+                    leavers.note("validation", error.missing, ())
     return Participation(
         present,
         record.survivors,

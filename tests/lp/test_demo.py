@@ -117,7 +117,11 @@ def test_secure_and_plain_labels_are_identical(
     assert result.accuracy["xclp"] == result.accuracy["plain"]
     assert 0 < result.accuracy["xclp"].overall <= 1
     assert 0 <= result.accuracy["per_client"].overall <= 1
-    assert result.participation.to_dict() == {"contributors": list("abc"), "dropouts": []}
+    assert result.participation.to_dict() == {
+        "contributors": list("abc"),
+        "dropouts": [],
+        "contradictions": [],
+    }
     assert result.rows == 35
     assert result.labelled == 2 + 2 + 3
     assert result.cost.total_bytes > 0
@@ -212,6 +216,7 @@ def test_labels_are_identical_when_a_client_drops_out(step: str, class_weight: A
                 "effect": dropout.effect,
             }
         ],
+        "contradictions": [],
     }
     # Accuracies are over the rows of those that stayed.
     rows = sum(int((~m).sum()) for m in label_mask(data.labels, 0.2, 0)) - (9 - 2)
@@ -284,7 +289,7 @@ def test_the_summary_is_the_mean_over_runs() -> None:
     assert json.loads(json.dumps(result)) == result
     assert list(result) == [
         *("accuracy", "balanced_accuracy", "identical_labels"),
-        *("contributors", "dropouts", "cost"),
+        *("contributors", "dropouts", "contradictions", "cost"),
     ]
     for which, name in (("overall", "accuracy"), ("balanced", "balanced_accuracy")):
         assert result[name] == {

@@ -786,6 +786,7 @@ def test_results(tmp_path: Path) -> None:
     assert cost == {
         "contributors": list(NAMES),
         "dropouts": [],
+        "contradictions": [],
         "warnings": [],
         "without_result": [],
         "validation": {"all": result.validations["all"].to_dict()},

@@ -303,7 +303,7 @@ def complete_uploads(
     apart = _apart(uploads, order)
     keep = without_pairs((c for c in order if c in uploads), apart)
     if len(keep) < at_least:
-        out = tuple(c for c in order if c not in keep)
+        out = tuple(c for c in order if c not in uploads)
         raise TooFewParties(step, len(keep), at_least, told(apart), out)
     return keep, apart
 

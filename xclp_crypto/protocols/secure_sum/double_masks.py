@@ -384,7 +384,7 @@ async def open_masks(
     apart = tuple((c, n) for c in held for n in near[c] if n in held and n not in held[c])
     present = without_pairs(held, apart)
     if len(present) < graph.threshold:
-        out = tuple(c for c in near if c not in present)
+        out = tuple(c for c in near if c not in ready)
         raise TooFewParties(io.current_step, len(present), graph.threshold, told(apart), out)
     masks = ServerMasks(graph, tag, {c: ready[c] for c in present}, apart)
     masks.require_recoverable(present, io.current_step)
