@@ -59,6 +59,22 @@ def encryption(args) -> None:
     write(args, clock, sent=sent, exact=exact, keys_seconds=keys.seconds)
 
 
+def encryption_single(args) -> None:
+    """Encrypt with the public key, one integer in each call."""
+    from xclp_crypto.primitives.paillier import decrypt, encrypt, generate
+    from xclp_crypto.rng import SystemRng
+
+    rng = SystemRng()
+    with Clock() as keys:
+        key = generate(rng, paillier_parameters(args.key_bits))
+    values = np.load(args.data / "values.npy")[: args.count].tolist()
+    with Clock() as clock:
+        ciphertexts = [encrypt(key.public, value, rng) for value in values]
+    exact = [decrypt(key, c).item() for c in ciphertexts[:20]] == values[:20]
+    sent = len(values) * args.key_bits // 4
+    write(args, clock, sent=sent, exact=exact, keys_seconds=keys.seconds)
+
+
 def transfers(args) -> None:
     """Run one batch of Naor–Pinkas transfers between two parties."""
     from xclp_crypto.protocols.ot import Choices, naor_pinkas
@@ -232,6 +248,7 @@ def main() -> None:
     args = arguments()
     work = {
         "encryption": encryption,
+        "encryption-single": encryption_single,
         "naor-pinkas": transfers,
         "sum-masking": sum_masking,
         "sum-unmasking": sum_unmasking,

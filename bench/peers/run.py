@@ -50,7 +50,7 @@ class Comparison:
         name: how the comparison is chosen.
         folder: of the peer's script and requirements.
         variant: passed to the peer's script.
-        ours: passed to `ours.py`: a hamming back end, ``encryption``, ``naor-pinkas`` or ``sum-…``.
+        ours: passed to `ours.py`: a hamming back end, ``encryption…``, ``naor-pinkas``, ``sum-…``.
         trust: whom the peer's users must trust.
         faster: required ratio of times, peer to ours; None where nothing is required.
         bytes: required ratio of bytes, ours to the peer's.
@@ -111,6 +111,17 @@ COMPARISONS = (
         key_bits=3072,
         count=500,
         our_count=4096,
+    ),
+    Comparison(
+        "pypaillier-single",
+        "pypaillier",
+        "single",
+        "encryption-single",
+        "",
+        1,
+        clock="cpu",
+        key_bits=2048,
+        count=500,
     ),
     Comparison(
         "phe",

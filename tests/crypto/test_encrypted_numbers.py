@@ -210,6 +210,9 @@ def test_what_is_no_number_up_to_the_largest_is_refused_with_its_place(values, e
     [
         lambda x: x * [1, 2, 3],
         lambda x: x @ [1, 2, 3],
+        lambda x: 2 @ x,
+        lambda x: numbers(1, ALONE) @ [1],
+        lambda x: numbers([1], ALONE) @ 2.0,
         lambda x: [1, 2] @ x[0],
         lambda x: [1, 2, 3] @ x,
         lambda x: x.sum(),

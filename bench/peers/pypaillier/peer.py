@@ -1,4 +1,4 @@
-"""pypaillier (Rust, GMP): encryption of a batch of integers in one call.
+"""pypaillier (Rust, GMP): encryption of a batch of integers in one call, or of one in each.
 
 It chooses safe primes, so making the key takes long; that is not counted. There is no faster path
 for the owner of the key.
@@ -17,7 +17,10 @@ def main() -> None:
         public, secret = paillier.generate_keypair(args.key_bits)
     values = np.load(args.data / "values.npy")[: args.count].tolist()
     with Clock() as clock:
-        ciphertexts = paillier.encrypt_integers(public, values)
+        if args.variant == "single":
+            ciphertexts = [paillier.encrypt_integers(public, [value])[0] for value in values]
+        else:
+            ciphertexts = paillier.encrypt_integers(public, values)
     sample = slice(0, 20)
     opened = [int(v) for v in paillier.decrypt_many(secret, ciphertexts[sample])]
     sent = sum(map(len, ciphertexts))

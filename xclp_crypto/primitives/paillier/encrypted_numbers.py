@@ -264,20 +264,19 @@ class EncryptedNumbers(EncryptedArray):
         return grown._with(self._ciphertexts * scalars)
 
     def __matmul__(self, other: Any) -> EncryptedNumbers:
-        scalars, bits, exact = self._scalars(other)
+        scalars, bits, exact = self._factors(other)
         if self.slots.packed:
             raise ParameterError(_SAME_SCALAR)
-        sizes = abs(scalars).sum(axis=-2 if scalars.ndim > 1 else None)
-        grown = self._grown(_largest(sizes), self.shape[-1] if self.ndim else 1, bits, exact)
+        sizes = abs(scalars).sum(axis=-min(scalars.ndim, 2))
+        grown = self._grown(_largest(sizes), self.shape[-1], bits, exact)
         return grown._with(self._ciphertexts @ scalars)
 
     def __rmatmul__(self, other: Any) -> EncryptedNumbers:
-        scalars, bits, exact = self._scalars(other)
+        scalars, bits, exact = self._factors(other)
         if self.slots.packed and self.ndim < 2:
             raise ParameterError(_SAME_SCALAR)
-        terms = scalars.shape[-1] if scalars.ndim else 1
-        sizes = abs(scalars).sum(axis=-1 if scalars.ndim else None)
-        grown = self._grown(_largest(sizes), terms, bits, exact)
+        sizes = abs(scalars).sum(axis=-1)
+        grown = self._grown(_largest(sizes), scalars.shape[-1], bits, exact)
         return grown._with(scalars @ self._ciphertexts)
 
     def sum(self, axis: int | None = None) -> EncryptedNumbers:
@@ -441,6 +440,13 @@ class EncryptedNumbers(EncryptedArray):
         bits = self.slots.scalar_bits if array.dtype.kind == "f" else 0
         scaled, exact = _scaled(array, bits)
         return scaled, bits, exact
+
+    def _factors(self, values: Any) -> tuple[Integers, int, bool]:
+        """Return `_scalars` that have axes, as these numbers must."""
+        found = self._scalars(values)
+        if not (found[0].ndim and self.ndim):
+            raise ParameterError("@ of ciphertexts: a single number has no axis; multiply by *")
+        return found
 
     def __repr__(self) -> str:
         return f"<EncryptedNumbers of shape {self.shape} in {self.slots} under {self.key!r}>"
