@@ -75,7 +75,7 @@ def test_the_event_loop_goes_on_while_a_role_computes_and_progress_shows_in_it()
                 for streams, role in zip(ends, roles, strict=True)
             )
         )
-        with pytest.raises(ParameterError, match="or was used: one serves one run"):
+        with pytest.raises(ParameterError, match="was used before; one serves one run"):
             await aio.StreamDriver(ends[0], "ab").run(roles[0])
         for streams in ends:
             streams.writer.close()

@@ -116,8 +116,8 @@ class StreamDuplex(Duplex):
         self._streams.wait_for(self._open)
 
     async def _open(self) -> None:
-        if self._streams.begun or self._streams.writer.is_closing():
-            raise ParameterError("the connection is closed, or was used: one serves one run")
+        if self._streams.begun:
+            raise ParameterError("the connection was used before; one serves one run")
         self._streams.begun = True
         # What was sent has left, so that a program may end when its role has.
         self._streams.writer.transport.set_write_buffer_limits(high=0)
