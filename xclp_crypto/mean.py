@@ -100,6 +100,8 @@ def clip(
     for name, bound in (("clip_value", value), ("clip_norm", norm)):
         if bound is not None and not (_is_number(bound) and bound > 0):
             raise ParameterError(f"{name} must be a positive number, got {bound!r}")
+    if value is None and norm is None:
+        return vector, None
     counted = slice(None) if floats is None else floats
     values, beyond, factor = vector[counted], 0, 1.0
     if value is not None:
@@ -144,7 +146,10 @@ def weighted(
         raise DataError(f"client {client!r}: its weight must be a number ≥ 0, got {weight!r}")
     if 0 < number < 2.0 ** -(fraction_bits + 1):
         raise DataError(f"client {client!r}: its weight {weight!r} is below 2^-{fraction_bits + 1}")
-    return np.append(vector * float(number), float(number))
+    values = np.empty(len(vector) + 1)
+    np.multiply(vector, float(number), out=values[:-1])
+    values[-1] = number
+    return values
 
 
 def weighted_addend(

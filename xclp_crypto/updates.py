@@ -87,14 +87,16 @@ def to_vector(update: Update, client: str) -> NDArray[np.float64]:
     Raises:
         DataError: see `layout`; or a value is NaN or infinite, at the path that is named.
     """
-    parts = [np.zeros(0)]
-    for path, leaf in _leaves(update, client, ""):
-        values = _numbers(leaf, client, path).astype(np.float64, copy=False)
-        if not np.isfinite(values).all():
-            where, value = _at(values, int(np.argmin(np.isfinite(values))))
+    leaves = [(path, _numbers(leaf, client, path)) for path, leaf in _leaves(update, client, "")]
+    vector, done = np.empty(sum(values.size for _, values in leaves)), 0
+    for path, values in leaves:
+        own = vector[done : done + values.size].reshape(values.shape)
+        own[...] = values
+        done += values.size
+        if not np.isfinite(own).all():
+            where, value = _at(own, int(np.argmin(np.isfinite(own))))
             raise DataError(f"client {client!r}: {path or 'the update'}{where} is {value}")
-        parts.append(values.reshape(-1))
-    return np.concatenate(parts)
+    return vector
 
 
 def to_integers(update: Update, client: str) -> NDArray[np.int64]:

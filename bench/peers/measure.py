@@ -15,6 +15,24 @@ import numpy as np
 SUM_CLIENTS, SUM_THRESHOLD = 10, 7
 """Clients of a secure sum, and how many of their shares recover a secret."""
 
+MEAN_DROPOUT = 3
+"""The client of a mean that drops out after it shared its secrets, before its update leaves."""
+
+
+def updates() -> tuple[list[np.ndarray], list[int]]:
+    """Return the update of each client, 1,000,000 values of float32, and its weight."""
+    rng = np.random.default_rng(2024)
+    values = [0.1 * rng.standard_normal(1_000_000, np.float32) for _ in range(SUM_CLIENTS)]
+    return values, [int(w) for w in rng.integers(100, 1000, SUM_CLIENTS)]
+
+
+def mean_error(found: np.ndarray) -> float:
+    """Return how far a mean of `updates` without the dropout is off, at most."""
+    values, weights = updates()
+    left = [i for i in range(SUM_CLIENTS) if i != MEAN_DROPOUT]
+    expected = sum(weights[i] * values[i].astype(np.float64) for i in left)
+    return float(np.abs(found - expected / sum(weights[i] for i in left)).max())
+
 
 def arguments() -> argparse.Namespace:
     """Return the arguments that the runner passes; unknown ones are left to the peer."""

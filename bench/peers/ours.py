@@ -7,7 +7,18 @@ decoding, and the distances within each client, which no peer computes.
 from __future__ import annotations
 
 import numpy as np
-from measure import SUM_CLIENTS, SUM_THRESHOLD, Clock, arguments, distances, load, write
+from measure import (
+    MEAN_DROPOUT,
+    SUM_CLIENTS,
+    SUM_THRESHOLD,
+    Clock,
+    arguments,
+    distances,
+    load,
+    mean_error,
+    updates,
+    write,
+)
 
 
 def paillier_parameters(bits: int):
@@ -98,6 +109,20 @@ def transfers(args) -> None:
     expected = messages[np.arange(len(choices)), choices.astype(int)]
     exact = np.array_equal(outcome.results["receiver"], expected)
     write(args, clock, sent=outcome.cost.total_bytes, exact=exact)
+
+
+def mean(args) -> None:
+    """Run rounds of a secure mean, key exchange and all messages included."""
+    from xclp_crypto import secure_mean
+
+    values, weights = updates()
+    drop = {f"client-{MEAN_DROPOUT}": "upload"}
+    with Clock() as clock:
+        for _ in range(args.count):
+            found = secure_mean(values, weights, threshold=SUM_THRESHOLD, drop=drop)
+    error = mean_error(found.mean)
+    exact = error <= 2**-20 and len(found.survivors) == SUM_CLIENTS - 1
+    write(args, clock, sent=args.count * found.cost.total_bytes, exact=exact, error=error)
 
 
 def sum_masking(args) -> None:
@@ -249,6 +274,7 @@ def main() -> None:
     work = {
         "encryption": encryption,
         "encryption-single": encryption_single,
+        "mean": mean,
         "naor-pinkas": transfers,
         "sum-masking": sum_masking,
         "sum-unmasking": sum_unmasking,

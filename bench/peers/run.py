@@ -50,7 +50,8 @@ class Comparison:
         name: how the comparison is chosen.
         folder: of the peer's script and requirements.
         variant: passed to the peer's script.
-        ours: passed to `ours.py`: a hamming back end, ``encryption…``, ``naor-pinkas``, ``sum-…``.
+        ours: passed to `ours.py`: a hamming back end, ``encryption…``, ``mean``, ``naor-pinkas``
+            or ``sum-…``.
         trust: whom the peer's users must trust.
         faster: required ratio of times, peer to ours; None where nothing is required.
         bytes: required ratio of bytes, ours to the peer's.
@@ -140,6 +141,7 @@ COMPARISONS = (
     Comparison("otc", "otc", "", "naor-pinkas", "", 1, count=2000),
     Comparison("flower-mask", "flower", "mask", "sum-masking", "", 1, count=10),
     Comparison("flower-unmask", "flower", "unmask", "sum-unmasking", "", 2, count=10),
+    Comparison("flower-mean", "flower", "mean", "mean", "", 4, count=3),
     Comparison("flower-share", "flower", "share", "sum-sharing", "", 2, count=200),
     Comparison("flower-recover", "flower", "recover", "sum-recovering", "", count=200),
 )

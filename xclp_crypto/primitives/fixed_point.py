@@ -25,6 +25,8 @@ from xclp_crypto.algebra.ring import MAX_MODULUS, Residues, residue_dtype
 from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError
 
 _WORD = 1 << 64
+_PIECE = 1 << 14
+"""Numbers that are encoded at a time, so that what is between stays in the caches."""
 _FLATTEN = "several arrays x are one vector by np.concatenate([np.ravel(a) for a in "
 
 
@@ -129,9 +131,15 @@ class FixedPoint:
         """
         array = self._checked(values, client)
         if array.dtype.kind == "f":
-            # Exact: 2^f only moves the exponent, |x·2^f| < 2^63, and rint returns an integer.
-            wide = np.asarray(np.ldexp(array.astype(np.float64, copy=False), self.fraction_bits))
-            scaled = np.rint(wide, out=wide).astype(np.int64).view(np.uint64)
+            signed = np.empty(array.size, np.int64)
+            flat, room = array.reshape(-1), np.empty(min(array.size, _PIECE))
+            for start in range(0, array.size, _PIECE):
+                # Exact: 2^f only moves the exponent, |x·2^f| < 2^63, and rint returns an integer.
+                piece = flat[start : start + _PIECE]
+                wide = room[: len(piece)]
+                np.multiply(piece, 2.0**self.fraction_bits, out=wide, dtype=np.float64)
+                signed[start : start + _PIECE] = np.rint(wide, out=wide)
+            scaled = signed.view(np.uint64).reshape(array.shape)
         else:
             # Sign-extended to 64 bits and then modulo 2^64, so the shift is exact.
             scaled = array.astype(np.int64).view(np.uint64)
