@@ -27,6 +27,7 @@ from xclp_crypto.transport.failures import (
     Failure,
     Reason,
     verdict,
+    waits_to_end,
 )
 from xclp_crypto.transport.network.frames import (
     HEAD,
@@ -69,7 +70,7 @@ FRAMES = st.one_of(
     st.builds(lambda ends, count: Resume(*ends, count), ENDS, U64),
     st.builds(lambda ends, count: Ack(*ends, count), ENDS, U64),
     st.builds(lambda ends, *n: Data(*ends, *n, b"piece"), ENDS, U64, U32, U64, U64),
-    st.builds(Beat, st.booleans(), U64),
+    st.builds(Beat, st.booleans(), U64, st.binary(max_size=2)),
     st.builds(DroppedOut, st.sampled_from(PARTIES), st.binary(max_size=40)),
     st.builds(lambda why: Bye(not why, why), st.binary(max_size=40)),
     st.just(End(False)),
@@ -83,7 +84,7 @@ EXAMPLES = [
     Resume("a", "server", 7),
     Ack("a", "b", 1 << 63),
     Data("server", "b", 3, 1, 10, 4, b"piece"),
-    Beat(True, 5),
+    Beat(True, 5, b"\3"),
     DroppedOut("b", b"\3late"),
     Bye(True),
     End(True, b"\1why"),
@@ -125,7 +126,7 @@ def test_the_bytes_of_every_kind():
         bytes([0, 0, 0, 2, *bytes(7), 7]),
         bytes([0, 0, 0, 1, 128, *bytes(7)]),
         struct.pack(">HHQIQQ", 2, 1, 3, 1, 10, 4) + b"piece",
-        b"\1" + bytes(7) + b"\5",
+        b"\1" + bytes(7) + b"\5\3",
         b"\0\1\3late",
         b"\1",
         b"\1\1why",
@@ -168,6 +169,29 @@ def test_both_ends_are_different_parties(kind, ends):
 @pytest.mark.parametrize("number", [3, 65535])
 def test_who_is_given_up_may_be_nobody_here(number):
     assert CODEC.decode(DroppedOut.KIND, struct.pack(">H", number)) == DroppedOut("")
+
+
+def test_a_bit_says_of_each_party_whether_it_is_among_them():
+    for names in ((), "a", PARTIES):
+        assert CODEC.marked(CODEC.bits(names)) == {*names}
+    assert CODEC.bits("ab") == b"\3"
+    with pytest.raises(VersionMismatch, match="a frame names no parties of this session"):
+        CODEC.marked(b"\x08")
+
+
+@pytest.mark.parametrize(
+    ("waits", "ends"),
+    [
+        ({}, {}),
+        ({"a": "e", "b": "e"}, {"a": "e", "b": "e"}),
+        ({"a": "be", "b": "e"}, {"b": "e"}),  # a may yet get something of b
+        ({"a": "be", "b": "e", "e": "a"}, {"a": "e", "b": "e"}),  # e lies, or two do
+        ({"a": "b", "b": "ae"}, {"a": "b", "b": "a"}),
+    ],
+)
+def test_who_goes_on_without_whom_where_nobody_can_go_on(waits, ends):
+    found = waits_to_end({name: {*lacks} for name, lacks in waits.items()})
+    assert {n: "".join(sorted(lacks)) for n, lacks in found.items() if lacks} == ends
 
 
 @pytest.mark.parametrize("head", [

@@ -330,6 +330,59 @@ def test_a_client_that_makes_a_little_progress_for_ever_is_given_up(clock, progr
     on_server(role, talk, limits=Patient(deadline=100.0))
 
 
+@pytest.mark.parametrize("says", ["a", SERVER])
+def test_who_withholds_a_message_and_says_that_it_waits_is_given_up_and_nobody_else(clock, says):
+    """By a, which waits for it, and then by the server, which a has answered meanwhile."""
+
+    async def role(io, rng):
+        await io.gather(Blob, ("a", "b"), 1, n=1)
+        await io.recv(Blob, "a", n=1)
+
+    async def waits(server, wire, name, for_whom, progress):
+        lacks = CODEC.bits([for_whom])
+        wire.reader.feed_data(written(Beat(False, progress, lacks)))
+        await until(lambda: server.clients[name].progress == progress)
+
+    async def talk(server):
+        wires = {name: await connected(server, name, name.encode() * 16) for name in "ab"}
+        await waits(server, wires["a"], "a", "b", 1)
+        await waits(server, wires["b"], "b", says, 1)
+        watching = asyncio.create_task(server.watch())
+        clock.ahead += 101.0
+        await until(lambda: wires["a"].got(DroppedOut))
+        wires["a"].reader.feed_data(blob(b"x"))
+        await waits(server, wires["a"], "a", SERVER, 2)
+        driving = asyncio.create_task(server.drive())
+        await until(lambda: server.role.fed["a"])
+        clock.ahead += 101.0
+        await until(lambda: server.role.waiting and server.role.waiting.missing == ("a",))
+        wires["a"].reader.feed_data(blob(b"x", 1))
+        await driving
+        watching.cancel()
+        told = {n: wire.sent.count(DroppedOut("a", Reason().encode())) for n, wire in wires.items()}
+        assert told == {"a": 0, "b": says == "a"}
+        assert server.clients["a"].spent < 90.0
+        assert server.role.reasons == {"b": Reason()}
+
+    on_server(role, talk, limits=Patient(deadline=100.0))
+
+
+@pytest.mark.parametrize("code", [Code.SILENT, Code.SLOW])
+def test_who_was_silent_is_waited_for_again_when_it_has_sent_something(code):
+    """Of one that took too long, nothing more is handed on."""
+
+    async def main():
+        with unconnected("a", waits_for_the_server) as client:
+            wire = Wire(SERVER)
+            connection = Connection(wire.reader, wire, CODEC, 9.0, client.clock)
+            away = DroppedOut("b", Reason(code).encode())
+            wire.reader.feed_data(written(away, Data("b", "a", 0, 1, 0, 0, b""), End(False)))
+            await client._read_from(connection)
+            return [*client.dropouts]
+
+    assert asyncio.run(main()) == ["b"] * (code is Code.SLOW)
+
+
 @pytest.mark.parametrize("to", ["b", SERVER])
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_client_that_repeats_a_message_for_ever_keeps_nobody_waiting(clock, to, ended):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -248,6 +249,24 @@ class Accusations:
         return errors.FaultyPeer(
             parties, f"{client} says: {printable(failure.text)[:500]}", public=True
         )
+
+
+def waits_to_end(waits: Mapping[str, Collection[str]]) -> dict[str, Collection[str]]:
+    """Return which clients go on without which others, where nobody can go on.
+
+    Who waits for one that waits for a client itself may yet get what it waits for. Where all do,
+    they wait for each other, and those are given up for whom most wait: each circle leads through
+    somebody who lies.
+
+    Args:
+        waits: by client that waits for clients, and not for the server, for whom it waits.
+    """
+    first = {name: lacks for name, lacks in waits.items() if waits.keys().isdisjoint(lacks)}
+    if first or not waits:
+        return first
+    awaited = Counter(lacked for lacks in waits.values() for lacked in {*lacks} & waits.keys())
+    most = {name for name, count in awaited.items() if count == max(awaited.values())}
+    return {name: most.intersection(lacks) for name, lacks in waits.items()}
 
 
 def verdict(accusations: Mapping[str, Collection[str]], came: Collection[str]) -> tuple[str, ...]:

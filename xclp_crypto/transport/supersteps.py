@@ -38,7 +38,14 @@ from time import monotonic
 
 from xclp_crypto.errors import DecodeError, FaultyPeer, LogRolledBack, ParameterError, XclpError
 from xclp_crypto.params import MAX_DEPTH
-from xclp_crypto.transport.failures import Accusations, Code, Failure, Reason, printable
+from xclp_crypto.transport.failures import (
+    Accusations,
+    Code,
+    Failure,
+    Reason,
+    printable,
+    waits_to_end,
+)
 from xclp_crypto.transport.questions import Answer, Ask, Item
 from xclp_crypto.transport.replay import DurableRole
 
@@ -376,20 +383,16 @@ class Relay:
         return asks
 
     def _end_waits_of_clients(self) -> bool:
-        """End waits of clients for clients, where nobody can go on; return whether there are any.
-
-        Who waits for one that waits for a client itself may yet get what it waits for. If all do,
-        they wait for each other.
-        """
-        waiting = {
-            name: client.missing
+        """End waits of clients for clients where nobody can go on; return whether there are any."""
+        waits = {
+            name: {*client.missing} - client.without
             for name, client in self.clients.items()
-            if client.missing and self.role.name not in client.missing and not self._silent(client)
+            if self.role.name not in client.missing and not self._silent(client)
         }
-        first = [name for name, missing in waiting.items() if waiting.keys().isdisjoint(missing)]
-        for name in first or waiting:
-            self.clients[name].without.update(waiting[name])
-        return bool(waiting)
+        waits = {name: lacks for name, lacks in waits.items() if lacks}
+        for name, lacks in waits_to_end(waits).items():
+            self.clients[name].without.update(lacks)
+        return bool(waits)
 
     def _wants(self, name: str, client: _Correspondent) -> bool:
         """Return whether there is something to ask a client."""

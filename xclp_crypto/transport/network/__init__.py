@@ -24,8 +24,9 @@ rest. A sender has at most `Limits.window` bytes on the way to one receiver, or 
 of which nothing has come `join` seconds after the start; that computes, or sends a message, for
 `deadline` seconds without any progress; or that was computing, sending or away for `total` seconds
 of the session, whatever progress it made. Where all wait, and no message was completed for
-`deadline` seconds, all are given up. A wait of a role ends when all that it lacks are given up, and
-then goes on without them or fails, as the role says; a client also fails when a wait has lasted two
+`deadline` seconds, waits for whom withholds one end: first of clients for clients, told by their
+BEATs, then the server's. A wait of a role ends when all that it lacks are given up, and then
+goes on without them or fails, as the role says; a client also fails when a wait has lasted two
 `total`. Clients hear of it and do the same. Who comes back within
 the session gets its messages all the same. Only seconds in which the server ran count (`Clock`). A
 client that cannot take part says goodbye instead (`decline`), so that nobody waits for it.

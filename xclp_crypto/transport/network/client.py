@@ -42,7 +42,7 @@ class ClientParty(Party):
         self.agreement = agreement
         self.incarnation = SystemRng().bytes(16)
         self.connection: Connection | None = None
-        self.dropouts: set[str] = set()
+        self.dropouts: dict[str, bytes] = {}  # and the number of the reason's code
         self._reasons: set[tuple[str, bytes]] = set()
         self.awaited = [name for name in clients if name != role.name]
         self.over = False
@@ -125,6 +125,7 @@ class ClientParty(Party):
             await self.in_thread(self.role.keep, session)
         _logger.info("connected", extra={"party": self.me, "awaited": self.awaited})
         self.connection = connection
+        self.dropouts.clear()  # the server says who is one
         try:
             for peer in self.peers:
                 await connection.send(self.mail.resume(peer))
@@ -161,7 +162,7 @@ class ClientParty(Party):
             if isinstance(frame, frames.DroppedOut):
                 if frame.party and frame.party not in self.dropouts:
                     _logger.info("dropout", extra={"party": self.me, "client": frame.party})
-                self.dropouts.add(frame.party)
+                self.dropouts[frame.party] = frame.reason[:1]
                 said = frame.party, frame.reason[:1]
                 if frame.reason and said not in self._reasons:  # a server may say it for ever
                     self._reasons.add(said)
@@ -177,8 +178,10 @@ class ClientParty(Party):
                         else "the server acknowledges what this party never sends"
                     )
                 self.take(frame)
+                if isinstance(frame, frames.Data):
+                    self._notice(frame.sender)
                 if isinstance(frame, frames.Resume):
-                    self.dropouts.discard(frame.receiver)
+                    self.dropouts.pop(frame.receiver, None)
                     if frame.receiver in self.awaited:
                         self.awaited = [name for name in self.awaited if name != frame.receiver]
                         extra = {"party": self.me, "client": frame.receiver}
@@ -186,6 +189,12 @@ class ClientParty(Party):
             elif not isinstance(frame, frames.Beat):
                 raise errors.VersionMismatch(f"the server sends no frames of kind {frame.KIND}")
             self.wake.set()
+
+    def _notice(self, sender: str) -> None:
+        """Wait again for who was silent, and of whom a message has come."""
+        silent = self.dropouts.get(sender) == Reason().encode()
+        if silent and self.mail.inboxes[sender].complete:
+            del self.dropouts[sender]
 
     def _require_whole_log(self, last: frames.Resume) -> None:
         """Refuse a log that lacks messages of which this client has said before that it has them.

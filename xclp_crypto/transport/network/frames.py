@@ -11,7 +11,7 @@
     REFUSED:      why
     RESUME, ACK:  sender (2) ‖ receiver (2) ‖ how many messages (8)
     DATA:         sender (2) ‖ receiver (2) ‖ number (8) ‖ depth (4) ‖ size (8) ‖ offset (8) ‖ piece
-    BEAT:         computing (1) ‖ progress (8)
+    BEAT:         computing (1) ‖ progress (8) ‖ for whom it waits, a bit for each party
     DROPPED_OUT:  party (2) ‖ why others go on without it (`Reason`); nothing if it ended well
     BYE:          well (1) ‖ why, if it is told
     END:          failed (1) ‖ why, if it failed
@@ -25,7 +25,7 @@ Parties are numbered in the order that all agree on. What is not written just so
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final
 
@@ -223,13 +223,16 @@ class Beat(Frame):
     Attributes:
         busy: whether the role computes; it waits otherwise, or has ended.
         progress: a number that changes with what the role does.
+        lacks: for whom it waits, as from `Codec.bits`.
     """
 
     KIND = 8
     LAYOUT = struct.Struct(">?Q")
+    REST = True
 
     busy: bool
     progress: int
+    lacks: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,18 @@ class Codec:
     def __init__(self, parties: Sequence[str]) -> None:
         self._parties = tuple(parties)
         self._numbers = {name: number for number, name in enumerate(parties)}
+
+    def bits(self, names: Iterable[str]) -> bytes:
+        """Return a bit for each party, the last for the first one, that says who is among them."""
+        marked = sum(1 << self._numbers[name] for name in set(names))
+        return marked.to_bytes(-(-len(self._parties) // 8), "big")
+
+    def marked(self, bits: bytes) -> set[str]:
+        """Return whom `bits` marked; raises `VersionMismatch` if there is nobody of that number."""
+        marked = int.from_bytes(bits, "big")
+        if marked >> len(self._parties):
+            raise errors.VersionMismatch("a frame names no parties of this session")
+        return {name for name, number in self._numbers.items() if marked >> number & 1}
 
     def encode(self, frame: Frame) -> tuple[bytes, bytes | memoryview]:
         """Return the bytes of a frame in two parts, so that a large piece is not copied."""

@@ -28,8 +28,8 @@ class Limits:
         join: seconds after its start in which the server waits for clients that never came.
         grace: seconds without a connection, or without a sign of life on it, after which a client
             is given up, and a client gives up the server.
-        deadline: seconds in which a client that computes must make some progress; longer than its
-            longest single computation.
+        deadline: seconds in which a client that computes must make some progress, longer than its
+            longest single computation; and for which all may wait.
         total: seconds that a client may compute, send, keep senders waiting and be away in a
             session, whatever progress it makes; by default 10 deadlines.
         window: bytes that may be on the way to one receiver; at most `WINDOW`, which receivers

@@ -306,8 +306,10 @@ class Party(ABC):
     async def beat(self, connection: Connection) -> None:
         """Send signs of life, for as long as it works."""
         while True:
-            waits = self.role.waiting is not None or self.role.ended
-            await connection.send(Beat(not waits, self.progress))
+            wait = self.role.waiting
+            busy = wait is None and not self.role.ended
+            lacks = self.codec.bits(() if wait is None else wait.missing)
+            await connection.send(Beat(busy, self.progress, lacks))
             await asyncio.sleep(self.limits.beat)
 
     def take(self, frame: Data | Ack | Resume) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 
 from xclp_crypto import errors
 from xclp_crypto.params import Agreement
-from xclp_crypto.transport.failures import Accusations, Code, Failure, Reason, printable
+from xclp_crypto.transport.failures import (
+    Accusations,
+    Code,
+    Failure,
+    Reason,
+    printable,
+    waits_to_end,
+)
 from xclp_crypto.transport.network import frames, party
 from xclp_crypto.transport.network.gate import HANDSHAKE_SECONDS, Gate, listen
 from xclp_crypto.transport.network.limits import Limits
@@ -37,6 +44,8 @@ class _Presence:
     incarnation: bytes = b""
     replaced: set[bytes] = field(default_factory=set)  # incarnations, by later ones
     busy: bool = False
+    lacks: set[str] = field(default_factory=set)  # for whom it says that it waits
+    without: set[str] = field(default_factory=set)  # of whom it was told that nothing comes for it
     progress: int = -1
     moved: float = 0.0
     begun: set[str] = field(default_factory=set)  # to whom it sends a message that is not complete
@@ -73,6 +82,7 @@ class ServerParty(Party):
             client.instance = known if any(known) else b""
         self._looked = now
         self._quiet_from = now  # later by every second in which somebody may have been waited for
+        self._patience = limits.deadline  # seconds that it may be quiet
         self.handlers: set[asyncio.Task[None]] = set()
         self._accusations = Accusations(clients)
         self._end: frames.End | None = None
@@ -85,9 +95,28 @@ class ServerParty(Party):
             return not self.mail.inboxes[peer].complete
         if self._given_up(client):
             return True
-        if client.connection is None or client.busy or client.begun:
+        if client.connection is None or client.busy or client.begun or not self._quiet:
             return False
-        return self.clock() - max(self._quiet_from, self.waiting_since) > self.limits.deadline
+        waiting = self.role.waiting
+        return (waiting is None or peer in waiting.missing) and not self._waits_of_clients()
+
+    @property
+    def _quiet(self) -> bool:
+        """Whether all, this server too, have waited for too long: somebody withholds a message."""
+        quiet = self.clock() - max(self._quiet_from, self.waiting_since)
+        if quiet <= max(self._patience, 2 * self.limits.beat):  # all have said for whom they wait
+            return False
+        return self.role.waiting is not None or self.role.ended
+
+    def _waits_of_clients(self) -> dict[str, set[str]]:
+        """Return for which others clients wait, and not for this server, that were not told."""
+        gone = {name for name, client in self.clients.items() if client.dropped_out}
+        waits = {
+            name: client.lacks - client.without - gone
+            for name, client in self.clients.items()
+            if self.me not in client.lacks and not client.ended and not self._given_up(client)
+        }
+        return {name: lacks for name, lacks in waits.items() if lacks}
 
     def _given_up(self, client: _Presence) -> bool:
         """Return whether a client is at fault, away or at work for too long."""
@@ -145,7 +174,7 @@ class ServerParty(Party):
         if self.role.waiting is not None or self.role.ended:  # others waited for this, if at all
             since = max(self._quiet_from, self.waiting_since)
             self._charge(client, max(0.0, client.moved - since))
-        self._quiet_from = client.moved
+        self._quiet_from, self._patience = client.moved, self.limits.deadline
 
     def connection_to(self, peer: str) -> Connection | None:
         """See `Party.connection_to`."""
@@ -256,6 +285,10 @@ class ServerParty(Party):
             await party.cancel(client.tasks)  # or they would take pieces out of its outbox
         client.connection, client.came = connection, True
         client.dropped_out = client.busy = client.ended = False
+        client.lacks = set()
+        for other in self.clients.values():  # for it, and it for others, is there again
+            other.without.discard(name)
+        client.without.clear()
         client.moved = self.clock()
         client.begun.clear()
         awaited = [n for n, c in self.clients.items() if not c.came]
@@ -314,7 +347,7 @@ class ServerParty(Party):
                 self.wake.set()
                 return
             if isinstance(frame, frames.Beat):
-                client.busy = frame.busy
+                client.busy, client.lacks = frame.busy, self.codec.marked(frame.lacks)
                 if frame.progress != client.progress:
                     client.progress, client.moved = frame.progress, self.clock()
                 continue
@@ -361,6 +394,8 @@ class ServerParty(Party):
         """Hand a frame on; as long as that takes, its addressee keeps the client waiting."""
         if self.clients[frame.addressee].slow is not None:  # nobody goes on with it
             return
+        if isinstance(frame, frames.Data) and frame.offset + len(frame.piece) == frame.size:
+            self.clients[frame.addressee].without.discard(frame.author)
         client.held_by, since = frame.addressee, self.clock()
         try:
             await self.tell(frame.addressee, frame)
@@ -372,9 +407,26 @@ class ServerParty(Party):
         """Tell everybody of clients that are given up."""
         while True:
             await asyncio.sleep(self.limits.beat / 2)
+            await self._end_waits_of_clients()
             await self.leave_out([name for name in self.clients if self.expired(name)])
             for name, client in self.clients.items():
                 client.dropped_out = client.dropped_out and self.expired(name)
+
+    async def _end_waits_of_clients(self) -> None:
+        """Tell clients who wait for others in vain, where all wait, to go on without these.
+
+        They may soon wait for others; who only says so does not put the end off for long.
+        """
+        self._look()
+        waits = self._waits_of_clients() if self._quiet else {}
+        if waits:
+            self._quiet_from = self.clock()
+            self._patience = min(self.limits.grace, self.limits.deadline)
+        for name, lacks in waits_to_end(waits).items():
+            self.clients[name].without.update(lacks)
+            for other in sorted(lacks):
+                _logger.warning("nothing comes", extra={"client": other, "waits": name})
+                await self.tell(name, self._dropped_out(other))
 
     async def leave_out(self, peers: Sequence[str]) -> None:
         """See `Party.leave_out`: everybody hears of it once, and why."""
