@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from xclp_crypto.two_party_similarity import (
         cross_inner_products,
         cross_masked_distances,
+        cross_masked_matches,
         cross_similarities,
     )
 
@@ -26,7 +27,8 @@ __version__ = "0.1.0"
 
 __all__ = ["Identities", "Identity", "IdentityKey", "ProgressLine", "__version__"]
 __all__ += ["cross_distances", "cross_matches", "cross_nearest"]
-__all__ += ["cross_inner_products", "cross_masked_distances", "cross_similarities"]
+__all__ += ["cross_inner_products", "cross_masked_distances", "cross_masked_matches"]
+__all__ += ["cross_similarities"]
 __all__ += ["join_mean", "join_sum", "serve_mean", "serve_sum"]
 __all__ += ["secure_inner_products", "secure_masked_distances", "secure_similarities"]
 __all__ += ["secure_hamming", "secure_mean", "secure_row_sums", "secure_sum"]
@@ -39,6 +41,7 @@ _HOMES = {
     "cross_distances": "two_party",
     "cross_inner_products": "two_party_similarity",
     "cross_masked_distances": "two_party_similarity",
+    "cross_masked_matches": "two_party_similarity",
     "cross_matches": "two_party",
     "cross_nearest": "two_party",
     "cross_similarities": "two_party_similarity",

@@ -41,6 +41,7 @@ __all__ = [
     "cross_distances",
     "cross_inner_products",
     "cross_masked_distances",
+    "cross_masked_matches",
     "cross_matches",
     "cross_nearest",
     "cross_similarities",
@@ -129,6 +130,9 @@ cross_similarities = _awaited(two_party_similarity.cross_similarities)
 
 cross_masked_distances = _awaited(two_party_similarity.cross_masked_distances)
 """See `xclp_crypto.cross_masked_distances`."""
+
+cross_masked_matches = _awaited(two_party_similarity.cross_masked_matches)
+"""See `xclp_crypto.cross_masked_matches`."""
 
 
 def __dir__() -> list[str]:

@@ -190,7 +190,8 @@ def cross_matches(
         flat = addend.reshape(-1)
         return await boolean.at_most(gates, flat, width, bound=int(at_most), largest=n_bits)
 
-    return _judged(program, backend, _Judge("cross_matches", f"at_most={at_most}", cost_of, judge))
+    asked = Judge("cross_matches", f"at_most={at_most}", cost_of, judge)
+    return judged(program, sharing_backend(backend), asked)
 
 
 def cross_nearest(
@@ -265,48 +266,59 @@ def cross_nearest(
         distances = await boolean.to_boolean(gates, addend, width)
         return await boolean.smallest(gates, distances, int(k), bounds="shared")
 
-    return _judged(program, backend, _Judge("cross_nearest", f"k={k}", cost_of, judge))
+    asked = Judge("cross_nearest", f"k={k}", cost_of, judge)
+    return judged(program, sharing_backend(backend), asked)
 
 
 @dataclass(frozen=True)
-class _Judge:
-    """What is asked of distances in shares.
+class Judge:
+    """What is asked of distances, or products, in shares.
 
     Attributes:
         call: the function that both programs call.
         asked: what it was asked for.
         cost: takes the numbers of the receiver's rows and of the sender's.
-        judge: takes gates and a share, (sender's rows, receiver's rows); returns shares of bits in
-            that order, either packed as a whole or row by row.
+        judge: takes gates and a share, (…, sender's rows, receiver's rows); returns shares of bits
+            in that order, either packed as a whole or row by row.
+        share: returns that share; of the distances, modulo 2^w, if there is none.
     """
 
     call: str
     asked: str
     cost: Callable[[int, int], CircuitCost]
     judge: Callable[[Gates, NDArray[np.uint16]], Awaitable[Words]]
+    share: Callable[[Session, Rng], Awaitable[NDArray[np.uint16]]] | None = None
 
 
-def _judged(
-    program: Program, backend: str | HammingBackend, judge: _Judge
+def judged(
+    program: Program, method: SharingBackend, judge: Judge
 ) -> tuple[NDArray[np.bool_] | None, Cost]:
-    """Run both parts of what is asked, and return what this program learns of it."""
-    method, n_bits = sharing_backend(backend), program.bits.shape[1]
+    """Run this program's part of what is asked.
+
+    Returns:
+        (own rows, other's rows) to the receiver, None to the sender; and the cost of this side.
+    """
+    n_bits = program.bits.shape[1]
 
     async def client(session: Session, rng: Rng) -> NDArray[np.bool_] | None:
-        return await _compare(session, program.bits, method, judge, rng)
+        addend = await (
+            judge.share(session, rng)
+            if judge.share
+            else additive_shares(session, program.bits, method, rng)
+        )
+        return await _compare(session, addend, judge, rng)
 
     found, cost = program.run(terms_of(n_bits, method, judge.call, judge.asked), n_bits, client)
     return found[program.name], cost
 
 
 async def _compare(
-    session: Session, bits: NDArray[np.uint8], method: SharingBackend, judge: _Judge, rng: Rng
+    session: Session, addend: NDArray[np.uint16], judge: Judge, rng: Rng
 ) -> NDArray[np.bool_] | None:
-    """Share the distances, and tell the receiver what is asked of them."""
+    """Tell the receiver what is asked of what is shared."""
     io, sizes = session.io, session.sizes
     (peer,) = (c for c in CLIENTS if c != io.name)
     rows, others = (sizes[c] for c in CLIENTS)
-    addend = await additive_shares(session, bits, method, rng)
     with io.step("triples"):
         words = judge.cost(rows, others).triples
         sid = session.once("cross triples")

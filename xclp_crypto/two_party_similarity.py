@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable
+from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
@@ -28,6 +29,10 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.fields import Packed
 from xclp_crypto.params import MAX_HASH_BITS, residue_width
+from xclp_crypto.protocols import boolean
+from xclp_crypto.protocols.boolean import Gates, costs
+from xclp_crypto.protocols.boolean.costs import CircuitCost
+from xclp_crypto.protocols.boolean.words import Words, require_integer, words_for
 from xclp_crypto.protocols.hamming import BitRows, HammingBackend
 from xclp_crypto.protocols.hamming.integers import (
     columns_of,
@@ -50,6 +55,7 @@ from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.duplex import Connected
 from xclp_crypto.transport.meter import Cost
+from xclp_crypto.two_party import Judge, judged
 from xclp_crypto.two_programs import (
     CLIENTS,
     Program,
@@ -96,14 +102,10 @@ def widened(rows: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
     return np.pad(rows, ((0, 0), (0, columns - rows.shape[1])))
 
 
-async def inner_products(
-    session: Session,
-    rows: NDArray[np.uint8],
-    largest: int,
-    method: SharingBackend,
-    rng: Rng,
-) -> NDArray[np.uint16] | None:
-    """Tell the receiver the inner products of its rows with the sender's; see the module.
+async def product_shares(
+    session: Session, rows: NDArray[np.uint8], largest: int, method: SharingBackend, rng: Rng
+) -> tuple[NDArray[np.uint16], int]:
+    """Share the inner products of the receiver's rows with the sender's; see the module.
 
     Args:
         session: of the two.
@@ -113,24 +115,37 @@ async def inner_products(
         rng: source of this program's randomness.
 
     Returns:
-        (own rows, other's rows) to the receiver, None to the sender.
+        This program's addends of twice the products modulo 2^w, (sender's rows, receiver's rows);
+        and w.
 
     Raises:
         ParameterError: see `widened`.
     """
-    io, wide = session.io, widened(rows, largest)
+    wide = widened(rows, largest)
     width = residue_width(wide.shape[1])
-    low = np.uint16((1 << width) - 1)
     addend = await additive_shares(session, wide, method, rng)
     weights = rows.sum(axis=1, dtype=np.uint16)
-    receives = io.name == CLIENTS[0]
-    own = (weights[None, :] if receives else weights[:, None]) - addend & low
+    own = weights[None, :] if session.io.name == CLIENTS[0] else weights[:, None]
+    return own - addend & np.uint16((1 << width) - 1), width
+
+
+async def inner_products(
+    session: Session, rows: NDArray[np.uint8], largest: int, method: SharingBackend, rng: Rng
+) -> NDArray[np.uint16] | None:
+    """Tell the receiver the inner products of its rows with the sender's; see `product_shares`.
+
+    Returns:
+        (own rows, other's rows) to the receiver, None to the sender.
+    """
+    io = session.io
+    own, width = await product_shares(session, rows, largest, method, rng)
     with io.step("products"):
-        if not receives:
+        if io.name != CLIENTS[0]:
             await io.send(CLIENTS[0], ProductShares(own, width))
             return None
         shape = {"rows": own.shape[0], "others": own.shape[1], "width": width}
         got = await io.recv(ProductShares, CLIENTS[1], **shape)
+    low = np.uint16((1 << width) - 1)
     products: NDArray[np.uint16] = (own + got.values & low) >> np.uint16(1)
     return products.T
 
@@ -356,21 +371,142 @@ def cross_masked_distances(
     program = program_of(
         bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
     )
-    rows, valid = program.bits, valid_bits(masks, program.bits, program.name, packed)
-    method, n_bits = sharing_backend(backend), rows.shape[1]
-    ones, zeros = valid_halves(rows, valid)
-    halves = (ones, zeros) if receives else (zeros, ones)
+    method, n_bits = sharing_backend(backend), program.bits.shape[1]
+    differing, valid = _masked_factors(program, masks, packed)
 
     async def client(session: Session, rng: Rng) -> MaskedDistances | None:
-        both = np.concatenate(halves, axis=1)
-        one, other = session.part(" differing"), session.part(" valid")
-        differing = await inner_products(one, both, n_bits, method, rng)
-        shared = await inner_products(other, valid, n_bits, method, rng)
-        if differing is None or shared is None:
-            return None
-        return MaskedDistances(differing, shared)
+        parts = session.part(" differing"), session.part(" valid")
+        differ = await inner_products(parts[0], differing, n_bits, method, rng)
+        both = await inner_products(parts[1], valid, n_bits, method, rng)
+        return None if differ is None or both is None else MaskedDistances(differ, both)
 
     return _run(program, method, "cross_masked_distances", "", client)
+
+
+def cross_masked_matches(
+    bits: BitRows,
+    masks: BitRows,
+    sock: Connected,
+    *,
+    receives: bool,
+    at_most: Fraction | float,
+    least_valid: int = 1,
+    packed: int | None = None,
+    backend: str | HammingBackend = "rlwe",
+    rng: Rng | None = None,
+    at_most_rows: int | None = None,
+    identities: Identities | None = None,
+    timeout: float = 60.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> tuple[NDArray[np.bool_] | None, Cost]:
+    """Find which rows differ in few of the bits that are valid in both, and nothing else.
+
+    As `cross_masked_distances`, but both numbers stay in shares, and boolean circuits compare them
+    (see `xclp_crypto.cross_matches`): the receiver learns one bit for each pair.
+
+    Args:
+        bits: this program's rows, (n, L) of 0/1, or packed.
+        masks: which of their bits are valid, in the same form.
+        sock: see `xclp_crypto.cross_distances`.
+        receives: whether this program gets the matches; exactly one of the two must.
+        at_most: τ, the largest share of the valid bits that may differ in a match, 0 ≤ τ < 1; the
+            same for both. Of a float what it is printed as, 0.32 being 8/25; the denominator is at
+            most 10^6, and smaller ones cost less.
+        least_valid: fewest valid bits of a match, 0 … L; the same for both.
+        packed: see `xclp_crypto.cross_distances`.
+        backend: ``rlwe``, ``shade-ext`` or ``shade``, the same for both.
+        rng: randomness; the operating system's by default.
+        at_most_rows: refuse to take part if the other program has more rows.
+        identities: see `xclp_crypto.cross_distances`.
+        timeout: see `xclp_crypto.cross_distances`.
+        progress: called before each computation.
+
+    Returns:
+        [differing ≤ τ·valid and valid ≥ least_valid], (own rows, other's rows) bool, or None for
+        the program that does not receive; and the cost of this program's side.
+
+    Raises:
+        DataError: `bits` or `masks` are not rows of bits, or their shapes differ.
+        ParameterError: as for `cross_inner_products`, or τ or the fewest are out of range.
+        FaultyPeer: as for `xclp_crypto.cross_distances`.
+        ProtocolError: the other program failed or fell silent; the text says which.
+
+    Example:
+        >>> import socket
+        >>> from concurrent.futures import ThreadPoolExecutor
+        >>> import numpy as np
+        >>> from xclp_crypto import cross_masked_matches
+        >>> mine, theirs = np.eye(3, 64, dtype=int), np.eye(2, 64, dtype=int)
+        >>> valid = np.tri(3, 64, 1, dtype=int)  # the first two bits, three, four
+        >>> here, there = socket.socketpair()
+        >>> same = {"at_most": 0.5, "least_valid": 2}
+        >>> with here, there, ThreadPoolExecutor() as other:  # the other program, by a thread
+        ...     far = (theirs, valid[:2], there)
+        ...     _ = other.submit(cross_masked_matches, *far, receives=False, **same)
+        ...     found, cost = cross_masked_matches(mine, valid, here, receives=True, **same)
+        >>> found.tolist()
+        [[True, False], [False, True], [True, False]]
+    """
+    program = program_of(
+        bits, sock, receives, packed, rng, at_most_rows, identities, timeout, progress
+    )
+    method, n_bits = sharing_backend(backend), program.bits.shape[1]
+    largest, least = _share(at_most), require_integer("least_valid", least_valid, 0, n_bits)
+    differing, valid = _masked_factors(program, masks, packed)
+
+    async def share(session: Session, rng: Rng) -> NDArray[np.uint16]:
+        parts = session.part(" differing"), session.part(" valid")
+        differ, _ = await product_shares(parts[0], differing, n_bits, method, rng)
+        both, _ = await product_shares(parts[1], valid, n_bits, method, rng)
+        return np.stack([differ, both])
+
+    # x = den·differing − num·valid + num·L is in 0 … den·L, and at most num·L in a match.
+    num, den = largest.numerator, largest.denominator
+    width, bound = (2 * n_bits).bit_length(), num * n_bits
+    wide = (max(bound + 1, (den - num) * n_bits) - 1).bit_length() + 1
+
+    def cost_of(rows: int, others: int) -> CircuitCost:
+        words = words_for(rows * others)
+        cost = costs.adding(width, 2 * words) + costs.adding(wide, 2 * words)
+        cost += costs.comparing_with(least, width - 1, words) + costs.gate(words)
+        return cost + costs.at_most(bound, den * n_bits, wide, words)
+
+    async def judge(gates: Gates, addends: NDArray[np.uint16]) -> Words:
+        flat = addends.reshape(2, -1)
+        numbers = (await boolean.to_boolean(gates, flat, width))[1:]  # half of twice the products
+        planes = np.zeros((wide, *numbers.shape[1:]), np.uint64)
+        planes[: width - 1] = numbers
+        source = program.rng.child("masked matches")
+        differ, both = await boolean.to_additive(gates, planes, flat.shape[1], source)
+        x = np.uint64(den) * differ - np.uint64(num) * both
+        x += np.uint64(bound if gates.first else 0)
+        few = await boolean.at_most(gates, x, wide, bound=bound, largest=den * n_bits)
+        too_few = await boolean.less_than_public(gates, numbers[:, 1], least)
+        return await gates.conjunction(few, gates.invert(too_few))
+
+    asked = f"at_most={largest}, least_valid={least}"
+    return judged(program, method, Judge("cross_masked_matches", asked, cost_of, judge, share))
+
+
+def _share(at_most: Fraction | float) -> Fraction:
+    """Return the largest share of bits that differ in a match; refuse what is out of range."""
+    number = isinstance(at_most, Fraction | int | float) and not isinstance(at_most, bool)
+    if number and 0 <= at_most < 1 and (found := Fraction(str(at_most))).denominator <= 10**6:
+        return found
+    raise ParameterError(
+        "at_most must be a share of bits, at least 0 and below 1, with a denominator of at most "
+        f"10^6, got {at_most!r}"
+    )
+
+
+def _masked_factors(
+    program: Program, masks: BitRows, packed: int | None
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Return this program's factors of how many valid bits differ, and of how many are valid."""
+    valid = valid_bits(masks, program.bits, program.name, packed)
+    ones, zeros = valid_halves(program.bits, valid)
+    halves = (ones, zeros) if program.receives else (zeros, ones)
+    return np.concatenate(halves, axis=1), valid
 
 
 def _run(

@@ -1,6 +1,7 @@
 """Inner products, Dice, Jaccard and masked distances are exact and nothing more."""
 
 import socket
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from two_ends import both
 from xclp_crypto import (
     cross_inner_products,
     cross_masked_distances,
+    cross_masked_matches,
     cross_similarities,
     secure_inner_products,
     secure_masked_distances,
@@ -252,6 +254,26 @@ def test_masked_distances_count_what_is_valid_in_both():
     assert np.array_equal(got.differing, differ.sum(axis=2))
 
 
+@pytest.mark.parametrize(
+    ("at_most", "least", "backend"),
+    [(0.32, 1, "rlwe"), (Fraction(1, 3), 20, "rlwe"), (0, 0, "rlwe"), (0.999999, 3, "shade-ext")],
+)
+def test_masked_matches_are_exact(at_most, least, backend):
+    mine, theirs, valid, theirs_valid = rows(5, 33), rows(4, 33), rows(5, 33), rows(4, 33)
+    mine[2:4], valid[2:4] = theirs[2], [theirs_valid[2], np.ones(33)]
+    mine[2, :2] ^= 1
+    options = {"at_most": at_most, "least_valid": least, "backend": backend}
+    got = found(cross_masked_matches, (mine, valid), (theirs, theirs_valid), **options)
+    both_valid = valid[:, None] & theirs_valid[None]
+    differing = ((mine[:, None] != theirs[None]) & both_valid).sum(axis=2)
+    share, number = Fraction(str(at_most)), both_valid.sum(axis=2)
+    fits = differing * share.denominator <= number * share.numerator
+    assert got.dtype == np.bool_
+    assert np.array_equal(got, fits & (number >= least))
+    assert got.any()
+    assert not got.all()
+
+
 def test_rows_are_widened_until_twice_the_product_fits():
     for bits in (1, 2, 3, 31, 32, 33, 4096):
         wide = widened(np.ones((1, bits), np.uint8), bits)
@@ -300,9 +322,14 @@ def test_weights_of_the_senders_rows_do_not_reach_the_receiver(monkeypatch):
         return decode(kind, data, **dims)
 
     monkeypatch.setattr(wire, "decode_body", spy)
-    found(cross_masked_distances, (rows(3, 8), rows(3, 8)), (rows(2, 8), rows(2, 8)))
+    given = (rows(3, 8), rows(3, 8)), (rows(2, 8), rows(2, 8))
+    found(cross_masked_distances, *given)
     assert kinds.count("ProductShares") == 2
     assert not {"SetSizes", "DistanceShares"} & set(kinds)
+    kinds.clear()
+    found(cross_masked_matches, *given, at_most=0.3)
+    assert kinds.count("OutputShares") == 2  # of x − r for shares of both numbers, and the matches
+    assert not {"ProductShares", "SetSizes", "DistanceShares"} & set(kinds)
 
 
 def test_what_cannot_be_is_refused_before_anything_is_sent():
@@ -314,6 +341,11 @@ def test_what_cannot_be_is_refused_before_anything_is_sent():
             cross_inner_products(rows(2, 8), ours, receives=True, backend="paillier")
         with pytest.raises(DataError, match=r"masks of shape \(2, 7\) for bits of shape \(2, 8\)"):
             cross_masked_distances(rows(2, 8), rows(2, 7), ours, receives=True)
+        for wrong in (1, -0.1, True, "0.3", float("nan"), 0.1 + 0.2, None):
+            with pytest.raises(ParameterError, match="at_most must be a share of bits"):
+                cross_masked_matches(*[rows(2, 8)] * 2, ours, receives=True, at_most=wrong)
+        with pytest.raises(ParameterError, match="least_valid must be"):
+            cross_masked_matches(*[rows(2, 8)] * 2, ours, receives=True, at_most=0.3, least_valid=9)
     with pytest.raises(ParameterError, match="'dice' or 'jaccard', got 'cosine'"):
         secure_similarities([rows(2, 8)] * 2, measure="cosine")
     two = [rows(2, 8), rows(1, 8)]
