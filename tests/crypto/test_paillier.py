@@ -99,6 +99,18 @@ def test_subset_products_equal_plain_products(n, length, density, seed):
     ]
 
 
+@given(st.lists(st.integers(1, 999), min_size=1, max_size=5), st.data())
+def test_products_of_powers_equal_plain_ones(bases, data):
+    exponents = st.integers(-(2**40), 2**40) | st.integers(-1, 1)
+    factors = st.lists(st.tuples(st.integers(0, len(bases) - 1), exponents), max_size=6)
+    rows = data.draw(st.lists(factors, max_size=4))
+    modulus = mpz(10**9 + 7)
+    found = arithmetic.products_of_powers(
+        [[(i, mpz(e)) for i, e in row] for row in rows], [mpz(b) for b in bases], modulus
+    )
+    assert found == [math.prod(pow(bases[i], e, modulus) for i, e in r) % modulus for r in rows]
+
+
 class Noted:
     """A number that notes in `lengths` how long the numbers are that it is multiplied with."""
 

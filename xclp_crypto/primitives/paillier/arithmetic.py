@@ -34,6 +34,8 @@ _SIEVE: Final = (gmpy2.primorial(1 << 8), SMALL_PRIMES, gmpy2.primorial(1 << 16)
 MAX_WINDOW = 12
 _BLOCKS = 4
 _USES = 256
+_POWERS = range(1, 6)
+"""Widths of tables with powers of many bases; wider ones would take much memory."""
 _NEVER = 1 << 30
 _FILLER = 1 << 14  # 3 to this is far longer than a modulus, and so looks like any number modulo it
 
@@ -178,6 +180,55 @@ def _window_products(rows: NDArray[np.bool_], values: list[Mpz], modulus: Mpz) -
         if rest:
             buckets[rest] = buckets[rest] * bucket % modulus
     return results
+
+
+def products_of_powers(
+    rows: list[list[tuple[int, Mpz]]], bases: list[Mpz], modulus: Mpz
+) -> list[Mpz]:
+    """Return, for every row, the product of powers of bases (Straus).
+
+    The squarings are those of one power for each row, and all rows share a table of the first
+    2^b − 1 powers of each base.
+
+    Args:
+        rows: of each factor, which base, and an exponent, which may be negative.
+        bases: units, reduced.
+        modulus: above 1.
+    """
+    bits = max((abs(e).bit_length() for row in rows for _, e in row), default=0)
+    count = sum(map(len, rows))
+    width = min(_POWERS, key=lambda b: (len(bases) << b) + count * -(-bits // b))
+    tables = []
+    for base in bases:
+        table = [mpz(1), base]
+        while len(table) >> width == 0:
+            table.append(table[-1] * base % modulus)
+        tables.append(table)
+    results = []
+    for row in rows:
+        up, down = (
+            _product_of_powers(
+                [(i, abs(e)) for i, e in row if e * sign > 0], tables, width, modulus
+            )
+            for sign in (1, -1)
+        )
+        results.append(up if down == 1 else up * gmpy2.invert(down, modulus) % modulus)
+    return results
+
+
+def _product_of_powers(
+    factors: list[tuple[int, Mpz]], tables: list[list[Mpz]], width: int, modulus: Mpz
+) -> Mpz:
+    bits = max((e.bit_length() for _, e in factors), default=0)
+    result = mpz(1)
+    for start in reversed(range(0, bits, width)):
+        for _ in range(width):
+            result = result * result % modulus
+        for base, exponent in factors:
+            digit = exponent[start : start + width]
+            if digit:
+                result = result * tables[base][digit] % modulus
+    return result
 
 
 def product(values: Sequence[Mpz], modulus: Mpz) -> Mpz:

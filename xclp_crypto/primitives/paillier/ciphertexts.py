@@ -22,6 +22,7 @@ from xclp_crypto.errors import (
 from xclp_crypto.primitives.paillier.arithmetic import (
     Mpz,
     from_bytes,
+    products_of_powers,
     require_ciphertexts,
     to_bytes,
 )
@@ -148,13 +149,14 @@ class Ciphertexts(EncryptedArray):
         with numpy_errors(function.__name__):
             found = np.asarray(function(*operands, *args[count:], **kwargs), dtype=object)
         # Where there is nothing to add up, NumPy says 0 or None; 1 is a ciphertext of 0.
-        terms = [t.value if isinstance(t, _Term) else mpz(1) for t in found.reshape(-1)]
-        return Ciphertexts(self.key, object_array(terms, found.shape))
+        rows = [t.factors() if isinstance(t, _Term) else [] for t in found.reshape(-1)]
+        values = next(a._values for a in args[:count] if isinstance(a, Ciphertexts))
+        results = products_of_powers(rows, values.reshape(-1).tolist(), self.key.n_squared)
+        return Ciphertexts(self.key, object_array(results, found.shape))
 
     def _terms(self, other: Ciphertexts) -> NDArray[np.object_]:
-        square = self.key.n_squared
-        flat = self._of_same_key(other).reshape(-1)
-        return object_array([_Term(value, square) for value in flat], other.shape)
+        terms = [_Term(i, mpz(1)) for i in range(self._of_same_key(other).size)]
+        return object_array(terms, other.shape)
 
     def _scalars(self, values: Any) -> NDArray[np.object_]:
         """Return integers that ciphertexts can be multiplied with."""
@@ -292,22 +294,37 @@ _powmod = np.frompyfunc(gmpy2.powmod, 3, 1)
 
 
 class _Term:
-    """A ciphertext as an element of NumPy's products, which multiply with integers and add up."""
+    """A ciphertext in NumPy's products, which multiply with integers and add up: which, how often.
 
-    __slots__ = ("modulus", "value")
+    Or a sum of two such terms.
+    """
 
-    def __init__(self, value: Mpz, modulus: Mpz) -> None:
-        self.value, self.modulus = value, modulus
+    __slots__ = ("parts",)
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
 
     def __mul__(self, scalar: Mpz | _Term) -> _Term:
         if isinstance(scalar, _Term):
             raise ParameterError("Paillier ciphertexts can be added, not multiplied")
-        return _Term(gmpy2.powmod(self.value, scalar, self.modulus), self.modulus)
+        place, times = self.parts
+        return _Term(place, times * scalar)
 
     __rmul__ = __mul__
 
     def __add__(self, other: _Term) -> _Term:
-        return _Term(self.value * other.value % self.modulus, self.modulus)
+        return _Term(self, other)
+
+    def factors(self) -> list[tuple[int, Mpz]]:
+        """Return all ciphertexts of this sum, as place and integer."""
+        found, left = [], [self]
+        while left:
+            first, second = left.pop().parts
+            if isinstance(first, _Term):
+                left += (first, second)
+            else:
+                found.append((first, second))
+        return found
 
 
 def integers(values: Any) -> NDArray[np.object_]:
