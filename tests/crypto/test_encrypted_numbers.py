@@ -229,6 +229,8 @@ def test_what_is_no_number_up_to_the_largest_is_refused_with_its_place(values, e
         lambda x: [[1], [2], [3]] - x,
         lambda x: x + np.array([1, 2]),
         lambda x: x + np.zeros((2, 1, 4)),
+        lambda x: numbers([1]) - [1, 2, 3, 4],
+        lambda x: (x * np.zeros(1))._with_fraction_bits(1 << 16).encode(SeededRng(1)),
         lambda x: x * x,
         lambda x: x @ x,
         lambda x: x + encrypt(KEY, [1, 2, 3], SeededRng(0)),
