@@ -227,7 +227,7 @@ def test_other_bits_are_refused_with_client_row_and_bit(bits, message):
         bit_rows(bits, "a")
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.integers(0, 3), st.integers(1, 200), st.sampled_from([8, 16, 32, 64]), st.booleans())
 def test_packed_rows_are_read_with_the_most_significant_bit_first(n, n_bits, width, swapped):
     bits = np.random.default_rng(n_bits).integers(0, 2, (n, n_bits)).astype(np.uint8)

@@ -71,7 +71,7 @@ def integers(n, length, magnitude):
     return drawn
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 9), st.integers(1, 9))
 def test_products_of_integers_of_all_clients_are_exact(sizes, length, magnitude):
     vectors = [integers(n, length, magnitude) for n in sizes]
@@ -173,7 +173,7 @@ def test_masked_distances_of_all_clients_are_exact_with_every_back_end(backend):
     assert set(cost.steps) == {"setup", "hamming"}
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=4), st.integers(1, 70), st.data())
 def test_products_and_masked_distances_of_all_clients_are_exact(sizes, n_bits, data):
     backend = data.draw(st.sampled_from(["plain", "masked"]))
