@@ -34,13 +34,13 @@ from xclp_crypto import Identities, IdentityKey
 from xclp_crypto.errors import ParameterError, XclpError
 from xclp_crypto.flower import server
 from xclp_crypto.flower.client import SecureMeanMod
-from xclp_crypto.flower.records import APP, Places
+from xclp_crypto.flower.records import APP, ROUND, Places, Round
 from xclp_crypto.flower.server import RoundLimits, SecureMeanGrid, SecureMeanWorkflow
 from xclp_crypto.mean import MEAN_FRACTION_BITS
 from xclp_crypto.rng import SystemRng
 from xclp_crypto.sum_plans import SumOptions
-from xclp_crypto.transport.flower.records import pack
-from xclp_crypto.transport.questions import Answer
+from xclp_crypto.transport.flower.records import pack, unpack_answer
+from xclp_crypto.transport.questions import Answer, Ask
 
 ROWS = {1: 117_041, 2: 215_003, 3: 318_027, 4: 97_065, 5: 402_081}
 """Weights of five nodes, large enough that no other number in a message is one by chance."""
@@ -291,6 +291,24 @@ def test_nothing_leaves_a_node_for_a_server_without_the_other_half(caplog):
         node.app(question, node.context)
     assert not trained
     assert "updates would not be secret" in caplog.text
+
+
+def test_what_comes_late_from_an_earlier_round_changes_nothing():
+    node = Node(app_of(1), 1, {}, {})
+
+    def ask(session, ask, **instruction):
+        records = {ROUND: Round(session, tuple(map(str, ROWS))).record(), **instruction}
+        content = RecordDict({**pack(ask), **records})
+        question = Message(content, dst_node_id=1, message_type=MessageType.TRAIN)
+        return unpack_answer(node.app(question, node.context).content, 1 << 20, "server")
+
+    given = {f"{APP}arrays": record_of(network(0)), f"{APP}config": ConfigRecord()}
+    first = ask("new", Ask(), **given)
+    assert ask("old", Ask(end=True)).ended
+    assert ask("old", Ask()).failure is not None
+    again = ask("new", Ask())
+    assert (again.failure, again.fed) == (None, first.fed)
+    assert [i.receiver for i in again.items] == ["server"]
 
 
 @pytest.mark.parametrize(

@@ -201,15 +201,17 @@ class _Kept:
         return self.reply
 
     def start(self, reply: RecordDict) -> None:
-        """Keep a reply, and nothing else of this round or an earlier one."""
-        self.forget(everything=True)
-        self.log, self.reply = InContext(self._state, self._session), reply
+        """Keep a reply, and none of another round."""
+        self._remove(KEPT)
+        self.reply = reply
         for name, record in under(KEPT + self._session + ".", reply).items():
             self._state[name] = record
 
-    def forget(self, *, everything: bool = False) -> None:
-        """Remove what is kept of this round; of all, if so said."""
-        prefix = KEPT if everything else f"{KEPT}{self._session}."
+    def forget(self) -> None:
+        """Remove what is kept of this round."""
+        self._remove(f"{KEPT}{self._session}.")
+        self.log.forget()
+
+    def _remove(self, prefix: str) -> None:
         for name in [name for name in self._state if name.startswith(prefix)]:
             del self._state[name]
-        self.log.forget()

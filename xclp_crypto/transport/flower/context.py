@@ -55,10 +55,8 @@ class InContext:
 
     def _kept(self, field: str) -> bytes:
         """Return what is kept of this session; the context outlives sessions."""
-        record = self._state.config_records.get(CONTEXT)
-        if record is None or record["session"] != self.session:
-            return b""
-        value = record[field]
+        record = self._state.config_records.get(CONTEXT, {})
+        value = record.get(field) if record.get("session") == self.session else None
         return value if isinstance(value, bytes) else b""
 
     def open(self) -> Log:
@@ -72,6 +70,6 @@ class InContext:
         )
 
     def forget(self) -> None:
-        """Remove the log."""
-        if CONTEXT in self._state:
+        """Remove the log; that of another session stays."""
+        if self._kept("log"):
             del self._state[CONTEXT]
