@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, ParameterError
+from xclp_crypto.errors import DataError, FaultyPeer, ParameterError
 from xclp_crypto.front import Drop, SumResult, client_names, secure_sum
 from xclp_crypto.params import FRACTION_BITS
 from xclp_crypto.rng import Rng
@@ -199,17 +200,27 @@ def error_bound(total: NDArray[Any], parties: int, fraction_bits: int) -> float:
     return delta * (1 + largest) / (weight - delta) + largest * 2.0**-51
 
 
-def mean_of(total: NDArray[Any], template: Update) -> tuple[Update, float]:
+def mean_of(
+    total: NDArray[Any],
+    template: Update,
+    faulty: Callable[[str], FaultyPeer],
+    least: float = 0.0,
+) -> tuple[Update, float]:
     """Return the mean and the sum of weights of a sum of what `weighted` gives.
 
     Args:
         total: (n + 1,).
         template: says what to make of the mean.
+        faulty: returns the error that names who can have spoilt the sum.
+        least: below which the weights cannot be in all.
 
     Raises:
+        FaultyPeer: they are.
         DataError: all weights are 0.
     """
     weight = float(total[-1])
+    if weight < least:
+        raise faulty(f"the weights sum to {weight:g}, which is less than one of them")
     if not weight > 0:
         raise DataError("the weights of all clients in the sum are 0")
     return from_vector(total[:-1].astype(np.float64) / weight, template), weight
@@ -296,7 +307,7 @@ def secure_mean(
         faults=faults,
         progress=progress,
     )
-    mean, total = mean_of(found.total, updates[0])
+    mean, total = mean_of(found.total, updates[0], partial(FaultyPeer, clients))
     error = error_bound(found.total, len(clients), fraction_bits)
     return MeanResult(mean, total, error, found.survivors, found.dropouts, clipped, found.cost)
 

@@ -11,13 +11,20 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.errors import NetworkError, ParameterError, XclpError
+from xclp_crypto.errors import (
+    FaultyPeer,
+    FaultyPeerOrServer,
+    NetworkError,
+    ParameterError,
+    XclpError,
+)
 from xclp_crypto.front import SumResult, warn_if_two
 from xclp_crypto.mean import Clipped, addend, mean_of, total_of, weighted_addend
 from xclp_crypto.primitives.fixed_point import as_array
@@ -75,14 +82,14 @@ class JoinedMean:
         mean: the weighted mean in the structure and dtypes of its own update, None if the server
             does not tell.
         total_weight: the sum of weights, or None.
-        survivors: clients whose updates are in it, or None.
+        survivors: clients whose updates are in it, as enough of them have signed.
         clipped: what was done to this client's update, None if nothing.
         cost: of this client's messages.
     """
 
     mean: Update | None
     total_weight: float | None
-    survivors: tuple[str, ...] | None
+    survivors: tuple[str, ...]
     clipped: Clipped | None
     cost: Cost
 
@@ -94,12 +101,12 @@ class JoinedSum:
     Attributes:
         total: the sum, of float64 and int64, in the structure of its own update; None if the server
             does not tell.
-        survivors: clients whose updates are in it, or None.
+        survivors: clients whose updates are in it, as enough of them have signed.
         cost: of this client's messages.
     """
 
     total: Update | None
-    survivors: tuple[str, ...] | None
+    survivors: tuple[str, ...]
     cost: Cost
 
 
@@ -169,8 +176,8 @@ class _Served(SumPlan):
 
     def join(
         self, me: str, values: NDArray[Any], connection: Connection
-    ) -> tuple[NDArray[Any] | None, tuple[str, ...] | None, Cost]:
-        """Run a client's part; return the sum and who is in it, if the server tells."""
+    ) -> tuple[NDArray[Any] | None, tuple[str, ...], Cost]:
+        """Run a client's part; return the sum, if the server tells, and who is in it."""
         with self.declining(connection):
             self.check(me, values)
         (total, survivors), cost = self.run(
@@ -307,7 +314,7 @@ def serve_mean(
     """
     plan = _Served(clients, *mean_terms(layout(template, SERVER), options))
     found = plan.serve(connection, listening)
-    mean, weight = mean_of(found.total, template)
+    mean, weight = mean_of(found.total, template, partial(FaultyPeer, found.survivors))
     return ServedMean(mean, weight, found.survivors, found.dropouts, found.cost)
 
 
@@ -339,6 +346,7 @@ def join_mean(
 
     Raises:
         DataError: NaN, infinity, or a weight that is negative; names the path.
+        FaultyPeerOrServer: the weights are less than this client's in all; names all others.
         XclpError: see `join_sum`.
 
     Example:
@@ -352,8 +360,10 @@ def join_mean(
         )
     total, survivors, cost = plan.join(name, values, connection)
     if total is None:
-        return JoinedMean(None, None, None, clipped, cost)
-    mean, weights = mean_of(total, update)
+        return JoinedMean(None, None, survivors, clipped, cost)
+    others = tuple(c for c in clients if c != name)
+    least = values[-1] * (1 - 2.0**-50) - 2.0**-plan.codec.fraction_bits  # after rounding
+    mean, weights = mean_of(total, update, partial(FaultyPeerOrServer, others), least)
     return JoinedMean(mean, weights, survivors, clipped, cost)
 
 

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.fields import Bits, Modular
+from xclp_crypto.fields import Modular
 from xclp_crypto.front import RING, client_names
 from xclp_crypto.mean import MEAN_FRACTION_BITS, sum_fraction_bits
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement
@@ -27,7 +26,6 @@ from xclp_crypto.protocols.secure_sum import (
 from xclp_crypto.protocols.secure_sum.costs import sum_bytes
 from xclp_crypto.protocols.secure_sum.mask_graph import MAX_COMPLETE
 from xclp_crypto.protocols.secure_sum.secure_sum import check_shape
-from xclp_crypto.protocols.secure_sum.survivors import client_set, members
 from xclp_crypto.protocols.secure_sum.terms import graph_and_codec
 from xclp_crypto.protocols.setup import (
     SERVER,
@@ -48,13 +46,9 @@ SHOWN: Final = 6
 
 
 class SumTotal(Message):
-    """The sum, as the server tells it to the clients, and whose values it has.
-
-    Size: ⌈p/8⌉ + b·count bytes, b those of a residue.
-    """
+    """The sum, as the server tells it to the clients. Size: b·count bytes, b those of a residue."""
 
     TAG = 0x0428
-    clients: NDArray[np.bool_] = sent(Bits("clients"))
     values: NDArray[Any] = sent(Modular("count"))
     modulus: int
 
@@ -124,7 +118,7 @@ class SumPlan:
         links = sum_bytes(self.graph, count, modulus)
         for link, size in key_exchange_bytes(self.clients, self.agreement.size, 0).items():
             links[link] += size
-        told = SumTotal.size(clients=len(self.clients), count=count, modulus=modulus)
+        told = SumTotal.size(count=count, modulus=modulus)
         for client in self.clients:
             links[SERVER, client] += self.tell * sealed_size(told)
         return links
@@ -148,30 +142,27 @@ class SumPlan:
             )
             if self.tell:
                 with io.step("result"):
-                    names = client_set(self.graph, found.record.survivors)
-                    values = self._codec_of_totals.encode(found.total).reshape(-1)
-                    message = SumTotal(names, values, self.codec.modulus)
+                    message = SumTotal(found.residues, self.codec.modulus)
                     await session.io.send(session.clients, message)
             return found
 
         return role
 
     def client_role(self, values: NDArray[Any], identities: Identities | None) -> SeededRole:
-        """Return the role of a client, which returns the sum and its survivors, or None twice."""
+        """Return the role of a client, which returns the sum, None if not told, and survivors."""
 
         async def role(io: RoleIO, rng: Rng) -> Any:
             with io.step("setup"):
                 session = await key_exchange_client(
                     io, self.clients, self.agreement, [], rng, identities
                 )
-            await secure_sum_client(session, values, self.codec, self.graph, rng)
+            survivors = await secure_sum_client(session, values, self.codec, self.graph, rng)
             if not self.tell:
-                return None, None
+                return None, survivors
             with io.step("result"):
-                sizes = {"clients": len(self.clients), "count": math.prod(self.shape)}
-                got = await session.io.recv(SumTotal, SERVER, modulus=self.codec.modulus, **sizes)
-            total = self._codec_of_totals.decode_numbers(got.values).reshape(self.shape)
-            return total, members(self.graph, got.clients)
+                sizes = {"count": math.prod(self.shape), "modulus": self.codec.modulus}
+                got = await session.io.recv(SumTotal, SERVER, **sizes)
+            return self.codec.decode_numbers(got.values).reshape(self.shape), survivors
 
         return role
 
@@ -189,11 +180,6 @@ class SumPlan:
         if me not in self.clients:
             raise ParameterError(f"{me!r} is none of the clients {', '.join(self.clients)}")
         self.codec.check(values, client=me)
-
-    @property
-    def _codec_of_totals(self) -> FixedPoint:
-        """The codec in which a total travels: of one value, which is a sum already."""
-        return replace(self.codec, parties=1)
 
 
 def mean_terms(

@@ -21,7 +21,8 @@ SPOILS: Final[dict[tuple[str, str], str]] = {
     **{("client", m): _SHARED for m in ("GateOpenings", "OutputShares")},
     **{("client", m): _SUM for m in ("SumReady", "SumUpload", "RowSumsUpload")},
     **{("client", m): _PRODUCTS for m in ("ProductShares", "SetSizes")},
-    ("server", "SumTotal"): "the sum or mean that clients are told, by any number",
+    ("server", "SumTotal"): "the sum or mean that clients are told, by any number; of a mean not "
+    "so that the weights are less than one's own",
     ("server", "Roster"): "the common secret: clients have different ones",
     ("server", "SumSurvivors"): "the sum, over others than it says",
     ("server", "RowSumsBlock"): "the sum, by any number",

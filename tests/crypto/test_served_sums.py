@@ -3,17 +3,28 @@
 import asyncio
 import threading
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from network_runs import LIMITS, Patient, authority
 from protocol_runs import identities
 
-from xclp_crypto import join_mean, join_sum, serve_mean, serve_sum, updates
-from xclp_crypto.errors import DataError, ParameterError, TooFewParties, XclpError
-from xclp_crypto.mean import Clipped
+from xclp_crypto import join_mean, join_sum, serve_mean, serve_sum, served_sums, updates
+from xclp_crypto.errors import (
+    DataError,
+    FaultyPeer,
+    FaultyPeerOrServer,
+    ParameterError,
+    TooFewParties,
+    XclpError,
+)
+from xclp_crypto.mean import Clipped, mean_of, weighted_addend
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.rng import SeededRng
 from xclp_crypto.served_sums import Connection, join_update_sum, serve_update_sum
 from xclp_crypto.sum_plans import SumOptions, SumPlan, sum_terms
+from xclp_crypto.testing import run
 from xclp_crypto.transport.network.client import ClientParty
 
 CLIENTS = ("north", "south", "west")
@@ -206,6 +217,44 @@ def test_a_mean_comes_back_in_the_structure_of_the_updates(tls):
     updates["west"]["w"] = np.float32([1, 2, 3])
     found = together(tls, serve, {"west": join}, limits=SOON)
     assert "w of shape (3,) and dtype float32" in str(found["west"])
+
+
+def test_who_takes_weights_away_has_all_others_say_who_it_may_be(tls, monkeypatch):
+    def lying(update, weight, client, *rest):
+        values, clipped = weighted_addend(update, weight, client, *rest)
+        values[-1] = -20.0 if client == "west" else weight
+        return values, clipped
+
+    def serve(connection, listening):
+        return serve_mean([1.0], CLIENTS, connection, listening=listening)
+
+    monkeypatch.setattr(served_sums, "weighted_addend", lying)
+    found = together(
+        tls, serve, dict.fromkeys(CLIENTS, lambda me, c: join_mean([1.0], 5, me, CLIENTS, c))
+    )
+    assert type(found["server"]) is FaultyPeer
+    assert found["server"].parties == CLIENTS
+    assert type(found["north"]) is FaultyPeerOrServer
+    assert found["north"].parties == ("south", "west")
+    with pytest.raises(FaultyPeerOrServer, match="less than one of them"):
+        mean_of(np.array([1.0, 2.0**-30]), [1.0], partial(FaultyPeerOrServer, "west"), 5.0)
+
+
+def test_a_residue_that_no_float_has_reaches_all_as_it_is(monkeypatch):
+    honest = FixedPoint.encode
+
+    def encode(codec, values, client=None):
+        residues = honest(codec, values, client=client)
+        return residues + np.uint64(1 << 63) if client == "west" else residues
+
+    monkeypatch.setattr(FixedPoint, "encode", encode)
+    plan = SumPlan(CLIENTS, (1,), SumOptions(), "values")
+    parts = {c: plan.client_role(np.zeros(1), None) for c in CLIENTS}
+    parts["server"] = plan.server_role(None)
+    roles = {name: partial(part, rng=SeededRng(i)) for i, (name, part) in enumerate(parts.items())}
+    found = run(lambda: roles).raise_errors().results
+    assert found["server"].total.tolist() == found["north"][0].tolist() == [-(2.0**23)]
+    assert found["north"][1] == found["server"].record.survivors == CLIENTS
 
 
 def test_a_sum_of_updates_comes_back_in_their_structure_at_the_cost_that_was_said(tls):

@@ -327,11 +327,9 @@ def _product_shares(rng):
 
 
 def _sum_total(rng):
-    p, count = int(rng.integers(2, 20)), int(rng.integers(0, 9))
+    count = int(rng.integers(0, 9))
     values = rng.integers(0, 1 << 32, count, dtype=np.uint64)
-    return {"clients": p, "count": count, "modulus": 1 << 64}, SumTotal(
-        _bits(rng, p), values, 1 << 64
-    )
+    return {"count": count, "modulus": 1 << 64}, SumTotal(values, 1 << 64)
 
 
 def _roster(rng):

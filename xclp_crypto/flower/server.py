@@ -6,13 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from flwr.app import Error, Message, MessageType, RecordDict
 from flwr.server.workflow.default_workflows import default_fit_workflow
 from flwr.serverapp import Grid
 
-from xclp_crypto.errors import DataError, DecodeError, ParameterError, XclpError
+from xclp_crypto.errors import DataError, DecodeError, FaultyPeer, ParameterError, XclpError
 from xclp_crypto.flower.client import MAX_MESSAGE
 from xclp_crypto.flower.records import APP, ROUND, Places, Round, arrays_of, under
 from xclp_crypto.front import warn_if_two
@@ -191,8 +192,8 @@ def _replies(
     nodes: _Nodes, found: SecureSum, template: Mapping[str, Any], plan: SumPlan
 ) -> list[Message]:
     """Return what the strategy sees in place of the nodes' replies."""
-    mean, weight = mean_of(found.total, template)
     survivors, dropouts = found.record.survivors, found.record.dropouts
+    mean, weight = mean_of(found.total, template, partial(FaultyPeer, survivors))
     _logger.info(
         "secure mean of %d nodes, weights %g in all, off by at most %.2g (%d bytes down, %d up)",
         len(survivors),

@@ -82,7 +82,7 @@ async def ideal_sum_client(
     rng: Rng,
     purpose: str = "sum",
 ) -> None:
-    """See `secure_sum_client`."""
+    """See `secure_sum_client`; the ideal client does not learn whose values the sum has."""
     encoded = codec.encode(values, client=session.io.name).reshape(-1, 1)
     await session.io.send(SERVER, IdealSumUpload(encoded, codec.modulus))
 
@@ -101,7 +101,7 @@ async def ideal_sum_server(
     asked = tuple(c for c in graph.clients if clients is None or c in clients)
     total, survivors = await _gather(session, asked, graph, count, 1, codec.modulus)
     record = short_record(session, graph.clients, survivors)
-    return SecureSum(codec.decode_numbers(total).reshape(shape), record)
+    return SecureSum(codec.decode_numbers(total).reshape(shape), record, total.reshape(-1))
 
 
 async def ideal_row_sums_client(

@@ -56,10 +56,12 @@ class SecureSum:
         total: the sum over the survivors, in the shape of the values; int64 and exact if the codec
             has no fraction bits, else float64.
         record: who survived, and when the others dropped out.
+        residues: the sum before it is decoded, (count,).
     """
 
     total: NDArray[np.float64 | np.int64]
     record: SumRecord
+    residues: Residues
 
 
 def check_upload(count: int, modulus: int) -> None:
@@ -102,8 +104,10 @@ async def secure_sum_client(
     graph: MaskGraph,
     rng: Rng,
     purpose: str = PURPOSE,
-) -> None:
-    """Add this client's values to the sum.
+) -> tuple[str, ...]:
+    """Add this client's values to the sum; return whose values it has.
+
+    Enough clients have signed these names, so the server cannot have made them up.
 
     Args:
         session: the session.
@@ -142,6 +146,7 @@ async def secure_sum_client(
         if io.name not in survivors:
             raise Excluded(io.name, io.current_step, io.late)
         await double_masks.reveal_shares(session, participants, masks, survivors)
+    return survivors
 
 
 async def secure_sum_server(
@@ -189,4 +194,4 @@ async def secure_sum_server(
             session, masks, survivors, signed, total, modulus, masks.clients
         )
     record = double_masks.record(session, masks, survivors, revealed)
-    return SecureSum(codec.decode_numbers(total).reshape(shape), record)
+    return SecureSum(codec.decode_numbers(total).reshape(shape), record, total.reshape(-1))
