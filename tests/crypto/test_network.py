@@ -36,6 +36,7 @@ from xclp_crypto.transport.log import Log, NoLog
 from xclp_crypto.transport.network import Limits, party
 from xclp_crypto.transport.network.client import ClientParty
 from xclp_crypto.transport.network.frames import (
+    PIECE_BYTES,
     Ack,
     Beat,
     Bye,
@@ -416,32 +417,74 @@ def test_a_client_that_repeats_a_message_for_ever_keeps_nobody_waiting(clock, to
     on_server(role, talk, limits=Patient(deadline=100.0))
 
 
-def test_who_reads_slowly_is_given_up_and_not_who_waits_for_it(clock):
-    """What a sends to the third client stays in the way until the server goes on without that."""
+@pytest.mark.parametrize(
+    ("piece", "slow"),
+    [
+        (Data("a", "b", 1, 1, PIECE_BYTES + 1, 0, bytes(PIECE_BYTES)), "b"),
+        (Data("a", "b", 0, 1, 0, 0, b""), "a"),  # again
+        (Data("a", "b", 2, 1, 0, 0, b""), "a"),  # leaves one out
+        (Data("a", "b", 1, 1, 2, 0, b"x"), "a"),  # a crumb
+    ],
+)
+def test_who_reads_slowly_is_given_up_and_not_who_waits_for_it(clock, piece, slow):
+    """What a sends to the third client stays in the way until the server goes on without that.
+
+    Unless b has to read what it has not asked for: then a, who sends that, is given up.
+    """
 
     async def talk(server):
         wires = {name: await connected(server, name, name.encode() * 16) for name in "ab"}
         reads, full, reading = wires["b"], asyncio.Event(), asyncio.Event()
+        wires["a"].reader.feed_data(written(Data("a", "b", 0, 1, 0, 0, b"")))
+        await until(lambda: reads.got(Data))
 
         async def drain():
             full.set()
             await reading.wait()
 
         reads.drain = drain
-        a, b = server.clients["a"], server.clients["b"]
-        wires["a"].reader.feed_data(written(Data("a", "b", 0, 1, 1 << 20, 0, b"x")))
-        await until(lambda: a.begun and full.is_set())
-        while not server.expired("b"):
+        wires["a"].reader.feed_data(written(piece))
+        await until(lambda: server.clients["a"].held_by and full.is_set())
+        (other,) = {"a", "b"} - {slow}
+        while not server.expired(slow):
             clock.ahead += 90.0
-            assert not server.expired("a")
-        assert b.reason.code is Code.SLOW
-        assert a.spent < 1.0
+            assert not server.expired(other)
+        assert server.clients[slow].reason.code is Code.SLOW
+        assert server.clients[other].spent < 1.0
         reading.set()
-        wires["a"].reader.feed_data(written(Data("a", "b", 0, 1, 1 << 20, 1, b"x"), Bye(True)))
-        await until(lambda: a.ended)
-        assert [frame.offset for frame in reads.sent if isinstance(frame, Data)] == [0]
+        wires["a"].reader.feed_data(written(Data("a", "b", 1, 1, 0, 0, b""), Bye(True)))
+        await until(lambda: server.clients["a"].ended)
+        assert [frame for frame in reads.sent if isinstance(frame, Data)][1:] == [piece]
 
     on_server(gathering()[SERVER], talk, limits=Patient(deadline=100.0))
+
+
+def test_what_its_receiver_has_is_handed_on_only_when_that_asks_for_it():
+    """Or whoever repeats it without end takes the time and the line of others."""
+
+    async def talk(server):
+        async def passed(name, wire, *frames):
+            """Send frames, and wait until the server has read them."""
+            client = server.clients[name]
+            progress = client.progress + 1
+            wire.reader.feed_data(written(*frames, Beat(False, progress)))
+            await until(lambda: client.progress == progress)
+
+        a, b = [await connected(server, name, name.encode() * 16) for name in "ab"]
+        messages = [Data("a", "b", number, 1, 0, 0, b"") for number in range(2)]
+        await passed("a", a, messages[0])
+        await passed("b", b, *[Ack("a", "b", 1)] * 3)
+        await passed("a", a, *messages[:1] * 3, messages[1])
+        assert [frame for frame in a.sent if isinstance(frame, Ack)] == [Ack("a", "b", 1)]
+        assert [frame for frame in b.sent if isinstance(frame, Data)] == messages
+        b = await connected(server, "b", b"b" * 16)
+        await passed("b", b, Resume("a", "b", 1))
+        assert server.clients["a"].next == {"b": (1, 0)}
+        await passed("a", a, messages[1])
+        assert server.clients["a"].next == {"b": (2, 0)}
+        assert [frame for frame in b.sent if isinstance(frame, Data)] == messages[1:]
+
+    on_server(gathering()[SERVER], talk)
 
 
 def test_a_client_does_not_wait_for_ever_for_a_server_that_only_gives_signs_of_life(clock):

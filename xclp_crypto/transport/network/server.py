@@ -51,6 +51,8 @@ class _Presence:
     begun: set[str] = field(default_factory=set)  # to whom it sends a message that is not complete
     sent: dict[str, int] = field(default_factory=dict)  # messages that came whole, by receiver
     held_by: str = ""  # who is to read what came of it, before more is read
+    floods: str = ""  # the same, where it sends again, or out of order, what nobody asked for
+    next: dict[str, tuple[int, int]] = field(default_factory=dict)  # number and offset, by receiver
     spent: float = 0.0  # seconds in which others may have waited for it
     slow: Reason | None = None  # where these are too many
     counts: dict[str, int] = field(default_factory=dict)  # messages that it says it has, by sender
@@ -132,21 +134,24 @@ class ServerParty(Party):
     def _look(self) -> None:
         """Count the time since the last look for those who are at work or away, if any.
 
-        Whom another keeps waiting by reading slowly is not at work; the other is.
+        Whom another keeps waiting by reading slowly is not at work; the other is, unless it has to
+        read what nobody asked for.
         """
         now = self.clock()
         passed = now - self._looked
         if passed < self.limits.beat / 8:  # this is asked for each client and each frame
             return
         self._looked = now
+        flooded = {client.floods for client in self.clients.values()}
         at_work = [
             client
-            for client in self.clients.values()
+            for name, client in self.clients.items()
             if not client.ended
             and not self._given_up(client)
             and (
                 client.connection is None
-                or client.connection.sending
+                or (client.connection.sending and name not in flooded)
+                or client.floods
                 or (not client.held_by and (client.busy or client.begun))
             )
         ]
@@ -301,6 +306,7 @@ class ServerParty(Party):
             await connection.send(frames.Resume(peer, name, kept))
         for peer, other in self.clients.items():
             if peer != name and other.connection is not None and name in other.counts:
+                client.next[peer] = other.counts[name], 0
                 await connection.send(frames.Resume(name, peer, other.counts[name]))
             if peer != name and other.dropped_out:
                 await connection.send(self._dropped_out(peer))
@@ -359,16 +365,29 @@ class ServerParty(Party):
                 require_sound(frame, self.limits.max_message)
                 self._note_piece(client, frame)
             else:
-                self._require_true(frame)
                 if isinstance(frame, frames.Resume) and frame.addressee in resumed:
                     raise errors.FaultyPeer(name, "asks again for what is being sent", public=True)
                 if isinstance(frame, frames.Resume):
                     resumed.add(frame.addressee)
+                elif frame.count <= client.counts.get(frame.addressee, 0):
+                    continue  # it has said so
+                self._require_true(frame)
                 client.counts[frame.addressee] = frame.count
             if frame.addressee == self.me:
                 self.take(frame)
             else:
                 await self._hand_on(client, frame)
+
+    def _follows(self, client: _Presence, frame: frames.Data) -> bool:
+        """Return whether a piece is the next one, or what its receiver asks for; and no crumb."""
+        at, end = (frame.number, frame.offset), frame.offset + len(frame.piece)
+        whole = end == frame.size
+        if client.next.get(frame.receiver, at) != at or not (
+            whole or len(frame.piece) == frames.PIECE_BYTES
+        ):
+            return False
+        client.next[frame.receiver] = (frame.number + 1, 0) if whole else (frame.number, end)
+        return True
 
     def _require_true(self, frame: frames.Ack | frames.Resume) -> None:
         """Refuse a count of messages of another client that have not come through here.
@@ -392,15 +411,24 @@ class ServerParty(Party):
         self, client: _Presence, frame: frames.Data | frames.Ack | frames.Resume
     ) -> None:
         """Hand a frame on; as long as that takes, its addressee keeps the client waiting."""
-        if self.clients[frame.addressee].slow is not None:  # nobody goes on with it
+        receiver = self.clients[frame.addressee]
+        if client.slow is not None or receiver.slow is not None:  # nobody goes on with it
             return
-        if isinstance(frame, frames.Data) and frame.offset + len(frame.piece) == frame.size:
-            self.clients[frame.addressee].without.discard(frame.author)
+        if isinstance(frame, frames.Data):
+            if frame.number < receiver.counts.get(frame.sender, 0):  # it would leave that out
+                return
+            client.floods = "" if self._follows(client, frame) else frame.receiver
+            if frame.offset + len(frame.piece) == frame.size:
+                receiver.without.discard(frame.sender)
+        else:  # the addressee goes on from there
+            at = receiver.next.get(frame.receiver, (0, 0))
+            asked = isinstance(frame, frames.Resume)
+            receiver.next[frame.receiver] = (frame.count, 0) if asked else max(at, (frame.count, 0))
         client.held_by, since = frame.addressee, self.clock()
         try:
             await self.tell(frame.addressee, frame)
         finally:
-            client.held_by = ""
+            client.held_by = client.floods = ""
             client.moved += self.clock() - since
 
     async def watch(self) -> None:
