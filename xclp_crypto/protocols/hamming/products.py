@@ -17,7 +17,8 @@ two of these, of e = [a∧m, ¬a∧m], which has as many ones as m, and of m::
 *Server learns* both sums for all pairs of rows, and so how many bits of each row are valid; from
 these follow the distances of e and of m that it gets. Rows of e have 2·L columns.
 
-What the server and some clients learn together, and what it rests on, is that of the back end.
+What the server and some clients learn together, and what it rests on, is that of the back end; of
+two runs the statistical distances of `rlwe` add up, to at most 2^-39.
 """
 
 from __future__ import annotations
