@@ -249,8 +249,16 @@ def test_clients_hear_of_a_client_that_is_given_up(tls, clock):
     assert "no Blob from b" in str(found["a"])
 
 
-def test_nobody_waits_for_a_client_that_declines(tls, caplog):
+def test_nobody_waits_for_a_client_that_declines(tls, caplog, monkeypatch):
+    """Also if the server is still greeting it when it says so."""
     caplog.set_level("INFO", "xclp_crypto.transport")
+    send = Connection.send
+
+    async def late(connection, frame):
+        await asyncio.sleep(0.2 * isinstance(frame, Resume))
+        await send(connection, frame)
+
+    monkeypatch.setattr(Connection, "send", late)
     federation = Federation(gathering(), tls, limits=Patient()).serve()
     where = (runs.AGREEMENT, ("localhost", federation.port), tls("b"))
     network.decline(*where, limits=Patient())

@@ -227,10 +227,15 @@ class Federation:
         *options: str,
         death: Death | None = None,
         inside: Sequence[Callable[[], object]] = (),
+        values: Path | None = None,
     ) -> Any:
-        """Start a party as `xclp serve` or `xclp join` does, with a log; first call `inside`."""
+        """Start a party as `xclp serve` or `xclp join` does, with a log; first call `inside`.
+
+        With `values` as `xclp sum` does.
+        """
         command = "serve" if party == SERVER else "join"
-        arguments = [command, str(self.file(party)), "--log", str(self.events_file(party))]
+        what = [command] if values is None else ["sum", str(values), f"--{command}"]
+        arguments = [*what, str(self.file(party)), "--log", str(self.events_file(party))]
         arguments += ["--state", str(self.state(party))]
         arguments += ["--key-file", str(self.key_file), *options]
         inside = [*inside, *([] if death is None else [death.watch])]
@@ -242,10 +247,14 @@ class Federation:
         return process
 
     def serve(
-        self, *options: str, death: Death | None = None, inside: Sequence[Callable[[], object]] = ()
+        self,
+        *options: str,
+        death: Death | None = None,
+        inside: Sequence[Callable[[], object]] = (),
+        values: Path | None = None,
     ) -> None:
         """Start the server, and tell its port to the clients' files."""
-        self.start(SERVER, *options, death=death, inside=inside)
+        self.start(SERVER, *options, death=death, inside=inside, values=values)
         if not self.port:
             self.port = self.wait_for(SERVER, "listening")["port"]
             self.edit(SERVER, "localhost:0", f"localhost:{self.port}")

@@ -37,7 +37,8 @@ from xclp_crypto.transport.network.mailboxes import Outbox
 from xclp_crypto.transport.network.party import Clock
 from xclp_crypto.transport.replay import DurableRole
 from xclp_crypto.transport.tls import fingerprint_of, make_authority
-from xclp_lp.files.network import load_client_file, load_server_file, parse_address
+from xclp_lp.files.network import load_client_file, load_server_file
+from xclp_lp.files.parties import parse_address
 from xclp_lp.predictions import Prediction
 from xclp_lp.session import server_role
 
@@ -181,7 +182,7 @@ def test_who_cannot_take_part_says_so_and_who_was_missing_is_said(federation, sa
     words = [
         "hospital-1.npy: 8 rows, 5 features\n",
         "connected; waiting for 'hospital-0'\n",
-        f"{reason}; without hospital-0; to begin a new session, delete the log {log}\n",
+        f"{reason}; to begin a new session, delete the log {log}\n",
     ]
     options = ("--state", log, "--key-file", federation.key_file)
     says(1, words, "join", federation.file("hospital-1"), *options)
@@ -644,7 +645,7 @@ def test_addresses():
 def test_events_are_json_without_secrets(federation, tmp_path):
     from logging import makeLogRecord
 
-    from xclp_lp.cli.network import JsonFormatter
+    from xclp_lp.cli.party import JsonFormatter
 
     record = makeLogRecord({"msg": "dropout", "levelname": "WARNING", "client": "a"})
     line = json.loads(JsonFormatter().format(record))

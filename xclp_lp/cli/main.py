@@ -19,6 +19,7 @@ from xclp_lp.cli import bench, network, study
 from xclp_lp.cli.demo import demo
 from xclp_lp.cli.predict import predict
 from xclp_lp.cli.run import plan, run
+from xclp_lp.cli.sums import sum_
 from xclp_lp.cli.terminal import complain, console
 from xclp_lp.cli.tune import tune
 
@@ -49,6 +50,7 @@ app.command()(plan)
 app.command(epilog=EXIT_CODES)(tune)
 app.command(epilog=NETWORK_EXIT_CODES)(network.serve)
 app.command(epilog=NETWORK_EXIT_CODES)(network.join)
+app.command("sum", epilog=NETWORK_EXIT_CODES)(sum_)
 app.command()(network.check)
 app.command()(network.certs)
 app.command()(study.experiment)

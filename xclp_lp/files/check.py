@@ -33,9 +33,9 @@ from xclp_lp.files.network import (
     client_content,
     labels_of_classes,
     own_vectors,
-    parse_address,
     require_output,
 )
+from xclp_lp.files.parties import parse_address
 from xclp_lp.files.schema import NUMBER, Schema, feature_names
 from xclp_lp.files.tables import Source, agreed_on, read_file
 from xclp_lp.files.toml import Mistakes, beside

@@ -43,11 +43,9 @@ The server's file names no data, and the server reads none.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from ssl import SSLContext
 from typing import Annotated, Any
 
 import numpy as np
@@ -56,26 +54,26 @@ from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
 from xclp_crypto.errors import DataError, ParameterError
-from xclp_crypto.front import client_names
 from xclp_crypto.params import Agreement
-from xclp_crypto.protocols.setup import SERVER, Identities
+from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.transport.meter import Cost
-from xclp_crypto.transport.network import Limits
-from xclp_crypto.wording import did_you_mean
 from xclp_lp import labels
-from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client, require_file_names
+from xclp_lp.files.clients import DataSection, Folder, LoadedClient, load_client
 from xclp_lp.files.credentials import (
-    FileOrFalse,
-    TlsSection,
-    checked_pins,
     pinned_texts,
-    read_identities,
-    tls_of,
+)
+from xclp_lp.files.parties import (
+    PartyContent,
+    PartyFile,
+    parse_address,
+    party_of,
+    read_party,
+    require_client,
 )
 from xclp_lp.files.results import SERVER_RECORD, require_place, write_result
 from xclp_lp.files.schema import NO_SCHEMA, Column, Schema, agreed_schema
 from xclp_lp.files.tables import agreed_on, values_of_texts
-from xclp_lp.files.toml import beside, read_section, read_toml
+from xclp_lp.files.toml import beside, read_section
 from xclp_lp.lsh import checked_vectors, projection_seed
 from xclp_lp.parameters import Parameters, Settings
 from xclp_lp.predictions import Prediction
@@ -83,7 +81,6 @@ from xclp_lp.session import ClientData
 from xclp_lp.summary import present_in, privacy_cautions, two_left_line
 from xclp_lp.validation import Text, Validated
 
-LAST_PORT = 65535
 SESSIONS = "of all rows: without --predict", "of new rows: --predict"
 """What two kinds of session call themselves, where a program asks for another than the server."""
 
@@ -153,32 +150,26 @@ class ClientSection(DataSection):
 
 
 @dataclass(frozen=True)
-class _Content(Validated):
+class _Content(PartyContent):
     """What the files of server and clients say alike."""
 
-    clients: Annotated[tuple[str, ...], Meta(min_length=1, title="a list of all clients' names")]
-    parameters: NetworkSettings
-    tls: TlsSection
-    certificates: Mapping[str, str] = field(default_factory=dict)
+    parameters: NetworkSettings = field(kw_only=True)
     columns: Annotated[
         Annotated[tuple[str, ...], Meta(min_length=1)] | None, Meta(title="a list of names")
     ] = None
     schema: Mapping[str, Column] = field(default_factory=dict)
-    identities: FileOrFalse = None
-    identity: Text | None = None
-    mounted_secrets: Annotated[tuple[str, ...], Meta(title="a list of files")] = ()
-    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.columns is not None and self.schema:
             raise ParameterError("a schema names the columns, so leave out columns = …")
-        object.__setattr__(self, "clients", tuple(client_names(len(self.clients), self.clients)))
         self.parameters.require_clients(len(self.clients))
 
 
 @dataclass(frozen=True)
-class _ServerContent(_Content):
+class ServerContent(_Content):
+    """All that the server's file says."""
+
     server: ServerSection = field(kw_only=True)
 
 
@@ -190,33 +181,18 @@ class ClientContent(_Content):
 
 
 @dataclass(frozen=True)
-class NetworkFile:
-    """What the files of server and clients have in common.
+class NetworkFile(PartyFile):
+    """What the files of server and clients of a session have in common.
 
     Attributes:
-        path: the file.
-        clients: names of all clients.
         columns: names of the features, if they are agreed on.
         schema: what the columns hold, if that is agreed on.
         settings: parameters of the session, and how a client shows its result.
-        tls: certificates.
-        limits: how long is waited.
-        address: where the server listens, or is reached: host and port.
-        identities: this party's own identity key and those that it pins; None where the file says
-            that there are none.
-        mounted: files with secrets that others may read.
     """
 
-    path: Path
-    clients: tuple[str, ...]
     columns: tuple[str, ...] | None
     schema: Schema
     settings: NetworkSettings
-    tls: SSLContext
-    limits: Limits
-    address: tuple[str, int]
-    identities: Identities | None
-    mounted: tuple[Path, ...]
 
     @property
     def params(self) -> Parameters:
@@ -442,28 +418,17 @@ def load_server_file(path: Path) -> ServerFile:
         ParameterError: the file cannot be read, a field is unknown, missing or of a wrong type, a
             certificate cannot be used, or its folder cannot take what it writes.
     """
-    given = _given(path)
+    given = read_party(path)
     if "client" in given:
         raise ParameterError(f"{path} is a client's file; start it with xclp join")
-    content = read_section(_ServerContent, given, path)
+    content = read_section(ServerContent, given, path)
     address = parse_address(content.server.listen, f"{path}: listen")
     folder = content.server.output
     output = None if folder is None else beside(path, folder)
     if output is not None:
         require_place(output, [SERVER_RECORD], [path])
-    return ServerFile(**_common(content, path, SERVER, address), output=output)
-
-
-def _given(path: Path) -> dict[str, Any]:
-    """Read a party's file; a federation file is refused."""
-    given = read_toml(path)
-    if isinstance(given.get("clients"), Mapping):
-        raise ParameterError(
-            f"{path} is a federation file, with the data of all clients: xclp plan checks it and "
-            "xclp run runs it; a party of a federation has a file of its own, with [client] or "
-            "[server]"
-        )
-    return given
+    party = party_of(content, path, SERVER, address)
+    return ServerFile(**party, **_session(content), output=output)
 
 
 def client_content(path: Path) -> ClientContent:
@@ -472,16 +437,12 @@ def client_content(path: Path) -> ClientContent:
     Raises:
         ParameterError: as from `load_server_file`; or the client is none of those named.
     """
-    given = _given(path)
+    given = read_party(path)
     if "server" in given:
         raise ParameterError(f"{path} is the server's file; start it with xclp serve")
     content = read_section(ClientContent, given, path)
     own = content.client
-    if own.name not in content.clients:
-        raise ParameterError(
-            f"{path}, [client]: name {own.name!r} is none of the clients "
-            f"{', '.join(content.clients)}{did_you_mean(own.name, content.clients)}"
-        )
+    require_client(own.name, content.clients, path)
     return content
 
 
@@ -495,49 +456,18 @@ def load_client_file(path: Path) -> ClientFile:
     own = content.client
     address = parse_address(own.server, f"{path}: server")
     return ClientFile(
-        **_common(content, path, own.name, address),
+        **party_of(content, path, own.name, address),
+        **_session(content),
         name=own.name,
         output=beside(path, own.output),
         section=own,
     )
 
 
-def _common(content: _Content, path: Path, me: str, address: tuple[str, int]) -> dict[str, Any]:
-    """Return what all files have in common, in a party's own."""
-    require_file_names(content.clients, path)
-    mounted = [beside(path, file) for file in content.mounted_secrets]
-    pins = checked_pins(content.certificates, content.clients, path)
+def _session(content: _Content) -> dict[str, Any]:
+    """Return what files of sessions have beside `PartyFile`."""
     return {
-        "path": path,
-        "clients": content.clients,
         "columns": content.columns,
         "schema": content.schema,
         "settings": content.parameters,
-        "mounted": tuple(mounted),
-        "tls": tls_of(content.tls, path, me, mounted, pins),
-        "limits": content.limits,
-        "address": address,
-        "identities": read_identities(
-            content.identities, content.identity, path, me, content.clients, mounted
-        ),
     }
-
-
-def parse_address(text: str, where: str) -> tuple[str, int]:
-    """Return host and port of ``host:port``; an IPv6 address is in brackets.
-
-    Raises:
-        ParameterError: it is something else.
-    """
-    host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    if not colon or not bare or not re.fullmatch(r"[0-9]+", port):
-        raise ParameterError(f"{where} must be HOST:PORT, got {text!r}")
-    if len(port) > 5 or int(port) > LAST_PORT:
-        raise ParameterError(f"{where} must have a port in 1 … {LAST_PORT}, got {text!r}")
-    return bare, int(port)
-
-
-def names_of(options: Sequence[str]) -> list[str]:
-    """Split names that are separated by commas."""
-    return [name.strip() for option in options for name in option.split(",") if name.strip()]

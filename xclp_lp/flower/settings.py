@@ -43,7 +43,8 @@ from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.wording import did_you_mean
 from xclp_lp.files.clients import DataSection, require_file_names
 from xclp_lp.files.credentials import FileOrFalse, pinned_texts, read_identities
-from xclp_lp.files.network import NetworkSettings, names_of
+from xclp_lp.files.network import NetworkSettings
+from xclp_lp.files.parties import names_of
 from xclp_lp.files.results import SERVER_RECORD, require_place
 from xclp_lp.files.tables import values_of_texts
 from xclp_lp.files.toml import beside, read_section, require_known

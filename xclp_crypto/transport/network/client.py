@@ -411,6 +411,7 @@ async def _speak(
         await greet(connection, agreement, bytes(16), SystemRng().bytes(16), dry=dry)
         if not dry:
             await connection.send(frames.Bye(False))
+            await connection.hear_out()
     except party.BROKEN as error:
         raise connection_error(error, f"{address[0]}:{address[1]}") from None
     finally:

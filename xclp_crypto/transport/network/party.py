@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from xclp_crypto.errors import LogRolledBack, ParameterError, ProtocolError, XclpError
 from xclp_crypto.transport.network.frames import (
     HEAD,
+    PIECE_BYTES,
     Ack,
     Beat,
     Codec,
@@ -112,6 +113,16 @@ class Connection:
     def close(self) -> None:
         """Close; what was written still leaves."""
         self._writer.close()
+
+    async def hear_out(self) -> None:
+        """Read until the other end closes, for a little; else what it has not read may be lost.
+
+        A connection that is closed with something unread takes back what was written last.
+        """
+        with suppress(*BROKEN):
+            async with asyncio.timeout(min(self._silence, FINISH_SECONDS)):
+                while await self._reader.read(PIECE_BYTES):
+                    pass
 
     async def finish(self) -> None:
         """Close, and wait a little until what was written has left, or this is cancelled."""
