@@ -39,6 +39,12 @@ MAX_DEPTH: Final = 1 << 20
 """Longest chain of messages that is counted, for reports of rounds: more than any protocol has, and
 few enough for every header."""
 
+WINDOW: Final = 64 << 20
+"""Bytes of messages of one sender that wait for one receiver at most, or one message."""
+
+MESSAGES: Final = 4096
+"""How many messages these are at most."""
+
 DEADLINES_IN_ALL: Final = 10
 """What a client may take in a whole session, in deadlines of one computation, unless it is said."""
 

@@ -20,6 +20,7 @@ from xclp_crypto.params import MAX_DEPTH
 from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.testing import run
+from xclp_crypto.transport import supersteps
 from xclp_crypto.transport.failures import Code, Failure, Reason
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.questions import (
@@ -436,6 +437,51 @@ def test_messages_pass_between_clients_as_they_came_and_once():
     assert engine.due() == {}
     engine.take("b", fed={"a": 1}, kept={"a": 1})
     assert engine.due()["b"].items == ()  # what it has kept is forgotten here
+
+
+def test_of_what_a_client_sends_a_window_waits_here_until_its_receiver_has_it(monkeypatch):
+    """The rest is asked for then, or when nobody waits for that one any more, and is not kept."""
+    monkeypatch.setattr(supersteps, "WINDOW", 10)
+    items = [Item("a", "b", number, 1, bytes(4)) for number in range(9)]
+    engine = Now(deadline=100)
+    engine.take("b")
+    engine.take("a", *items, ended=True)
+    assert {name: ask.items for name, ask in engine.due().items()} == {"b": (*items[:3],)}
+    engine.take("b", fed={"a": 3}, kept={"a": 0})
+    assert engine.due() == {"b": Ask()}  # to keep what it has
+    engine.take("b", fed={"a": 3}, kept={"a": 3})
+    assert engine.due() == {"a": Ask(taken={"b": 3})}
+    engine.take("a", *items[3:], ended=True)
+    assert [item.number for item in engine.due()["b"].items] == [3, 4, 5]
+    assert engine.due(after=99) == {"b": Ask((*items[3:6],), kept={"a": 3})}
+    assert engine.due(after=2).keys() == {"a"}  # b is given up
+    engine.take("a", *items[6:], to_server("a"), ended=True)
+    assert len(engine.relay.clients["b"].queue) == 3
+    assert engine.relay.clients["a"].ended
+    assert engine.relay.role.fed["a"] == 1
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_messages_that_wait_for_room_all_arrive(monkeypatch, deferred):
+    monkeypatch.setattr(supersteps, "WINDOW", 0)  # one at a time
+
+    async def sends(io, rng):
+        for number in range(5):
+            await io.send(("b", SERVER), Blob(bytes([number])))
+
+    async def takes(io, rng):
+        return [(await io.recv(Blob, "a", n=1)).data[0] for _ in range(5)]
+
+    async def server(io, rng):
+        await io.recv(Blob, "b", n=1)
+        return await takes(io, rng)
+
+    async def b(io, rng):
+        await io.send(SERVER, Blob(b"x"))
+        return await takes(io, rng)
+
+    engine = Engine({"a": sends, "b": b, SERVER: server}, deferred=deferred, lossy=True).run()
+    assert engine.results()["b"] == engine.relay.role.result() == [*range(5)]
 
 
 def test_who_may_lack_messages_again_does_not_hear_that_their_sender_has_ended():

@@ -273,6 +273,10 @@ class DurableRole(Driver):
         while self._ready:
             self.advance()
 
+    def sizes_of(self, sender: str) -> list[int]:
+        """Return how many bytes each message of a party has that the role has not taken."""
+        return [len(payload) for payload, _ in self._party.inbox.get(sender, ())]
+
     def feed(self, sender: str, payload: bytes | bytearray, depth: int = 0) -> None:
         """Give the role a message; it is kept if the role does not wait for it yet.
 

@@ -21,6 +21,9 @@ lives in what an engine keeps for the client *after* it has sent the answer (``d
 answer has only what an earlier question made, and says by `Answer.more` that it should be asked
 again.
 
+*Memory*: of what waits from one sender for one receiver, the relay takes a window (`WINDOW`,
+`MESSAGES`), and asks for the rest when that one has taken all.
+
 *Deadlines*, on the relay's clock: a client is given up that has not come `join` seconds after the
 start, that has not answered for `deadline` seconds, or to whose answers it took `total` seconds in
 all, whatever progress they made. What such a client sends later is taken all the same. A wait ends
@@ -31,13 +34,13 @@ for such clients as wait for the server and were silent, the server's last.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
 from xclp_crypto.errors import DecodeError, FaultyPeer, LogRolledBack, ParameterError, XclpError
-from xclp_crypto.params import MAX_DEPTH
+from xclp_crypto.params import MAX_DEPTH, MESSAGES, WINDOW
 from xclp_crypto.transport.failures import (
     Accusations,
     Code,
@@ -50,6 +53,11 @@ from xclp_crypto.transport.questions import Answer, Ask, Item
 from xclp_crypto.transport.replay import DurableRole
 
 _logger = logging.getLogger(__name__)
+
+
+def _fills_window(sizes: Collection[int]) -> bool:
+    """Return whether messages of these sizes fill a window."""
+    return len(sizes) >= MESSAGES or sum(sizes) > WINDOW
 
 
 def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
@@ -77,6 +85,7 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
         if reason is not None:
             role.note_reason(party, reason)
     leaving: list[Item] = []
+    sizes: defaultdict[str, list[int]] = defaultdict(list)
     held = False
 
     def collect() -> None:
@@ -87,6 +96,9 @@ def answer(role: DurableRole, ask: Ask, *, deferred: bool) -> Answer:
             if deferred and not sent.before:
                 held = True
                 continue
+            if _fills_window(sizes[sent.to][:-1]):  # one more than fits, so that it is asked for
+                continue
+            sizes[sent.to].append(len(sent.payload))
             leaving.append(Item(role.name, sent.to, sent.number, sent.depth, sent.payload))
 
     def run() -> None:
@@ -145,6 +157,8 @@ class _Correspondent:
     came: bool = False
     more: bool = False
     gap: bool = False
+    full: set[str] = field(default_factory=set)  # for whom it has more than waits here
+    urged: bool = False  # others have more for it than waits here
     ended: bool = False
     failed: bool = False
     since: float | None = None  # when the oldest question without an answer was asked
@@ -277,11 +291,12 @@ class Relay:
         client.fed, client.missing = dict(got.fed), got.missing
         client.kept |= {p: n for p, n in got.kept.items() if n > client.kept.get(p, 0)}
         client.more = got.more or client.gap
-        client.ended = client.ended or got.ended
+        client.ended = client.ended or (got.ended and not client.full)
         while client.queue and client.queue[0].number < got.kept.get(client.queue[0].sender, 0):
             client.queue.popleft()
         if got.ended:
             client.queue.clear()
+        client.urged = client.urged and bool(client.queue)
         asked, client.since = client.since, None
         moved = sum(map(sum, (client.taken.values(), got.fed.values(), got.kept.values())))
         if moved <= client.moved and self._wants(got.name, client):
@@ -293,6 +308,7 @@ class Relay:
 
     def _take_items(self, got: Answer, client: _Correspondent) -> None:
         client.gap = False
+        client.full.clear()
         strange = any(n > client.sent.get(p, 0) for p, n in (*got.fed.items(), *got.kept.items()))
         if strange or not {*got.fed, *got.kept, *got.missing} <= {*self.clients, self.role.name}:
             raise FaultyPeer(got.name, "counts messages that nobody sent", public=True)
@@ -318,14 +334,35 @@ class Relay:
                 )
             taken = client.taken.get(item.receiver, 0)
             if item.number != taken:  # it came before, or an answer before this one did not
-                client.gap = client.gap or item.number > taken
+                client.gap = client.gap or (
+                    item.number > taken and item.receiver not in client.full
+                )
+                continue
+            full = _fills_window(self._sizes_of(got.name, item.receiver))
+            if full and not self._gone(item.receiver):
+                client.full.add(item.receiver)
+                if item.receiver != self.role.name:
+                    self.clients[item.receiver].urged = True
                 continue
             client.taken[item.receiver] = item.number + 1
             if item.receiver != self.role.name:
-                self._put(item)
+                if not full:
+                    self._put(item)
             elif not self.role.ended:
                 self.role.feed(item.sender, item.whole, item.depth)
                 self._run()
+
+    def _sizes_of(self, sender: str, receiver: str) -> list[int]:
+        """Return the sizes of messages of a client that wait here for whom they are for."""
+        if receiver == self.role.name:
+            return self.role.sizes_of(sender)
+        return [len(i.payload) for i in self.clients[receiver].queue if i.sender == sender]
+
+    def _gone(self, receiver: str) -> bool:
+        """Return whether nobody waits any more until a party takes what is for it."""
+        if receiver == self.role.name:
+            return self.role.ended
+        return self._silent(self.clients[receiver])
 
     def _fail(self, name: str, reason: Reason) -> None:
         _logger.warning("%s takes no further part (%s): %s", name, reason.code, reason.text)
@@ -401,6 +438,8 @@ class Relay:
         return (
             client.since is not None
             or client.more
+            or client.urged  # to take what is here, or to keep it
+            or any(self._gone(to) or not self._sizes_of(name, to) for to in client.full)
             or (self._over and not client.missing)  # it waits for nobody, and has to end
             or any(i.number >= client.fed.get(i.sender, 0) for i in client.queue)
             or (bool(client.missing) and set(client.missing) <= self._gone_for(name).keys())

@@ -37,12 +37,6 @@ VERSION: Final = 1
 PIECE_BYTES: Final = 256 << 10
 """Data of one frame at most."""
 
-WINDOW: Final = 64 << 20
-"""Bytes of messages of one sender that a receiver keeps for its role, or one message."""
-
-MESSAGES: Final = 4096
-"""How many messages these are at most."""
-
 OTHER_AGREEMENT: Final = 255
 
 HEAD: Final = struct.Struct(">IB")

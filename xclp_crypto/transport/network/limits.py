@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.params import DEADLINES_IN_ALL
-from xclp_crypto.transport.network.frames import WINDOW
+from xclp_crypto.params import DEADLINES_IN_ALL, WINDOW
 
 
 def _half_of_memory() -> int:

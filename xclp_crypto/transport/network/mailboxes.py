@@ -12,11 +12,9 @@ from collections import deque
 from collections.abc import Mapping
 
 from xclp_crypto.errors import FaultyPeer
-from xclp_crypto.params import MAX_DEPTH
+from xclp_crypto.params import MAX_DEPTH, MESSAGES, WINDOW
 from xclp_crypto.transport.network.frames import (
-    MESSAGES,
     PIECE_BYTES,
-    WINDOW,
     Ack,
     Data,
     Resume,
