@@ -66,7 +66,7 @@ def test_keys_with_identities(benchmark, record):
 
 @pytest.mark.benchmark(group="identities: one signature")
 @pytest.mark.parametrize("way", ["sign", "verify"])
-def test_to(benchmark, record, way):
+def test_signature(benchmark, record, way):
     key, message = IdentityKey.generate(SystemRng()), b"what is signed"
     arguments = (message,) if way == "sign" else (key.sign(message), message, "client-0")
     benchmark(getattr(key if way == "sign" else key.public, way), *arguments)
