@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -169,9 +170,9 @@ def widened(update: Update) -> Update:
 
 def _leaves(update: Update, client: str, path: str) -> Iterator[tuple[str, Any]]:
     """Yield every leaf with its path: arrays of NumPy, and tensors."""
-    for step, inner in _children(update):
-        yield from _leaves(inner, client, (path + step).removeprefix("."))
-    if _children(update) or isinstance(update, Mapping | list | tuple):
+    if isinstance(update, Mapping | list | tuple):
+        for step, inner in _children(update):
+            yield from _leaves(inner, client, (path + step).removeprefix("."))
         return
     leaf = update if _is_tensor(update) else _array(update)
     if leaf is None or (_dtype(leaf) not in _FLOATS and "int" not in _dtype(leaf)):
@@ -200,7 +201,13 @@ def _step(name: object) -> str:
 
 def _is_tensor(value: object) -> bool:
     """Return whether this is a tensor of PyTorch, which is not imported for it."""
-    return any(t.__module__ == "torch" and t.__name__ == "Tensor" for t in type(value).__mro__)
+    kind: Any = type(value)  # which mypy does not take for hashable
+    return _is_of_tensors(kind)
+
+
+@cache
+def _is_of_tensors(kind: type) -> bool:
+    return any(t.__module__ == "torch" and t.__name__ == "Tensor" for t in kind.__mro__)
 
 
 def _array(value: object) -> NDArray[Any] | None:
@@ -211,7 +218,12 @@ def _array(value: object) -> NDArray[Any] | None:
 
 
 def _dtype(leaf: Any) -> str:
-    return str(leaf.dtype).removeprefix("torch.")
+    return _called(leaf.dtype)
+
+
+@cache
+def _called(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _mapped(update: Update, change: Callable[[Any], Any]) -> Update:
