@@ -116,7 +116,7 @@ def test_attacks_4_and_5_headers_that_cannot_be_leave_their_sender_out(
     found, reasons = run_with(tls, monkeypatch, lie, logs=logs)
     assert found[SERVER].total.tolist() == [3, 6, 9]
     assert found[SERVER].record.dropouts == {"d": "setup"}
-    assert [found[c] for c in "abc"] == [None] * 3
+    assert [found[c] for c in "abc"] == [("a", "b", "c")] * 3
     for party in ("a", "b", "c", SERVER):
         assert reasons[party]["d"].code is Code.FAULTY, reasons
     assert type(found["d"]) is FaultyPeerOrServer

@@ -159,7 +159,7 @@ def test_connections_that_break_again_and_again_lose_nothing(tls):
 
 
 def test_a_message_longer_than_others_take_is_refused_by_its_sender(tls):
-    found = runs.run(exchange([10, 5000]), tls, limits=runs.Patient(max_message=4000))
+    found = runs.run(exchange([10, 5000]), tls, limits=runs.Patient(max_message=4000, join=3.0))
     for name, error in found.items():  # both clients send it, and so does the server
         assert "max_message" in str(error), name
         assert not blamed(error), name
