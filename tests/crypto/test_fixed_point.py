@@ -266,7 +266,7 @@ def test_user_case_10_clients_of_2_to_the_29_in_a_ring_of_2_to_the_32_are_refuse
 
 
 def test_user_case_2_to_the_40_in_a_ring_of_2_to_the_32_is_refused():
-    for values in (2**40, [2**40], [2.0**40], np.array([-(2**40)]), [0, 1, 2**40]):
+    for values in (2**40, [2**40], [2.0**40], np.array([-(2**40)]), [0, 1, 2**40], [0, 2**63 + 1]):
         for codec in (FixedPoint(0, 1, 2**32), FixedPoint(16, 2, 2**32)):
             with pytest.raises(EncodingOverflow):
                 codec.encode(values)

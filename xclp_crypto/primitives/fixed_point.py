@@ -320,7 +320,10 @@ def as_array(values: ArrayLike, client: str | None = None) -> NDArray[Any]:
         ) from None
     mixed = array.dtype == np.float64 and isinstance(values, list | tuple)
     if mixed and not (np.abs(array) < 1 << 53).all():
-        for at, value in enumerate(np.array(values, dtype=object).flat):
+        exact = np.array(values, dtype=object)
+        if all(isinstance(value, int | np.integer) for value in exact.flat):
+            return exact  # NumPy makes floats of integers below 0 beside some of 2^63 and more
+        for at, value in enumerate(exact.flat):
             if isinstance(value, int | np.integer) and int(value) != float(value):
                 raise DataError(
                     f"{_who(client)}{_where(at, array.shape)}the list mixes integers with "
