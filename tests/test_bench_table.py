@@ -17,8 +17,9 @@ def run(tmp_path_factory):
     file = tmp_path_factory.mktemp("bench") / "found.json"
     command = [sys.executable, "-m", "pytest", "bench", "-k", "test_small and (plain or masked)"]
     command += ["--benchmark-only", f"--benchmark-json={file}", "-p", "no:xdist"]
+    alone = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}  # not xdist's
     done = subprocess.run(  # noqa: S603
-        command, cwd=ROOT, capture_output=True, text=True, check=False, env=os.environ
+        command, cwd=ROOT, capture_output=True, text=True, check=False, env=alone
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, json.loads(file.read_text("utf-8"))

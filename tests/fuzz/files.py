@@ -29,6 +29,7 @@ from xclp_crypto.transport.tls import common_name, make_authority, tls_context
 from xclp_lp.files import federation as federation_file
 from xclp_lp.files import network as network_file
 from xclp_lp.files import tables
+from xclp_lp.files.credentials import read_identities
 from xclp_lp.study.data import cifar, fashion, femnist, hapt, isic, mini_imagenet, vowel
 from xclp_lp.study.data.archives import archive_files, unzipped
 from xclp_lp.study.data.pickles import read_pickle
@@ -137,7 +138,7 @@ grace = 60
         (folder / "identities.toml").write_bytes(pins if data[:1] == b"\1" else data[1:])
         (folder / "own.identity").write_bytes(data[1:] if data[:1] == b"\1" else own)
         (folder / "own.identity").chmod(0o600)
-        return network_file.read_identities(
+        return read_identities(
             "identities.toml", "own.identity", folder / "x.toml", "north", ("north", "south")
         )
 

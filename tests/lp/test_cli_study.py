@@ -32,7 +32,7 @@ def test_the_demonstration(xclp: Xclp, monkeypatch: pytest.MonkeyPatch, tmp_path
     result = json.loads((tmp_path / "out.json").read_text())
     assert set(result) == {
         *("accuracy", "balanced_accuracy", "identical_labels"),
-        *("contributors", "dropouts", "cost", "parameters"),
+        *("contributors", "dropouts", "contradictions", "cost", "parameters"),
     }
     assert len(result["contributors"]) == 10
     assert result["dropouts"] == []
