@@ -32,7 +32,7 @@ def tls(tmp_path_factory):
 
 
 SUM = protocol_runs.secure_sum({c: [1, 2, 3] for c in CLIENTS}, fraction_bits=0)
-LIMITS = Limits(join=20, grace=20, deadline=20)
+LIMITS = Limits(join=20, grace=6, deadline=20)
 
 
 def run_with(tls, monkeypatch, *lies, logs=MappingProxyType({})):
