@@ -93,7 +93,8 @@ class SumPlan:
         self.tell = options.tell
         if len(clients) == MIN_CLIENTS and options.threshold != MIN_CLIENTS:
             raise ParameterError(
-                "two clients sum only with threshold=2: each knows the other's values from the sum"
+                "two clients sum only with threshold=2 (xclp sum: --threshold 2): each knows the "
+                "other's values from the sum"
             )
         threshold = options.threshold
         if threshold is None and options.sparse is not True and len(clients) <= MAX_COMPLETE:

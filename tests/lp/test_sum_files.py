@@ -71,6 +71,9 @@ def test_tables_are_summed_by_id_with_a_dropout(tmp_path, xclp, monkeypatch):
     assert code == 0
     assert "3 clients, 2 values each; a client sends about" in out
     drop = ("--threshold", "2", "--drop", "b.csv:upload")
+    code, _, err = xclp("sum", *what, "--out", "sum.csv", *drop[2:])
+    assert code != 0
+    assert "3 are needed" in err  # by default, as over TLS
     code, out, _ = xclp("sum", *what, "--out", "sum.csv", *drop)
     assert code == 0
     assert "b.csv dropped out in upload" in out
@@ -89,7 +92,8 @@ OPTIONS = {
     "--listen needs --serve": ("--listen", "localhost:1"),
     "--join and --serve are of two parties": ("--serve", "a.toml", "--join", "b.toml"),
     "row 1, column 'note' of a.csv is 'x': not a number": ("--columns", "note"),
-    "row 1, column 'note' of c.csv is '': empty": ("--columns", "note"),
+    "row 1, column 'note' of c.csv is empty; fill it in\n": ("--columns", "note"),
+    "b.csv is given twice; each client": ("./b.csv",),
     "a.csv has no column 'cuont'; its columns are": ("--columns", "cuont"),
     "--out sum.npz is not for a table, which a.csv holds": ("--out", "sum.npz"),
     "--out b.csv is one of the files that are read": ("--out", "b.csv"),
@@ -126,7 +130,7 @@ def test_other_files_are_refused(tmp_path):
         ("x.npy", {"columns": ["n"]}, ParameterError, "has no columns to choose from"),
         ("x.npz", {"id_column": "n"}, ParameterError, "is not a table"),
         ("x.npz", {"columns": ["on"]}, DataError, "has no array 'on'; .* did you mean 'one'"),
-        ("x.parquet", {}, DataError, "row 2, column 'n' of .*x.parquet is None: empty"),
+        ("x.parquet", {}, DataError, "row 2, column 'n' of .*x.parquet is empty; fill it in, or"),
         ("x.parquet", {"id_column": "n"}, DataError, "has no columns to sum"),
         *((f"none{suffix}", {}, DataError, "there is no file") for suffix in (".npy", ".pt")),
     ):

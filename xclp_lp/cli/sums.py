@@ -12,16 +12,12 @@ import typer
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.front import STAGES, secure_sum_bytes
 from xclp_crypto.mean import (
-    MEAN_FRACTION_BITS,
     Clipped,
     addend,
     secure_mean,
     secure_update_sum,
-    sum_fraction_bits,
     weighted_addend,
 )
-from xclp_crypto.primitives.fixed_point import FixedPoint
-from xclp_crypto.protocols.secure_sum import MaskGraph
 from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.served_sums import (
     Connection,
@@ -92,7 +88,10 @@ IdColumn = Annotated[
 ]
 Threshold = Annotated[
     int | None,
-    typer.Option(help="Fewest clients that a result may have; by default a majority."),
+    typer.Option(
+        help="Fewest clients that a result may have; by default a majority, and at least 3, of "
+        "more than 100 nine in ten. Two clients need --threshold 2."
+    ),
 ]
 FractionBits = Annotated[
     int | None,
@@ -239,24 +238,18 @@ def _say_cost(links: Mapping[tuple[str, str], int], clients: Sequence[str], valu
 
 
 def _together(wanted: _Wanted, drop: Sequence[str] | None, dry_run: bool) -> None:
-    """Compute over several files in this process."""
-    clients, options = [str(file) for file in wanted.files], wanted.options
-    dropouts = terminal.parsed_drop(drop)
+    """Compute over several files in this process, with the plan of parties on machines."""
+    clients, dropouts = [str(file) for file in wanted.files], terminal.parsed_drop(drop)
+    places = [file.resolve() for file in wanted.files]
+    if twice := [name for i, name in enumerate(clients) if places[i] in places[:i]]:
+        raise ParameterError(f"{twice[0]} is given twice; each client has a file of its own")
     updates = [wanted.read(file, name) for file, name in zip(wanted.files, clients, strict=True)]
-    leaves = layout(updates[0], clients[0])
-    values = sum(leaf.size for leaf in leaves) + wanted.mean
-    given = options.fraction_bits
-    if wanted.mean:
-        bits = MEAN_FRACTION_BITS if given is None else given
-    else:
-        bits = sum_fraction_bits(leaves, given)
-    graph = MaskGraph.choose(clients, options.threshold)
-    codec = FixedPoint(bits, parties=len(clients))
-    _say_cost(secure_sum_bytes(graph, (values,), codec), clients, values)
+    plan = wanted.plan(updates[0], clients[0], clients)
+    _say_cost(secure_sum_bytes(plan.graph, plan.shape, plan.codec), clients, plan.shape[0])
     if dry_run:
         return
-    common: dict[str, Any] = {"threshold": options.threshold, "drop": dropouts}
-    common |= {"fraction_bits": bits, "names": clients}
+    common: dict[str, Any] = {"threshold": plan.graph.threshold, "drop": dropouts}
+    common |= {"fraction_bits": plan.codec.fraction_bits, "names": clients}
     with terminal.StepReporter().showing() as progress:
         if not wanted.mean:
             total = secure_update_sum(updates, **common, progress=progress)

@@ -423,7 +423,8 @@ def _read_csv(path: Path, client: str, form: CsvFormat | None) -> Table:
     warnings.warn(
         f"client {client!r}: {path} is read with {SEPARATORS[delimiter]}s between cells and "
         f"decimal {'commas' if decimal == ',' else 'points'}; to "
-        f'silence this, write csv = {{delimiter = "{delimiter}", decimal = "{decimal}"}}'
+        f"silence this, save it with commas between cells, or where a file of the parties names "
+        f'it, write csv = {{delimiter = "{delimiter}", decimal = "{decimal}"}}'
         + f"; if {grouped!r} has a comma between thousands, save the file without"
         * bool(grouped),
         UserWarning,

@@ -97,7 +97,10 @@ def read_update(
 def _columns(source: Source, columns: Sequence[str] | None, id_column: str | None) -> Update:
     table = source.table
     own = [] if table is None else [c for c in table.columns if c not in (id_column, *table.index)]
-    numbers = {name: _numbers(source, name) for name in (own if columns is None else columns)}
+    wanted, advice = columns, ""
+    if wanted is None:
+        wanted, advice = own, ", or say which columns are summed, and which one has the rows' ids"
+    numbers = {name: _numbers(source, name, advice) for name in wanted}
     if not numbers:
         raise source.error("has no columns to sum")
     if id_column is None:
@@ -106,15 +109,14 @@ def _columns(source: Source, columns: Sequence[str] | None, id_column: str | Non
     return {name: dict(zip(ids, values, strict=True)) for name, values in numbers.items()}
 
 
-def _numbers(source: Source, column: str) -> NDArray[np.float64]:
+def _numbers(source: Source, column: str, advice: str) -> NDArray[np.float64]:
     decimal = "." if source.table is None else source.table.decimal
     cells = source.column(column)
     for row, cell in enumerate(cells, start=1):
         if fault := source.fault(cell):
-            raise DataError(
-                f"client {source.client!r}: row {row}, column {column!r} of {source.path} is "
-                f"{cell!r}: {fault}; say which columns are summed, and which one has the rows' ids"
-            )
+            place = f"client {source.client!r}: row {row}, column {column!r} of {source.path} is "
+            found = f"{cell!r}: {fault}" if fault != "empty" else "empty; fill it in"
+            raise DataError(f"{place}{found}{advice}")
     return np.array([NUMBER.number(cell, decimal) for cell in cells], dtype=np.float64)
 
 
