@@ -13,7 +13,10 @@ Apart: TypeAlias = tuple[tuple[str, str], ...]
 
 
 def without_pairs(clients: Iterable[str], apart: Collection[tuple[str, str]]) -> tuple[str, ...]:
-    """Leave out clients, those in most pairs first, of equals the last, until no pair is left."""
+    """Leave out clients, those in most pairs first, of equals the last, until no pair is left.
+
+    Nobody is apart from itself.
+    """
     others: dict[str, set[str]] = {c: set() for c in clients}
     for one, other in apart:
         others[one].add(other)

@@ -30,7 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol_runs import assert_blames, hamming, with_session
 
-from xclp_crypto.errors import DataError, ParameterError, TooFewParties
+from xclp_crypto.errors import DataError, FaultyPeer, ParameterError, TooFewParties
 from xclp_crypto.protocols.hamming import (
     BACKENDS,
     HammingBackend,
@@ -399,6 +399,13 @@ def test_incomplete_shares_leave_too_few_clients():
     error = run(shares_of({"a": 0, "b": 0}, complete=False)).errors[SERVER]
     assert isinstance(error, TooFewParties)
     assert (error.present, error.needed) == (1, 2)
+
+
+def test_a_client_that_is_apart_from_itself_is_at_fault():
+    empty = np.zeros(0, np.uint16)
+    upload = DistanceShares(np.array([True, False]), empty, empty, 1)
+    with pytest.raises(FaultyPeer, match="b did not follow"):
+        complete_uploads("hamming", {"b": upload}, ("a", "b"), 0)
 
 
 @settings(deadline=None, max_examples=200)

@@ -298,9 +298,13 @@ def complete_uploads(
     """Return whose uploads fit together, and which pairs of clients have no shares together.
 
     Raises:
+        FaultyPeer: a client says so of itself.
         TooFewParties: fewer than `at_least` are left.
     """
     apart = _apart(uploads, order)
+    for one, other in apart:
+        if one == other:
+            raise FaultyPeer(one, "says that its shares with itself are not valid")
     keep = without_pairs((c for c in order if c in uploads), apart)
     if len(keep) < at_least:
         out = tuple(c for c in order if c not in uploads)
