@@ -225,6 +225,9 @@ def test_bits_of_any_integer_type_are_taken(dtype):
 def test_other_bits_are_refused_with_client_row_and_bit(bits, message):
     with pytest.raises(DataError, match=message):
         bit_rows(bits, "a")
+    masks = message.replace("row", "mask").replace("bits", "masks")
+    with pytest.raises(DataError, match=masks):
+        bit_rows(bits, "a", masks=True)
 
 
 @settings(max_examples=20)
@@ -248,11 +251,11 @@ def test_packed_rows_are_read_with_the_most_significant_bit_first(n, n_bits, wid
     ("bits", "packed", "error", "message"),
     [
         ([b"\x00\x08", b"\x00\x04"], 13, DataError, "client 'a', row 1: has ones from bit 13 on"),
-        ([b"\x00\x08", b"\x00"], 13, DataError, "row 1: 13 bits are 2 words of 8 bits, and .* 1"),
+        ([b"\x00\x08", b"\x00"], 13, DataError, ", row 1: 13 bits are 2 words of 8 bits, and .* 1"),
         (np.zeros((2, 3), np.uint64), 128, DataError, "'a': 128 bits are 2 words of 64 .* has 3"),
         (np.zeros((2, 3, 1), np.uint8), 24, DataError, r"\(rows, words\), got \(2, 3, 1\)"),
         (np.array([b"ab\x00"]), 24, DataError, "a list of bytes objects, got "),  # has lost a byte
-        ([[1, 2]], 16, DataError, "must be unsigned integers or a list of bytes objects, got int"),
+        ([[1, 2]], 16, DataError, "packed bits must be unsigned integers or a list of bytes"),
         ([b"\x00"], 0, ParameterError, "n_bits must be between 1 and 32768, got 0"),
         ([b"\x00"], True, ParameterError, "packed must be the number of bits of a row, got True"),
     ],
@@ -260,6 +263,9 @@ def test_packed_rows_are_read_with_the_most_significant_bit_first(n, n_bits, wid
 def test_packed_rows_that_cannot_be_read_are_refused(bits, packed, error, message):
     with pytest.raises(error, match=message):
         bit_rows(bits, "a", packed=packed)
+    masks = message.replace(", row", ", mask").replace(" bits must", " masks must")
+    with pytest.raises(error, match=masks):
+        bit_rows(bits, "a", packed=packed, masks=True)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1023, 1025, 2050])

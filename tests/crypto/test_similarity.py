@@ -341,6 +341,8 @@ def test_what_cannot_be_is_refused_before_anything_is_sent():
             cross_inner_products(rows(2, 8), ours, receives=True, backend="paillier")
         with pytest.raises(DataError, match=r"masks of shape \(2, 7\) for bits of shape \(2, 8\)"):
             cross_masked_distances(rows(2, 8), rows(2, 7), ours, receives=True)
+        with pytest.raises(DataError, match="masks must be integers or booleans"):
+            cross_masked_distances(rows(2, 8), np.ones((2, 8)), ours, receives=True)
         for wrong in (1, -0.1, True, "0.3", float("nan"), 0.1 + 0.2, None):
             with pytest.raises(ParameterError, match="at_most must be a share of bits"):
                 cross_masked_matches(*[rows(2, 8)] * 2, ours, receives=True, at_most=wrong)

@@ -102,7 +102,7 @@ def valid_bits(
         DataError: as for `bit_rows`, or another shape than that of the bits.
         ParameterError: as for `bit_rows`.
     """
-    valid = bit_rows(masks, client, packed)
+    valid = bit_rows(masks, client, packed, masks=True)
     if valid.shape != bits.shape:
         raise DataError(
             f"client {client!r}: masks of shape {valid.shape} for bits of shape {bits.shape}"

@@ -16,7 +16,9 @@ BitRows: TypeAlias = ArrayLike | Sequence[bytes]
 """(n, L) of 0/1; or packed, see `bit_rows`."""
 
 
-def bit_rows(bits: BitRows, client: str, packed: int | None = None) -> NDArray[np.uint8]:
+def bit_rows(
+    bits: BitRows, client: str, packed: int | None = None, *, masks: bool = False
+) -> NDArray[np.uint8]:
     """Return rows as (n, L) uint8 of 0 and 1.
 
     *Packed* rows are n words, (n, words) words, or n `bytes` objects. Words are unsigned integers
@@ -28,6 +30,7 @@ def bit_rows(bits: BitRows, client: str, packed: int | None = None) -> NDArray[n
         bits: (n, L) integers or booleans; or packed rows.
         client: whose they are, for the errors.
         packed: L, if they are packed.
+        masks: whether they say which bits are valid, for the errors.
 
     Raises:
         DataError: another shape or type, an entry that is neither 0 nor 1, or a packed row with
@@ -43,34 +46,41 @@ def bit_rows(bits: BitRows, client: str, packed: int | None = None) -> NDArray[n
         [[1, 0, 1, 1]]
     """
     if packed is None:
-        return _unpacked(as_array(bits, client), client)
+        return _unpacked(as_array(bits, client), client, masks)
     if isinstance(packed, bool) or not isinstance(packed, int | np.integer):
         raise ParameterError(f"packed must be the number of bits of a row, got {packed!r}")
     residue_width(int(packed))
-    words = _words(bits, client, int(packed))
+    words = _words(bits, client, int(packed), masks)
     raw = np.ascontiguousarray(words, words.dtype.newbyteorder(">")).view(np.uint8)
     rows = np.unpackbits(raw.reshape(len(words), words.shape[1] * words.dtype.itemsize), axis=1)
     beyond = np.flatnonzero(rows[:, packed:].any(axis=1))
     if len(beyond):
-        raise DataError(f"client {client!r}, row {beyond[0]}: has ones from bit {packed} on")
+        where = _row(client, beyond[0], masks)
+        raise DataError(f"{where}: has ones from bit {packed} on")
     return np.ascontiguousarray(rows[:, :packed])
 
 
-def _words(bits: BitRows, client: str, n_bits: int) -> NDArray[Any]:
+def _row(client: str, row: int | np.intp, masks: bool) -> str:
+    """Return how an error names a row."""
+    return f"client {client!r}, {'mask' if masks else 'row'} {row}"
+
+
+def _words(bits: BitRows, client: str, n_bits: int, masks: bool) -> NDArray[Any]:
     """Return packed rows as (n, words) unsigned integers."""
     if isinstance(bits, list | tuple) and all(isinstance(row, bytes) for row in bits):
         for i, row in enumerate(bits):
-            _check_words(len(row), 8, n_bits, f"client {client!r}, row {i}")
+            _check_words(len(row), 8, n_bits, _row(client, i, masks))
         return np.frombuffer(b"".join(bits), np.uint8).reshape(len(bits), -(-n_bits // 8))
     words = as_array(bits, client)
+    what = "masks" if masks else "bits"
     if words.dtype.kind != "u":
         raise DataError(
-            f"client {client!r}: packed bits must be unsigned integers or a list of bytes objects, "
-            f"got {words.dtype}"
+            f"client {client!r}: packed {what} must be unsigned integers or a list of bytes "
+            f"objects, got {words.dtype}"
         )
     if words.ndim not in (1, 2):
         raise DataError(
-            f"client {client!r}: packed bits must have shape (rows,) or (rows, words), "
+            f"client {client!r}: packed {what} must have shape (rows,) or (rows, words), "
             f"got {words.shape}"
         )
     words = words[:, None] if words.ndim == 1 else words
@@ -87,21 +97,23 @@ def _check_words(words: int, width: int, n_bits: int, where: str) -> None:
         )
 
 
-def _unpacked(array: NDArray[Any], client: str) -> NDArray[np.uint8]:
+def _unpacked(array: NDArray[Any], client: str, masks: bool) -> NDArray[np.uint8]:
     """Check rows with an entry for each bit."""
-    advice = ""
+    advice, what = "", "masks" if masks else "bits"
     if array.dtype.kind == "u" and array.ndim:
         rows = "x.reshape(len(x), -1)" if array.ndim > 2 else "x"
-        advice = f"; if bits x are packed, pass {rows} with packed=L, where L is at most "
+        advice = f"; if {what} x are packed, pass {rows} with packed=L, where L is at most "
         advice += str(8 * array.dtype.itemsize * int(np.prod(array.shape[1:])))
     if array.ndim != 2:
         raise DataError(
-            f"client {client!r}: bits must have shape (rows, bits), got {array.shape}{advice}"
+            f"client {client!r}: {what} must have shape (rows, bits), got {array.shape}{advice}"
         )
     if array.dtype.kind not in "biu":
-        raise DataError(f"client {client!r}: bits must be integers or booleans, got {array.dtype}")
+        raise DataError(
+            f"client {client!r}: {what} must be integers or booleans, got {array.dtype}"
+        )
     wrong = np.argwhere((array != 0) & (array != 1))
     if len(wrong):
         row, column = (int(i) for i in wrong[0])
-        raise DataError(f"client {client!r}, row {row}, bit {column}: must be 0 or 1{advice}")
+        raise DataError(f"{_row(client, row, masks)}, bit {column}: must be 0 or 1{advice}")
     return np.ascontiguousarray(array, dtype=np.uint8)
