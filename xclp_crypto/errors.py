@@ -118,12 +118,18 @@ class Stalled(ProtocolError):
     """A party waits for a message that will not come."""
 
     def __init__(
-        self, party: str, step: str, waiting_for: tuple[str, ...], expected: str, reason: str = ""
+        self,
+        party: str,
+        step: str,
+        waiting_for: tuple[str, ...],
+        expected: str,
+        reason: str = "",
+        where: str = "",
     ) -> None:
         self.party, self.step, self.waiting_for = party, step, waiting_for
         super().__init__(
             f"{party} stalled in step {step!r}: no {expected} from {', '.join(waiting_for)}"
-            f"{f'; {reason}' if reason else ''}",
+            f"{f', {where}' if where else ''}{f'; {reason}' if reason else ''}",
             public=True,
         )
 

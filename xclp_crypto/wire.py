@@ -28,6 +28,8 @@ TAG_BYTES = 2
 OWN_TAGS = range(0x8000, 0x10000)
 """Tags for messages of your own; this project has none of them and will have none."""
 
+_TAGS = range(OWN_TAGS[0])
+_PROJECT = ("xclp_crypto", "xclp_lp")
 _KIND = "kind"
 _registry: dict[int, type[Message]] = {}
 
@@ -57,21 +59,25 @@ class Message:
     _public: ClassVar[tuple[str, ...]]
 
     def __init_subclass__(cls) -> None:
-        """Register the tag, which must be unique over all messages.
+        """Register the tag, which must be unique over all messages, and yours of `OWN_TAGS`.
 
         A class that is defined again, as when the cell of a notebook runs twice, takes its place.
         """
-        known = _registry.get(cls.TAG)
+        tag = getattr(cls, "TAG", None)
+        if not isinstance(tag, int):
+            raise ParameterError(f"TAG of {cls.__name__} must be an integer, got {tag!r}")
+        known = _registry.get(tag)
         again = known is not None and (known.__module__, known.__qualname__) == (
             cls.__module__,
             cls.__qualname__,
         )
-        if not 0 <= cls.TAG < 1 << 8 * TAG_BYTES or not (known is None or again):
+        project = cls.__module__.partition(".")[0] in _PROJECT
+        if tag not in (_TAGS if project else OWN_TAGS) or not (known is None or again):
             raise ParameterError(
-                f"message tag {cls.TAG:#06x} of {cls.__name__} is taken or too large; those of "
-                f"your own are {OWN_TAGS[0]:#06x} … {OWN_TAGS[-1]:#06x}"
+                f"message tag {tag:#06x} of {cls.__name__} is taken or reserved; those of your own "
+                f"are {OWN_TAGS[0]:#06x} … {OWN_TAGS[-1]:#06x}"
             )
-        _registry[cls.TAG] = cls
+        _registry[tag] = cls
         dataclass(frozen=True, repr=False)(cls)
         declared = fields(cls)  # type: ignore[arg-type]  # a data class since the line above
         cls._sent = tuple((f.name, f.metadata[_KIND]) for f in declared if f.metadata)
@@ -106,6 +112,8 @@ def _sizes(kind: type[Message], dims: Dims) -> list[int]:
 
 def _encoded(message: Message) -> list[Buffer]:
     """Return the fields of `message` one after the other."""
+    if not isinstance(message, Message):
+        raise ParameterError(f"a message is needed, got {type(message).__name__}; see wire.Message")
     name, parts = "", []
     dims = {public: getattr(message, public) for public in message._public}
     try:
@@ -134,7 +142,8 @@ def body(message: Message) -> bytes:
 def encode(message: Message) -> bytes:
     """Encode `message` with its tag; raises as `body` does."""
     # One copy, of what may be many megabytes.
-    return b"".join([type(message).TAG.to_bytes(TAG_BYTES, "big"), *_encoded(message)])
+    parts = _encoded(message)
+    return b"".join([message.TAG.to_bytes(TAG_BYTES, "big"), *parts])
 
 
 def decode_body(kind: type[M], data: bytes | memoryview, **dims: Any) -> M:

@@ -270,7 +270,9 @@ def test_user_case_triples_dealt_under_another_sid_or_number_are_refused(sid, co
 
     outcome = Simulation().run({"p": party, "q": party, "dealer": dealer})
     for name in "pq":
-        assert_blames(outcome.errors[name], ("dealer",), "sid, number and order of batches")
+        assert_blames(
+            outcome.errors[name], ("dealer",), "other triples: sid and number of words must be"
+        )
 
 
 def test_what_cannot_be_is_refused():
@@ -343,6 +345,12 @@ BIT, PLANES, NUMBERS = np.zeros(2, words.WORD), np.zeros((3, 2), words.WORD), np
         (lambda g: triples.deal_triples(g.io, ("p", "q"), b"", -1, SeededRng(1)), "got -1"),
         (lambda g: triples.dealt_triples(g.io, "dealer", "q", b"", 500.0), r"got 500\.0"),
         (lambda g: costs.comparing_with(50.5, 16, 2), "bound must be an integer"),
+        (lambda g: costs.comparing_with(50, 16.0, 2), "width must be"),
+        (lambda g: costs.adding(-1, 1), "width must be an integer in 1 … 64, got -1"),
+        (lambda g: costs.comparing(8, -1), "words must be an integer of at least 0, got -1"),
+        (lambda g: costs.counting(2.5, 1), "planes must be"),
+        (lambda g: costs.any_of(-1, 1), "planes must be"),
+        (lambda g: words.words_for(2.5), r"values must be an integer .* got 2\.5"),
     ],
 )
 def test_user_case_arguments_that_would_give_garbage_are_refused(refused, match):

@@ -148,6 +148,11 @@ def test_the_order_is_the_groups():
     assert multiply_base(scalar(ORDER - 1)) == multiply_base(scalar(2)) - multiply_base(scalar(3))
 
 
+def test_a_point_and_a_scalar_in_the_wrong_order_are_refused():
+    with pytest.raises(ParameterError, match="a Scalar and then a Point, got Point and Scalar"):
+        multiply(GENERATOR, scalar(2))
+
+
 def test_results_that_are_the_identity_are_refused():
     minus = multiply_base(scalar(ORDER - 1))
     with pytest.raises(DecodeError, match="identity"):

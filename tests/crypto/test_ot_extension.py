@@ -38,7 +38,7 @@ from xclp_crypto.protocols.ot.bits import (
 )
 from xclp_crypto.protocols.ot.extension import OtChallenge, OtColumns, OtCorrections, OtProof
 from xclp_crypto.protocols.ot.link import ReceiverEnd, SenderEnd, SenderPads, batch_words, prove
-from xclp_crypto.protocols.ot.naor_pinkas import OtOffers
+from xclp_crypto.protocols.ot.naor_pinkas import OtOffers, naor_pinkas
 from xclp_crypto.protocols.ot.trees import grow, puncture
 from xclp_crypto.rng import SeededRng
 from xclp_crypto.testing import run, uniformity, views
@@ -329,6 +329,7 @@ def test_another_kind_or_size_of_batch_is_an_error_of_both(sender, receiver):
         ("random_bits", ({"r": 2.0}, {})),
         ("random_bits", ({}, {"s": [1, 2]})),
         ("fixed", ({}, {"s": [True, False]})),
+        ("chosen", ({}, {"s": np.zeros(2, bool)})),
         ("correlated", ({"r": [[1, 2]]}, {}, 8)),
         ("correlated", ({"r": np.zeros((2, 3), np.uint16)}, {}, 8.0)),
     ],
@@ -340,6 +341,22 @@ def test_lists_and_numbers_that_are_not_whole_are_refused(method, call):
 
     ((_, error),) = run(links(body)).errors.items()
     assert isinstance(error, ParameterError)
+
+
+@pytest.mark.parametrize("use", [extended_ot, naor_pinkas, base_transfers, Extension])
+def test_an_identifier_that_is_text_is_refused_before_anything_is_sent(use):
+    """It would be another one than the same letters as bytes."""
+
+    async def role(io):
+        rng = SeededRng(1)
+        if use is Extension:
+            use(await base_transfers(io, [], [], b"x", rng), "x", rng)
+        sides = ({"r": np.zeros((2, 2, 8), np.uint8)}, {}), (["r"], [])
+        await use(io, *sides[use is base_transfers], "x", rng)
+
+    outcome = Simulation().run({"s": role})
+    assert "sid must be bytes, such as b'run 1', got str" in str(outcome.errors["s"])
+    assert not outcome.cost.total_bytes
 
 
 def test_two_batches_of_one_extension_give_unrelated_bytes():

@@ -502,6 +502,20 @@ def test_sending_to_an_unknown_party_or_to_oneself_is_the_senders_error(to):
     assert "not another party" in str(outcome.errors["a"])
 
 
+@pytest.mark.parametrize("message", [b"x", Blob("x"), Blob])
+def test_sending_what_is_not_a_message_is_the_senders_error(message):
+    async def role(io):
+        await io.send("b", message)
+
+    outcome = Simulation().run({"a": role, "b": nothing})
+    assert {name: type(e) for name, e in outcome.errors.items()} == {"a": ParameterError}
+
+
+def test_a_role_that_is_not_async_is_refused():
+    with pytest.raises(ParameterError, match="role of b must be async, or return the coroutine"):
+        Simulation().run({"a": nothing, "b": lambda io: 3})
+
+
 @pytest.mark.parametrize("frm", ["nobody", "a"])
 def test_receiving_from_an_unknown_party_or_from_oneself_is_the_receivers_error(frm):
     outcome = Simulation().run({"a": receiver(frm), "b": nothing})

@@ -135,8 +135,8 @@ def test_user_case_both_programs_learn_which_parameters_differ(options, why):
     received, sent = cross(**options)
     assert_blames(received, ("sender",), why)
     assert str(sent) == (
-        "sender stalled in step 'setup': no Directory from server; the other program says: "
-        f"{received}"
+        "sender stalled in step 'setup': no Directory from server, which runs in the other "
+        f"program; the other program says: {received}"
     )
 
 
@@ -500,6 +500,17 @@ def test_only_sockets_are_taken_that_are_open():
         cross_distances(MINE, closed, receives=True)
 
 
+def test_a_socket_serves_one_run():
+    def twice(sock, rows, receives):
+        result = cross_distances(rows, sock, receives=receives)
+        with pytest.raises(ParameterError, match="was used before; one serves one run"):
+            cross_distances(rows, sock, receives=receives)
+        return result
+
+    received, _ = both(lambda s: twice(s, MINE, True), lambda s: twice(s, THEIRS, False))
+    assert (received[0] == expected(MINE, THEIRS)).all()
+
+
 def test_a_socket_of_a_large_number_is_waited_for_without_end():
     """`select` takes no number above 1023, and no infinity."""
 
@@ -579,8 +590,12 @@ def test_messages_of_the_other_end_are_handed_over_one_by_one():
 def test_a_driver_must_have_parties_on_both_sides():
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        for roles in ({"a": None, "b": None}, {"c": None}):
-            with pytest.raises(ParameterError, match="some, not all"):
+        for roles, why in (
+            ({"a": None, "b": None}, "a, b of the parties a, b would run here; at least one must,"),
+            ({}, "none of the parties a, b would run here; at least one must"),
+            ({"c": None}, "c: not among the parties a, b"),
+        ):
+            with pytest.raises(ParameterError, match=why):
                 SocketDriver(ours, ("a", "b")).run(roles)
         for timeout in (0, float("nan"), None):
             with pytest.raises(ParameterError, match="timeout must be a positive number"):

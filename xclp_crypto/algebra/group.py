@@ -158,7 +158,14 @@ def multiply_base(scalar: Scalar) -> Point:
 
 
 def multiply(scalar: Scalar, point: Point) -> Point:
-    """Multiply any point by a scalar, in constant time (RFC 9496, section 4.4)."""
+    """Multiply any point by a scalar, in constant time (RFC 9496, section 4.4).
+
+    Raises:
+        ParameterError: other types.
+    """
+    if not (isinstance(scalar, Scalar) and isinstance(point, Point)):
+        got = f"{type(scalar).__name__} and {type(point).__name__}"
+        raise ParameterError(f"multiply takes a Scalar and then a Point, got {got}")
     return _element(rbcl.crypto_scalarmult_ristretto255(scalar._data, point._data))
 
 

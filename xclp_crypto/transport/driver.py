@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 from xclp_crypto import wire
 from xclp_crypto.errors import (
@@ -84,6 +84,11 @@ class Running:
 
         self.io = DriverIO(name, self.view if record else None, report)
         self.coroutine = role(self.io)
+        if not isinstance(self.coroutine, Coroutine):
+            raise ParameterError(
+                f"the role of {name} must be async, or return the coroutine of one that is; it "
+                f"returned {type(self.coroutine).__name__}"
+            )
         self.inbox: dict[str, deque[tuple[bytes | bytearray, int]]] = {}
         self.waiting: Receive | None = None
         self.missing: dict[str, None] = {}
@@ -108,6 +113,8 @@ class Driver:
         progress: called before each computation, and as those go on that take long.
     """
 
+    _WHERE: ClassVar[str] = ""  # what is said of parties that run elsewhere
+
     def __init__(
         self, *, record: bool = False, progress: Callable[[Progress], None] | None = None
     ) -> None:
@@ -117,9 +124,9 @@ class Driver:
 
     def _start(self, roles: Mapping[str, Role]) -> None:
         """Make the parties ready to run."""
-        self._parties = {
-            name: Running(name, role, self._record, self._progress) for name, role in roles.items()
-        }
+        self._parties: dict[str, Running] = {}
+        for name, role in roles.items():
+            self._parties[name] = Running(name, role, self._record, self._progress)
         self._known = {*roles, *self._elsewhere}
         # What a party gets next: an answer to its last operation, an error to raise, or an
         # operation that is to be performed first.
@@ -196,7 +203,10 @@ class Driver:
     def _send(self, party: Running, operation: Send) -> XclpError | None:
         step = party.step
         started = perf_counter()
-        payload = wire.encode(operation.message)
+        try:
+            payload = wire.encode(operation.message)
+        except ParameterError as error:
+            return error
         self._count(step, "wire", party, started)
         name = wire.type_name(payload)
         depth = min(party.depth + 1, MAX_DEPTH)
@@ -323,7 +333,8 @@ class Driver:
         answer: Any
         missing, reason = tuple(party.missing), self._why_missing()
         if wait.at_least is None:
-            answer = Stalled(party.name, party.step, missing, wait.kind.__name__, reason)
+            where = self._WHERE if party.missing.keys() <= {*self._elsewhere} else ""
+            answer = Stalled(party.name, party.step, missing, wait.kind.__name__, reason, where)
         elif present < wait.at_least:
             answer = TooFewParties(party.step, present, wait.at_least, reason, missing)
         else:

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
+from weakref import WeakSet
 
 from xclp_crypto.errors import ParameterError
 
@@ -23,6 +24,8 @@ CHUNK: Final = 1 << 20
 LONGEST: Final = 10**6
 """Seconds; a timeout above, such as infinity, is none: what waits counts milliseconds."""
 
+USED_BEFORE: Final = "the connection was used before; one serves one run"
+_begun: Final[WeakSet[socket.socket]] = WeakSet()  # sockets that a run uses, or has
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
@@ -107,6 +110,9 @@ class SocketDuplex(Duplex):
         """See `Duplex.open`."""
         if self._socket.fileno() < 0:
             raise ParameterError("the socket is closed; a connected one is needed")
+        if self._socket in _begun:
+            raise ParameterError(USED_BEFORE)
+        _begun.add(self._socket)
         self._before = self._socket.gettimeout()
         self._socket.setblocking(False)
 

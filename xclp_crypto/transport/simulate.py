@@ -125,7 +125,7 @@ class Simulation(Driver):
         """Run the parties, by name and the server last; their errors are collected, not raised.
 
         Raises:
-            ParameterError: a fault names a party that does not exist.
+            ParameterError: a fault names a party that does not exist, or a role is not async.
             Endless: more than `max_operations`.
         """
         self._faulty = {*self._faults.dropouts, *self._faults.away}
@@ -138,8 +138,8 @@ class Simulation(Driver):
         self._dropouts: list[str] = []
         self._away: dict[str, Operation] = {}  # what each does first when it comes back
         self._returned: list[str] = []
-        self._start(roles)
         try:
+            self._start(roles)
             while self._ready or self._wait_for_more():
                 self._advance(*self._ready.popleft())
         finally:

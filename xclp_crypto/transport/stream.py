@@ -37,7 +37,10 @@ TO_ALL = (1 << 16) - 1
 MAX_REASON = 1 << 10
 """Bytes of that reason."""
 
-_SAME_PARTY = "check that the programs run different parties, not both the same one"
+_SAME_PARTY = (
+    "check that the programs run different parties, not both the same one, and give the names of "
+    "all parties in the same order"
+)
 
 
 def _where_it_belongs(
@@ -65,6 +68,8 @@ class SocketDriver(Simulation):
         ParameterError: the connection is neither, or the timeout is not positive.
     """
 
+    _WHERE = "which runs in the other program"
+
     def __init__(
         self,
         sock: Connected,
@@ -86,14 +91,18 @@ class SocketDriver(Simulation):
             The outcome of the parties here, and what the other program said of an error there.
 
         Raises:
-            ParameterError: a role is none of the parties, all of them run here, or the connection
-                is closed.
+            ParameterError: a role is none of the parties, or is not async; all or none of them
+                run here; the connection is closed, or was used before.
             FaultyPeer: the other end sent something that is not a frame.
         """
         self._elsewhere = tuple(p for p in self._order if p not in roles)
-        if not set(roles) <= set(self._order) or not self._elsewhere:
+        unknown = ", ".join(roles.keys() - {*self._order})
+        if unknown:
+            raise ParameterError(f"{unknown}: not among the parties {', '.join(self._order)}")
+        if not (roles and self._elsewhere):
             raise ParameterError(
-                f"{', '.join(roles)} run here, of {', '.join(self._order)}: some, not all, must"
+                f"{', '.join(roles) or 'none'} of the parties {', '.join(self._order)} would run "
+                "here; at least one must, and at least one in the other program"
             )
         self._connection.open()
         try:

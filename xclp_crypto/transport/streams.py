@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from xclp_crypto.errors import ParameterError
-from xclp_crypto.transport.duplex import CHUNK, Carrier, Duplex
+from xclp_crypto.transport.duplex import CHUNK, USED_BEFORE, Carrier, Duplex
 
 LOOK_SECONDS: Final = 1.0
 """How often a thread that waits for an event loop looks whether that has ended."""
@@ -117,7 +117,7 @@ class StreamDuplex(Duplex):
 
     async def _open(self) -> None:
         if self._streams.begun:
-            raise ParameterError("the connection was used before; one serves one run")
+            raise ParameterError(USED_BEFORE)
         self._streams.begun = True
         # What was sent has left, so that a program may end when its role has.
         self._streams.writer.transport.set_write_buffer_limits(high=0)

@@ -1,7 +1,8 @@
 """What boolean circuits cost, from the sizes alone: words of triples, exchanges, bytes.
 
 Add up the circuits of a program; `CircuitCost.triples` is then what to deal, or to make from
-transfers. A single conjunction, disjunction or choice of so many words is `gate` of these.
+transfers. A single conjunction, disjunction or choice of so many words is `gate` of these. Numbers
+that are not integers, or below 0, are a `ParameterError`.
 
 Example:
     >>> from xclp_crypto.protocols.boolean import costs, words_for
@@ -19,7 +20,7 @@ from xclp_crypto.protocols.boolean.conversion import highest_bit_decides
 from xclp_crypto.protocols.boolean.gmw import GateOpenings, OutputShares
 from xclp_crypto.protocols.boolean.smallest import Bounds
 from xclp_crypto.protocols.boolean.triples import BLOCK_WORDS, DealtCorrections, DealtSeed
-from xclp_crypto.protocols.boolean.words import require_integer, words_for
+from xclp_crypto.protocols.boolean.words import require_integer, require_width, words_for
 from xclp_crypto.protocols.setup.channel import sealed_size
 
 
@@ -68,9 +69,14 @@ def dealt_bytes(words: int, overhead: int = sealed_size(0)) -> int:
     return bodies + overhead * (2 + -(-words // BLOCK_WORDS))
 
 
+def _layers(layers: int, words: int) -> CircuitCost:
+    """Return the cost of consecutive gates of so many words."""
+    return CircuitCost(layers * require_integer("words", words), layers)
+
+
 def gate(words: int) -> CircuitCost:
     """Return the cost of one conjunction, disjunction or choice of `Gates`, of so many words."""
-    return CircuitCost(words, 1)
+    return _layers(1, words)
 
 
 def adding(width: int, words: int) -> CircuitCost:
@@ -82,20 +88,20 @@ def adding(width: int, words: int) -> CircuitCost:
         width: bits of a number.
         words: of each plane, as in all functions here.
     """
-    return CircuitCost((width - 1) * words, width - 1)
+    return _layers(require_width(width) - 1, words)
 
 
 def comparing(width: int, words: int) -> CircuitCost:
     """Return the cost of `circuits.less_than`."""
-    return CircuitCost(width * words, width)
+    return _layers(require_width(width), words)
 
 
 def comparing_with(bound: int, width: int, words: int) -> CircuitCost:
     """Return the cost of `circuits.less_than_public`: bits above the bound's lowest one count."""
-    bound = require_integer("bound", bound)
+    bound, width = require_integer("bound", bound), require_width(width)
     lowest = (bound & -bound).bit_length()
     gates = 0 if bound == 0 or bound >> width else width - lowest
-    return CircuitCost(gates * words, gates)
+    return _layers(gates, words)
 
 
 def at_most(bound: int, largest: int, width: int, words: int) -> CircuitCost:
@@ -108,12 +114,13 @@ def at_most(bound: int, largest: int, width: int, words: int) -> CircuitCost:
 
 def any_of(planes: int, words: int) -> CircuitCost:
     """Return the cost of `circuits.any_of` of so many planes."""
-    gates = max(0, planes - 1)
+    gates = max(0, require_integer("planes", planes) - 1)
     return CircuitCost(gates * words, gates.bit_length())
 
 
 def counting(planes: int, words: int) -> CircuitCost:
     """Return the cost of `circuits.count` of so many planes."""
+    planes = require_integer("planes", planes)
     return _counted(planes, 0, max(1, planes.bit_length()), words)[0]
 
 
@@ -126,7 +133,7 @@ def at_least(planes: int, k: int, words: int) -> CircuitCost:
 
 def _counted(planes: int, offset: int, weights: int, words: int) -> tuple[CircuitCost, int]:
     """Return what it costs to count planes, and how many are carried to weight 2^weights."""
-    cost, carried = CircuitCost(), 0 if weights else planes
+    cost, carried = CircuitCost(), 0 if weights else require_integer("planes", planes)
     for layer in counting_layers(planes, offset, weights):
         cost += gate(sum(layer.groups.values()) * words)
         carried += layer.groups.get(weights - 1, 0)

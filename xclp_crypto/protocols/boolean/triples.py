@@ -194,7 +194,8 @@ async def dealt_triples(io: RoleIO, dealer: str, peer: str, sid: bytes, words: i
     """
     words = require_integer("words", words)
     message = await io.recv(DealtSeed, dealer)
-    require_same_sid(message.digest, sid_digest(sid, dealer, io.name, words), dealer)
+    why = "it deals other triples: sid and number of words must be those that it deals"
+    require_same_sid(message.digest, sid_digest(sid, dealer, io.name, words), dealer, why)
     streams = _streams(message.seed, sid, dealer, io.name, parts_of(io.name, peer))
     return DealtTriples(dealer, streams, words)
 

@@ -28,12 +28,15 @@ Words: TypeAlias = NDArray[np.uint64]
 def words_for(values: int) -> int:
     """Return how many words hold one bit of each of n values: ⌈n/64⌉.
 
+    Raises:
+        ParameterError: n is not an integer of at least 0.
+
     Example:
         >>> from xclp_crypto.protocols.boolean import words_for
         >>> words_for(64), words_for(65)
         (1, 2)
     """
-    return -(-values // WORD_BITS)
+    return -(-require_integer("values", values) // WORD_BITS)
 
 
 def require_integer(name: str, value: object, least: int = 0, most: int | None = None) -> int:

@@ -14,7 +14,12 @@ from xclp_crypto.algebra.prg import KEY_BYTES
 from xclp_crypto.errors import ParameterError
 from xclp_crypto.params import KAPPA
 from xclp_crypto.protocols.ot import trees
-from xclp_crypto.protocols.ot.interface import Choices, ObliviousTransfer, check_whole
+from xclp_crypto.protocols.ot.interface import (
+    Choices,
+    ObliviousTransfer,
+    check_whole,
+    require_sid,
+)
 from xclp_crypto.protocols.ot.naor_pinkas import naor_pinkas
 from xclp_crypto.rng import Rng, require_rng
 from xclp_crypto.role import RoleIO
@@ -64,10 +69,11 @@ async def base_transfers(
         What each side of each extension begins with.
 
     Raises:
-        ParameterError: another k.
+        ParameterError: another k, or a `sid` that is not bytes.
         FaultyPeer: see `transfer`; a peer has other `field_bits`, too.
         TooFewParties: see `transfer`.
     """
+    require_sid(sid)
     field_bits = check_whole("field_bits", field_bits, 1)
     if field_bits not in FIELD_BITS:
         raise ParameterError(f"field_bits must be one of {FIELD_BITS}, got {field_bits}")

@@ -87,6 +87,7 @@ from xclp_crypto.protocols.ot.interface import (
     check_transfers,
     check_whole,
     require_same_sid,
+    require_sid,
     sizes,
 )
 from xclp_crypto.protocols.ot.link import PADS, SenderPads, Use
@@ -224,6 +225,7 @@ class Extension(Secret):
         at_least: int = 1,
     ) -> None:
         self._rng = require_rng(rng)
+        require_sid(sid)
         if sid in base._used:
             raise ReuseError("these base transfers already served this sid; pads must not repeat")
         if base._burnt:

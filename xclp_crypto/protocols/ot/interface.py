@@ -95,6 +95,12 @@ def sizes(receiving: Requests) -> dict[str, dict[str, int]]:
     }
 
 
+def require_sid(sid: object) -> None:
+    """Refuse, by a `ParameterError`, an identifier that is not bytes: text is another one."""
+    if not isinstance(sid, bytes):
+        raise ParameterError(f"sid must be bytes, such as b'run 1', got {type(sid).__name__}")
+
+
 def sid_digest(sid: bytes, sender: str, receiver: str, *about: str | int) -> bytes:
     """Return what the first message between two parties says of the batch that it begins.
 
@@ -104,19 +110,28 @@ def sid_digest(sid: bytes, sender: str, receiver: str, *about: str | int) -> byt
         receiver: the other one.
         about: what else both must mean alike, see `SAME`.
     """
+    require_sid(sid)
     plain = (item if isinstance(item, str) else int(item) for item in about)
     named = domain_tag("oblivious transfers", sid, sender, receiver, *plain)
     return hashlib.sha256(named).digest()[:DIGEST_BYTES]
 
 
-def require_same_sid(found: bytes, expected: bytes, party: str) -> None:
-    """Refuse transfers that are not those of this party: all that they give would be garbage.
+def require_same_sid(
+    found: bytes, expected: bytes, party: str, why: str = f"it runs another batch: {SAME}"
+) -> None:
+    """Refuse what is not for this batch: all that it gives would be garbage.
+
+    Args:
+        found: the digest that was received.
+        expected: this party's.
+        party: which sent it.
+        why: what is wrong, for the error.
 
     Raises:
         FaultyPeer: names `party`, which sent the digest that was found.
     """
     if found != expected:
-        raise FaultyPeer(party, f"it runs another batch: {SAME}", public=True)
+        raise FaultyPeer(party, why, public=True)
 
 
 def pick(pairs: NDArray[np.uint8], bits: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -155,7 +170,9 @@ def check_transfers(sending: Pairs, receiving: Requests) -> None:
 
 
 def check_choices(request: Choices) -> None:
-    """Refuse choices, by a `ParameterError`, that are not (m,) bool, or a length below 1."""
+    """Refuse, by a `ParameterError`, what are not `Choices` of (m,) bool and a length ≥ 1."""
+    if not isinstance(request, Choices):
+        raise ParameterError(f"Choices(bits, length) are needed, got {type(request).__name__}")
     _check_array("choices", request.bits)
     if request.bits.ndim != 1 or request.bits.dtype != np.bool_:
         raise ParameterError(
