@@ -1,6 +1,7 @@
 """Encrypted fixed-point numbers, packed or not: values, bounds, bytes, and phe as the oracle."""
 
 import pickle
+import re
 from fractions import Fraction
 
 import numpy as np
@@ -214,7 +215,6 @@ def test_what_is_no_number_up_to_the_largest_is_refused_with_its_place(values, e
         lambda x: numbers(1, ALONE) @ [1],
         lambda x: numbers([1], ALONE) @ 2.0,
         lambda x: [1, 2] @ x[0],
-        lambda x: [1, 2, 3] @ x,
         lambda x: x.sum(),
         lambda x: x.sum(axis=-1),
         lambda x: x.sum(axis=2),
@@ -251,6 +251,17 @@ def test_what_is_no_number_up_to_the_largest_is_refused_with_its_place(values, e
 def test_what_packed_numbers_cannot_do_is_refused(misuse):
     with pytest.raises((ParameterError, DataError)):
         misuse(numbers([[1.0, 2, 3], [4, 5, 6]]))
+
+
+def test_shapes_that_do_not_fit_are_named_as_those_of_numbers():
+    packed, alone = numbers([[1.0, 2, 3]]), numbers([1.0, 2], ALONE)
+    for product, message in (
+        (lambda: [[1, 2]] @ packed, "(1, 2) and (1, 3)"),
+        (lambda: alone @ [1, 2, 3], "(2,) and (3,)"),
+        (lambda: encrypt(KEY, [1, 2], SeededRng(0)) @ [1, 2, 3], "(2,) and (3,)"),
+    ):
+        with pytest.raises(ParameterError, match=re.escape(f"shapes {message} do not fit")):
+            product()
 
 
 OTHER = generate(SeededRng(3), INSECURE_TEST_512)

@@ -17,7 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.errors import DataError, DecodeError, EncodingOverflow, ParameterError
+from xclp_crypto.errors import (
+    DataError,
+    DecodeError,
+    EncodingOverflow,
+    ParameterError,
+    XclpError,
+)
 from xclp_crypto.params import (
     INSECURE_TEST_128,
     INSECURE_TEST_512,
@@ -28,11 +34,15 @@ from xclp_crypto.params import (
 )
 from xclp_crypto.primitives.paillier import (
     Ciphertexts,
+    EncryptedNumbers,
     PrivateKey,
     PublicKey,
+    Slots,
     arithmetic,
     decrypt,
+    decrypt_numbers,
     encrypt,
+    encrypt_numbers,
     generate,
     phe,
 )
@@ -668,6 +678,63 @@ def test_exponents_that_re_randomise_are_long_enough(monkeypatch):
     KEY.public.encrypt_residues([mpz(1)], rng())
     KEY.encrypt_residues([mpz(1)], rng())
     assert lengths == [512 + 128, 256 + 16 + 128, 256, 256, 256]
+
+
+FRESH = encrypt(KEY, [1, 2], rng())
+ALONE = Slots(max_abs=8, packed=False)
+NUMBERS = encrypt_numbers(KEY, [1.5, 2], ALONE, rng())
+THEIRS = phe.public_key_to_phe(KEY.public)
+SMALL = {"parameters": INSECURE_TEST_512}
+OPEN = {"rng": rng(), "workers": 1}
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (generate, {"rng": rng(), **SMALL}),
+        (PublicKey, {"n": N, "h": KEY.public.h, **SMALL}),
+        (PublicKey.decode, {"data": KEY.public.encode(), **SMALL}),
+        (PrivateKey, {"p": KEY._p, "q": KEY._q, "public": KEY.public}),
+        (PrivateKey.decode, {"data": KEY.export_secret(), **SMALL}),
+        (encrypt, {"key": KEY.public, **OPEN, "values": [1, 2]}),
+        (decrypt, {"key": KEY, "ciphertexts": FRESH, "workers": 1}),
+        (Ciphertexts.decode, {"data": FRESH.encode(rng()), "key": KEY.public}),
+        ((FRESH + 0).encode, OPEN),
+        (FRESH.sum, {"axis": 0}),
+        (encrypt_numbers, {"key": KEY.public, "slots": Slots(8), **OPEN, "values": [1.5, 2]}),
+        (decrypt_numbers, {"key": KEY, "numbers": NUMBERS, "workers": 1}),
+        (
+            EncryptedNumbers.decode,
+            {"data": (NUMBERS * 2).encode(rng()), "key": KEY.public, "max_abs": 16.0},
+        ),
+        ((NUMBERS + 0).encode, OPEN),
+        (NUMBERS.sum, {"axis": 0}),
+        (ALONE.in_one, {"key": KEY.public}),
+        (phe.public_key_to_phe, {"key": KEY.public}),
+        (phe.public_key_from_phe, {"key": THEIRS, **SMALL}),
+        (phe.private_key_to_phe, {"key": KEY}),
+        (phe.private_key_from_phe, {"key": phe.private_key_to_phe(KEY), **SMALL}),
+        (phe.ciphertexts_to_phe, {"ciphertexts": FRESH, "rng": rng()}),
+        (phe.ciphertexts_from_phe, {"key": KEY.public, "numbers": (THEIRS.encrypt(1),)}),
+        (phe.numbers_to_phe, {"numbers": NUMBERS, "rng": rng()}),
+        (
+            phe.numbers_from_phe,
+            {"key": KEY.public, "slots": ALONE, "numbers": (THEIRS.encrypt(0.5),)},
+        ),
+    ],
+    ids=lambda value: getattr(value, "__qualname__", ""),
+)
+def test_every_argument_of_another_kind_is_refused_with_a_typed_error(function, arguments):
+    function(**arguments)
+    kinds = [b"x", "x", -1.5, [1.0], object(), FRESH, NUMBERS, ALONE, THEIRS]
+    kinds += [KEY, KEY.public, phe.private_key_to_phe(KEY)]
+    for name, right in arguments.items():
+        encrypting = name == "key" and function in (encrypt, encrypt_numbers)
+        allowed = (PrivateKey, PublicKey) if encrypting else type(right)
+        for wrong in kinds:
+            if not isinstance(wrong, allowed):
+                with pytest.raises(XclpError):
+                    function(**{**arguments, name: wrong})
 
 
 # Ciphertexts on the wire

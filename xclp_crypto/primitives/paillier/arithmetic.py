@@ -48,8 +48,8 @@ def spread(
     Raises:
         ParameterError: fewer than one worker, or processes that cannot be started.
     """
-    if workers < 1:
-        raise ParameterError(f"workers must be at least 1, got {workers}")
+    if not isinstance(workers, int) or workers < 1:
+        raise ParameterError(f"workers must be at least 1, got {workers!r}")
     count = min(workers, len(items) // 16)
     if count <= 1:
         return function(items, *common)

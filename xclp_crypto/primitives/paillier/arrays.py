@@ -88,7 +88,11 @@ class EncryptedArray(ABC):
         )
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
-    __truediv__ = __floordiv__ = __mod__ = __pow__ = __array__ = _refuse
+    __truediv__ = __floordiv__ = __mod__ = __pow__ = _refuse
+
+    def __array__(self, *_: object, **__: object) -> NDArray[np.void]:
+        # Void for type checkers, which else take `W @ numbers` for NumPy's: an array of floats.
+        self._refuse()
 
     def __array_ufunc__(
         self, ufunc: Callable[..., Any], method: str, *inputs: Any, **kwargs: Any
@@ -106,14 +110,16 @@ class EncryptedArray(ABC):
 
 
 @contextmanager
-def numpy_errors(what: str) -> Iterator[None]:
-    """Turn what NumPy says of shapes and arguments into a `ParameterError`."""
+def numpy_errors(what: str, *shapes: tuple[int, ...]) -> Iterator[None]:
+    """Turn what NumPy says of arguments, or of two shapes, into a `ParameterError`."""
     try:
         yield
     except XclpError:
         raise
-    except (TypeError, ValueError) as error:
-        raise ParameterError(f"{what} of ciphertexts: {error}") from None
+    except (TypeError, ValueError, IndexError) as error:
+        of_shapes = len(shapes) == 2 and not isinstance(error, TypeError)
+        said = f"shapes {shapes[0]} and {shapes[1]} do not fit" if of_shapes else error
+        raise ParameterError(f"{what} of ciphertexts: {said}") from None
 
 
 def object_array(values: list[Any], shape: tuple[int, ...]) -> NDArray[np.object_]:

@@ -27,7 +27,14 @@ from xclp_crypto.primitives.paillier.arithmetic import (
     to_bytes,
 )
 from xclp_crypto.primitives.paillier.arrays import EncryptedArray, numpy_errors, object_array
-from xclp_crypto.primitives.paillier.keys import FINGERPRINT_BYTES, PrivateKey, PublicKey
+from xclp_crypto.primitives.paillier.keys import (
+    BYTES,
+    FINGERPRINT_BYTES,
+    PrivateKey,
+    PublicKey,
+    public_part,
+    require,
+)
 from xclp_crypto.rng import Rng
 
 FORMAT = b"xPC\x01"
@@ -146,7 +153,7 @@ class Ciphertexts(EncryptedArray):
         operands = [
             self._terms(a) if isinstance(a, Ciphertexts) else self._scalars(a) for a in args[:count]
         ]
-        with numpy_errors(function.__name__):
+        with numpy_errors(function.__name__, *(a.shape for a in operands)):
             found = np.asarray(function(*operands, *args[count:], **kwargs), dtype=object)
         # Where there is nothing to add up, NumPy says 0 or None; 1 is a ciphertext of 0.
         rows = [t.factors() if isinstance(t, _Term) else [] for t in found.reshape(-1)]
@@ -211,7 +218,10 @@ class Ciphertexts(EncryptedArray):
         Raises:
             DecodeError: other bytes, ciphertexts of another key, or numbers that are no
                 ciphertexts.
+            ParameterError: `data` is not bytes, or `key` is not a public key.
         """
+        require("data", data, *BYTES)
+        require("key", key, PublicKey)
         start = len(FORMAT) + FINGERPRINT_BYTES + 1
         if data[: len(FORMAT)] != FORMAT or len(data) < start:
             raise DecodeError(f"these bytes are no Paillier ciphertexts of version {FORMAT[-1]}")
@@ -258,8 +268,9 @@ def encrypt(
     Raises:
         DataError: something that is not an integer; names its place.
         EncodingOverflow: an integer out of range; names its place.
+        ParameterError: `key` is not a key.
     """
-    public = key.public if isinstance(key, PrivateKey) else key
+    public = public_part(key)
     residues = lifted(integers(values), public, signed=signed)
     encrypted = key.encrypt_residues(residues.reshape(-1).tolist(), rng, workers)
     return Ciphertexts(public, object_array(encrypted, residues.shape), fresh=True)
@@ -280,8 +291,11 @@ def decrypt(
         Object array of the shape of the ciphertexts.
 
     Raises:
-        ParameterError: the ciphertexts belong to another key.
+        ParameterError: the ciphertexts belong to another key, or an argument is something else,
+            such as a public key or bytes.
     """
+    require("key", key, PrivateKey)
+    require("ciphertexts", ciphertexts, Ciphertexts)
     if ciphertexts.key != key.public:
         raise ParameterError("these ciphertexts belong to another key")
     n = key.public.n

@@ -36,6 +36,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import NoneType
 from typing import Any, Final, Self
 
 import numpy as np
@@ -45,7 +46,13 @@ from xclp_crypto.errors import DataError, DecodeError, EncodingOverflow, Paramet
 from xclp_crypto.primitives.fixed_point import as_array
 from xclp_crypto.primitives.paillier.arrays import EncryptedArray, numpy_errors, object_array
 from xclp_crypto.primitives.paillier.ciphertexts import Ciphertexts, decrypt, encrypt
-from xclp_crypto.primitives.paillier.keys import PrivateKey, PublicKey
+from xclp_crypto.primitives.paillier.keys import (
+    BYTES,
+    PrivateKey,
+    PublicKey,
+    public_part,
+    require,
+)
 from xclp_crypto.rng import Rng
 
 FORMAT = b"xPN\x01"
@@ -57,8 +64,9 @@ _PACKED, _FRESH = 1, 2
 _SAME_SCALAR = (
     "numbers that share a ciphertext cannot be multiplied with different scalars or added up among "
     "themselves: put what is added up into the same column of other rows, or encrypt with "
-    "packed=False"
+    "Slots(packed=False)"
 )
+_NUMBER: Final = (int, float, np.integer, np.floating)
 Integers = NDArray[np.object_]
 
 
@@ -92,9 +100,7 @@ class Slots:
     packed: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.max_abs, int | float | np.integer | np.floating) or not (
-            0 < self.max_abs < math.inf
-        ):
+        if not (isinstance(self.max_abs, _NUMBER) and 0 < self.max_abs < math.inf):
             raise ParameterError(f"max_abs must be a positive number, got {self.max_abs!r}")
         if not isinstance(self.packed, bool):
             raise ParameterError(f"packed must be True or False, got {self.packed!r}")
@@ -129,8 +135,10 @@ class Slots:
         """Return s, how many numbers share a ciphertext.
 
         Raises:
-            ParameterError: a plaintext of this key has no room for a slot.
+            ParameterError: a plaintext of this key has no room for a slot, or it is not a public
+                key.
         """
+        require("key", key, PublicKey)
         fitting = (key.parameters.modulus_bits - 1) // self.width
         if not fitting:
             raise ParameterError(
@@ -147,7 +155,7 @@ class EncryptedNumbers(EncryptedArray):
     computes. ``*`` takes scalars, and ``@``, `np.dot` and `sum` are those of NumPy. They broadcast,
     except that numbers in one ciphertext stay together: along the last axis all are multiplied with
     the same scalar, and nothing is added up. So ``weights @ numbers`` works and ``numbers @
-    weights`` does not, unless each number has its own ciphertext (``packed=False``).
+    weights`` does not, unless each number has its own ciphertext (``Slots(packed=False)``).
 
     Integers are exact and take no fraction bits; floats do, see `Slots`.
 
@@ -264,7 +272,7 @@ class EncryptedNumbers(EncryptedArray):
         return grown._with(self._ciphertexts * scalars)
 
     def __matmul__(self, other: Any) -> EncryptedNumbers:
-        scalars, bits, exact = self._factors(other)
+        scalars, bits, exact = self._factors(other, left=False)
         if self.slots.packed:
             raise ParameterError(_SAME_SCALAR)
         sizes = abs(scalars).sum(axis=-min(scalars.ndim, 2))
@@ -272,7 +280,7 @@ class EncryptedNumbers(EncryptedArray):
         return grown._with(self._ciphertexts @ scalars)
 
     def __rmatmul__(self, other: Any) -> EncryptedNumbers:
-        scalars, bits, exact = self._factors(other)
+        scalars, bits, exact = self._factors(other, left=True)
         if self.slots.packed and self.ndim < 2:
             raise ParameterError(_SAME_SCALAR)
         sizes = abs(scalars).sum(axis=-1)
@@ -292,6 +300,7 @@ class EncryptedNumbers(EncryptedArray):
             ParameterError: there is no such axis, or its numbers share ciphertexts.
             EncodingOverflow: the sums could be too large for their slots.
         """
+        require("axis", axis, int, np.integer, NoneType)
         if axis is not None and not -self.ndim <= axis < self.ndim:
             raise ParameterError(f"sum of ciphertexts: no axis {axis} in shape {self.shape}")
         if self.slots.packed and (axis is None or axis % self.ndim == self.ndim - 1):
@@ -358,8 +367,11 @@ class EncryptedNumbers(EncryptedArray):
         Raises:
             DecodeError: other bytes, numbers of another key, or numbers that are no ciphertexts.
             EncodingOverflow: numbers up to max_abs do not fit into the slots.
-            ParameterError: max_abs is negative, infinite or not a number.
+            ParameterError: max_abs is negative, infinite or not a number, `data` is not bytes, or
+                `key` is not a public key.
         """
+        require("data", data, *BYTES)
+        require("key", key, PublicKey)
         if data[: len(FORMAT)] != FORMAT or len(data) < _HEAD.size:
             raise DecodeError(f"these bytes are no encrypted numbers of version {FORMAT[-1]}")
         _, flags, fraction_bits, largest, *bits, length = _HEAD.unpack_from(data)
@@ -382,6 +394,7 @@ class EncryptedNumbers(EncryptedArray):
         if not fresh:
             found.bound = (1 << (slots.width - 1)) - 1
             if max_abs is not None:
+                require("max_abs", max_abs, *_NUMBER)
                 if not 0 <= max_abs < math.inf:
                     raise ParameterError(f"max_abs must be a number, got {max_abs!r}")
                 found.bound = found._fitting(math.ceil(Fraction(max_abs) * (1 << fraction_bits)))
@@ -426,9 +439,9 @@ class EncryptedNumbers(EncryptedArray):
         missing = bound.bit_length() + 1 - self.slots.width
         if missing > 0:
             raise EncodingOverflow(
-                f"results could need slots of {bound.bit_length() + 1} bits and have "
-                f"{self.slots.width}; encrypt with room_bits={self.slots.room_bits + missing} or "
-                "more, or take smaller scalars or fewer scalar_bits"
+                f"numbers could need slots of {bound.bit_length() + 1} bits and have "
+                f"{self.slots.width}; take Slots(room_bits={self.slots.room_bits + missing}) or "
+                "more, or for products smaller scalars or fewer scalar_bits"
             )
         return bound
 
@@ -441,11 +454,14 @@ class EncryptedNumbers(EncryptedArray):
         scaled, exact = _scaled(array, bits)
         return scaled, bits, exact
 
-    def _factors(self, values: Any) -> tuple[Integers, int, bool]:
-        """Return `_scalars` that have axes, as these numbers must."""
+    def _factors(self, values: Any, *, left: bool) -> tuple[Integers, int, bool]:
+        """Return `_scalars` for @, on the left of these numbers or on the right."""
         found = self._scalars(values)
-        if not (found[0].ndim and self.ndim):
+        first, second = (found[0].shape, self.shape)[:: 1 if left else -1]
+        if not (first and second):
             raise ParameterError("@ of ciphertexts: a single number has no axis; multiply by *")
+        if first[-1] != second[-min(len(second), 2)]:
+            raise ParameterError(f"@ of ciphertexts: shapes {first} and {second} do not fit")
         return found
 
     def __repr__(self) -> str:
@@ -468,7 +484,8 @@ def encrypt_numbers(
     Raises:
         DataError: something that is not a finite number; names its place.
         EncodingOverflow: a number above `max_abs`; names its place.
-        ParameterError: a single number that is to be packed, or slots that do not fit the key.
+        ParameterError: a single number that is to be packed, slots that do not fit the key, or
+            something else instead of key or slots.
 
     Example:
         >>> from xclp_crypto.params import INSECURE_TEST_512
@@ -480,10 +497,13 @@ def encrypt_numbers(
         >>> decrypt_numbers(key, [[0.5, 0.25], [1, -1]] @ numbers + 0.125).tolist()
         [[1.875, -0.625, 0.0], [-2.375, -2.875, 1.375]]
     """
-    public = key.public if isinstance(key, PrivateKey) else key
+    public = public_part(key)
+    require("slots", slots, Slots)
     scaled, _ = _scaled(values, slots.fraction_bits)
     if slots.packed and not scaled.ndim:
-        raise ParameterError("a single number is not packed: put it into a list, or packed=False")
+        raise ParameterError(
+            "a single number is not packed: put it into a list, or take Slots(packed=False)"
+        )
     sizes = abs(scaled)
     if _largest(sizes) > slots.limit:
         place = tuple(int(i) for i in np.argwhere(sizes > slots.limit)[0])
@@ -508,10 +528,12 @@ def decrypt_numbers(
         workers: processes to use.
 
     Raises:
-        ParameterError: the numbers belong to another key.
+        ParameterError: the numbers belong to another key, or an argument is something else, such as
+            a public key or bytes.
         DataError: a plaintext is not made of slots, because whoever encrypted or computed did not
             follow these rules.
     """
+    require("numbers", numbers, EncryptedNumbers)
     plain = decrypt(key, numbers._ciphertexts, workers=workers)
     scaled = _unpack(plain, numbers.slots, numbers.key, numbers.shape)
     one = 1 << numbers.fraction_bits

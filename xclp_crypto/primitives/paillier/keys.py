@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NoReturn, Self, TypeAlias
+from types import NoneType
+from typing import Final, NoReturn, Self, TypeAlias
 
 import gmpy2
 import numpy as np
@@ -32,9 +33,18 @@ from xclp_crypto.secret import Secret
 PUBLIC_FORMAT = b"xPP\x01"
 SECRET_FORMAT = b"xPS\x01"
 FINGERPRINT_BYTES = 8
+BYTES: Final = (bytes, bytearray, memoryview)
 
 Halves: TypeAlias = tuple[tuple[Mpz, Mpz, Mpz], tuple[Mpz, Mpz, Mpz]]
 """For each of the primes p, q: the prime, its square, and (−other prime)^-1 modulo it."""
+
+
+def require(what: str, value: object, *kinds: type) -> None:
+    """Raise `ParameterError`, which names no value, for an argument of another type."""
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        advice = "; decode it first" if isinstance(value, bytes) else ""
+        raise ParameterError(f"{what} must be {names}, got {type(value).__name__}{advice}")
 
 
 def check_parameters(parameters: PaillierParameters) -> PaillierParameters:
@@ -79,6 +89,8 @@ class PublicKey:
         tested: bool = False,
     ) -> None:
         bits = check_parameters(parameters).modulus_bits
+        require("n", n, int, gmpy2.mpz)
+        require("h", h, int, gmpy2.mpz, NoneType)
         self.n, self.h, self.parameters = mpz(n), None if h is None else mpz(h), parameters
         if self.n < 0 or self.n.bit_length() != bits:
             raise ParameterError(
@@ -229,6 +241,9 @@ class PrivateKey(Secret):
     __slots__ = ("_combs", "_halves", "_inverse", "_inverse_square", "_p", "_q", "public")
 
     def __init__(self, p: Mpz, q: Mpz, public: PublicKey, *, tested: bool = False) -> None:
+        require("public", public, PublicKey)
+        require("p", p, int, gmpy2.mpz)
+        require("q", q, int, gmpy2.mpz)
         p, q = mpz(p), mpz(q)
         half = public.parameters.modulus_bits // 2
         rounds = public.parameters.prime_rounds
@@ -341,6 +356,7 @@ def _decode_pair(
     data: bytes, expected: bytes, parameters: PaillierParameters, kind: str
 ) -> list[Mpz]:
     bits = check_parameters(parameters).modulus_bits
+    require("data", data, *BYTES)
     if data[: len(expected)] != expected:
         raise DecodeError(f"these bytes are not a {kind} Paillier key of version {expected[-1]}")
     header = len(expected) + 2
@@ -350,6 +366,12 @@ def _decode_pair(
     if len(data) != header + bits // 4:
         raise DecodeError(f"{len(data)} bytes where {header + bits // 4} are expected")
     return from_bytes(data[header:], bits // 8)
+
+
+def public_part(key: PublicKey | PrivateKey) -> PublicKey:
+    """Return the public key of either key; raises `ParameterError` for anything else."""
+    require("key", key, PublicKey, PrivateKey)
+    return key.public if isinstance(key, PrivateKey) else key
 
 
 def generate(rng: Rng, parameters: PaillierParameters = PAILLIER_3072) -> PrivateKey:

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from xclp_crypto.errors import EncodingOverflow, ParameterError
 from xclp_crypto.params import PAILLIER_3072, PaillierParameters
 from xclp_crypto.primitives.paillier.arithmetic import require_ciphertexts
-from xclp_crypto.primitives.paillier.arrays import object_array
+from xclp_crypto.primitives.paillier.arrays import numpy_errors, object_array
 from xclp_crypto.primitives.paillier.ciphertexts import Ciphertexts
 from xclp_crypto.primitives.paillier.encrypted_numbers import (
     MAX_WIDTH,
     EncryptedNumbers,
     Slots,
 )
-from xclp_crypto.primitives.paillier.keys import PrivateKey, PublicKey
+from xclp_crypto.primitives.paillier.keys import PrivateKey, PublicKey, require
 from xclp_crypto.rng import Rng
 
 
@@ -39,6 +39,7 @@ def _phe() -> Any:
 
 def public_key_to_phe(key: PublicKey) -> Any:
     """Return a `phe.PaillierPublicKey` with the same modulus."""
+    require("key", key, PublicKey)
     return _phe().PaillierPublicKey(int(key.n))
 
 
@@ -46,13 +47,15 @@ def public_key_from_phe(key: Any, parameters: PaillierParameters = PAILLIER_3072
     """Return the public key of a `phe.PaillierPublicKey`, checked.
 
     Raises:
-        ParameterError: the key does not belong to the parameter set.
+        ParameterError: the key does not belong to the parameter set, or is not phe's.
     """
+    require("key", key, _phe().PaillierPublicKey)
     return PublicKey(key.n, None, parameters)
 
 
 def private_key_to_phe(key: PrivateKey) -> Any:
     """Return a `phe.PaillierPrivateKey`; whoever sees it can decrypt."""
+    require("key", key, PrivateKey)
     return _phe().PaillierPrivateKey(public_key_to_phe(key.public), *key.export_primes())
 
 
@@ -60,8 +63,9 @@ def private_key_from_phe(key: Any, parameters: PaillierParameters = PAILLIER_307
     """Return the private key of a `phe.PaillierPrivateKey`, checked.
 
     Raises:
-        ParameterError: the key does not belong to the parameter set.
+        ParameterError: the key does not belong to the parameter set, or is not phe's.
     """
+    require("key", key, _phe().PaillierPrivateKey)
     return PrivateKey(key.p, key.q, public_key_from_phe(key.public_key, parameters))
 
 
@@ -70,6 +74,7 @@ def ciphertexts_to_phe(ciphertexts: Ciphertexts, rng: Rng) -> NDArray[np.object_
 
     Magnitudes must be at most n/3, the largest that phe decrypts.
     """
+    require("ciphertexts", ciphertexts, Ciphertexts)
     return _to_phe(ciphertexts, 0, rng)
 
 
@@ -77,7 +82,7 @@ def ciphertexts_from_phe(numbers: Any, key: PublicKey) -> Ciphertexts:
     """Return the ciphertexts in an array of `phe.EncryptedNumber`, checked.
 
     Raises:
-        ParameterError: a number of another key, or one with a fractional exponent.
+        ParameterError: a number of another key or not of phe, or one with a fractional exponent.
         DecodeError: a number that is not a ciphertext.
     """
     ciphertexts, exponents = _from_phe(numbers, key)
@@ -96,8 +101,11 @@ def numbers_to_phe(numbers: EncryptedNumbers, rng: Rng) -> NDArray[np.object_]:
     Raises:
         ParameterError: the numbers share ciphertexts, or do not fit into the n/3 of phe.
     """
+    require("numbers", numbers, EncryptedNumbers)
     if numbers.slots.packed:
-        raise ParameterError("phe has one number in each ciphertext; encrypt with packed=False")
+        raise ParameterError(
+            "phe has one number in each ciphertext; encrypt with Slots(packed=False)"
+        )
     digits = -(-numbers.fraction_bits // 4)  # of base 16
     shift = 4 * digits - numbers.fraction_bits
     if numbers.bound << shift > numbers.key.n // 3:
@@ -114,15 +122,16 @@ def numbers_from_phe(numbers: Any, key: PublicKey, slots: Slots) -> EncryptedNum
         numbers: of any exponents, and of magnitudes up to ``slots.max_abs``. That is not checked:
             larger ones give wrong results.
         key: whose numbers they are.
-        slots: ``packed=False``.
+        slots: ``Slots(packed=False)``.
 
     Raises:
-        ParameterError: a number of another key, or packed slots.
+        ParameterError: a number of another key or not of phe, or packed slots.
         EncodingOverflow: that many fraction bits do not fit into the slots.
         DecodeError: a number that is not a ciphertext.
     """
+    require("slots", slots, Slots)
     if slots.packed:
-        raise ParameterError("phe has one number in each ciphertext; take slots with packed=False")
+        raise ParameterError("phe has one number in each ciphertext; take Slots(packed=False)")
     slots.in_one(key)
     ciphertexts, exponents = _from_phe(numbers, key)
     for exponent in exponents.reshape(-1):
@@ -145,8 +154,11 @@ def _to_phe(ciphertexts: Ciphertexts, exponent: int, rng: Rng) -> NDArray[np.obj
 
 def _from_phe(numbers: Any, key: PublicKey) -> tuple[Ciphertexts, NDArray[np.object_]]:
     """Return ciphertexts and their exponents to the base 16."""
-    array = np.array(numbers, dtype=object)
+    require("key", key, PublicKey)
+    with numpy_errors("array"):
+        array = np.array(numbers, dtype=object)
     for number in array.reshape(-1):
+        require("each of the numbers", number, _phe().EncryptedNumber)
         if number.public_key.n != key.n:
             raise ParameterError("a number is encrypted under another key")
     values = [mpz(number.ciphertext()) for number in array.reshape(-1)]
