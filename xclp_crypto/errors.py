@@ -232,5 +232,9 @@ class VersionMismatch(NetworkError):
         return str(self)
 
 
+class AccuracyWarning(UserWarning):
+    """The computation is right, but its result is coarser than the user may expect."""
+
+
 class PrivacyWarning(UserWarning):
     """The computation is right, but reveals more than the user may expect."""

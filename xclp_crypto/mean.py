@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,9 +11,17 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xclp_crypto.errors import DataError, FaultyPeer, ParameterError
+from xclp_crypto.errors import (
+    AccuracyWarning,
+    DataError,
+    EncodingOverflow,
+    FaultyPeer,
+    ParameterError,
+)
 from xclp_crypto.front import Drop, SumResult, client_names, secure_sum
 from xclp_crypto.params import FRACTION_BITS
+from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.setup import SERVER
 from xclp_crypto.rng import Rng
 from xclp_crypto.transport.driver import Progress
 from xclp_crypto.transport.meter import Cost
@@ -23,6 +32,7 @@ from xclp_crypto.updates import (
     floats_of,
     from_vector,
     layout,
+    place_of,
     require_same_layout,
     to_integers,
     to_vector,
@@ -31,6 +41,9 @@ from xclp_crypto.updates import (
 
 MEAN_FRACTION_BITS: Final = 30
 """f of a mean: weights times values up to 2^33/p fit."""
+
+COARSE: Final = 2.0**-10
+"""Share of a weight, or of a mean, by which it may be off: see `weighted` and `mean_of`."""
 
 
 @dataclass(frozen=True)
@@ -124,32 +137,77 @@ def _is_number(value: object) -> bool:
 
 
 def weighted(
-    vector: NDArray[np.float64], weight: float, fraction_bits: int, client: str
+    vector: NDArray[np.float64],
+    weight: float,
+    client: str,
+    leaves: tuple[Leaf, ...],
+    codec: FixedPoint,
 ) -> NDArray[np.float64]:
     """Return what a client puts into the sum: its values times its weight, then the weight.
 
     Args:
         vector: (n,).
         weight: a number, at least 0.
-        fraction_bits: f of the sum.
         client: whose it is, for errors.
+        leaves: the layout of its update.
+        codec: of the sum.
 
     Returns:
         (n + 1,).
 
     Raises:
         DataError: the weight is not a number, is negative or not finite, or is so small that the
-            sum would round it to zero.
+            sum would round it by more than `COARSE` of it.
+        EncodingOverflow: see `_fitting`.
     """
     scalar = getattr(weight, "item", None)  # of NumPy's numbers, and of tensors of one number
     number = scalar() if scalar is not None and getattr(weight, "shape", ()) == () else weight
     if not (_is_number(number) and np.isfinite(number) and number >= 0):
         raise DataError(f"client {client!r}: its weight must be a number ≥ 0, got {weight!r}")
-    if 0 < number < 2.0 ** -(fraction_bits + 1):
-        raise DataError(f"client {client!r}: its weight {weight!r} is below 2^-{fraction_bits + 1}")
+    scaled = float(number) * 2.0**codec.fraction_bits
+    if 0 < scaled < 1 / COARSE and abs(round(scaled) - scaled) > COARSE * scaled:
+        raise DataError(
+            f"client {client!r}: its weight {weight!r} is too small: in multiples of "
+            f"2^-{codec.fraction_bits} it would be off by more than one part in {1 / COARSE:.0f}. "
+            "Multiply the weights of all clients by one number, or use more fraction bits "
+            "(fraction_bits, xclp sum: --fraction-bits)"
+        )
     values = np.empty(len(vector) + 1)
-    np.multiply(vector, float(number), out=values[:-1])
+    with np.errstate(over="ignore"):
+        np.multiply(vector, float(number), out=values[:-1])
     values[-1] = number
+    return _fitting(values, client, leaves, codec)
+
+
+def _fitting(
+    values: NDArray[Any], client: str, leaves: tuple[Leaf, ...], codec: FixedPoint
+) -> NDArray[Any]:
+    """Return what a client puts into a sum or a mean, if it can be encoded.
+
+    Args:
+        values: (n,), or (n + 1,) with a weight.
+        client: whose they are, for errors.
+        leaves: its layout, of n values.
+        codec: of the sum.
+
+    Raises:
+        EncodingOverflow: it cannot; names the path of the largest value, and not the value.
+    """
+    try:
+        codec.check(values, client=client)
+    except DataError:  # of values that were finite before they were weighted
+        count = sum(leaf.size for leaf in leaves)
+        at, mean = int(np.argmax(np.abs(values.astype(np.float64)))), len(values) > count
+        place = "its weight" if at == count else place_of(leaves, at)
+        remedies = ["Scale the values down"]
+        remedies += ["multiply the weights of all clients by a smaller number"] if mean else []
+        if codec.fraction_bits:
+            remedies.append("use fewer fraction bits (fraction_bits, xclp sum: --fraction-bits)")
+        raise EncodingOverflow(
+            f"client {client!r}: {place}{', times the weight,' * (mean and at < count)} is too "
+            f"large: with {codec.parties} clients and {codec.fraction_bits} fraction bits at most "
+            f"{codec.max_abs:.6g} fits. {', or '.join(remedies)}"
+        ) from None
     return values
 
 
@@ -158,7 +216,7 @@ def weighted_addend(
     weight: float,
     client: str,
     leaves: tuple[Leaf, ...],
-    fraction_bits: int,
+    codec: FixedPoint,
     clip_value: float | None,
     clip_norm: float | None,
 ) -> tuple[NDArray[np.float64], Clipped | None]:
@@ -169,7 +227,7 @@ def weighted_addend(
         weight: at least 0.
         client: whose it is, for errors.
         leaves: its layout.
-        fraction_bits: f of the sum.
+        codec: of the sum.
         clip_value: see `secure_mean`.
         clip_norm: see `secure_mean`.
 
@@ -178,10 +236,10 @@ def weighted_addend(
         ParameterError: a bound is not positive.
     """
     vector, clipped = clip(to_vector(update, client), clip_value, clip_norm, floats_of(leaves))
-    return weighted(vector, weight, fraction_bits, client), clipped
+    return weighted(vector, weight, client, leaves, codec), clipped
 
 
-def error_bound(total: NDArray[Any], parties: int, fraction_bits: int) -> float:
+def error_bound(total: NDArray[Any], codec: FixedPoint) -> float:
     """Return how far a mean may be off, from the sum of what `weighted` gives.
 
     Let N and W be the sums of weighted values and of weights, and δ = p·2^-(f+1), by which rounding
@@ -190,10 +248,9 @@ def error_bound(total: NDArray[Any], parties: int, fraction_bits: int) -> float:
 
     Args:
         total: (n + 1,).
-        parties: p.
-        fraction_bits: f.
+        codec: of the sum, for p and f.
     """
-    delta, weight = parties * 2.0 ** -(fraction_bits + 1), float(total[-1])
+    delta, weight = codec.error_bound, float(total[-1])
     largest = float(np.abs(total[:-1]).max(initial=0)) / weight
     if weight <= delta:
         return float("inf")
@@ -203,27 +260,46 @@ def error_bound(total: NDArray[Any], parties: int, fraction_bits: int) -> float:
 def mean_of(
     total: NDArray[Any],
     template: Update,
+    codec: FixedPoint,
     faulty: Callable[[str], FaultyPeer],
     least: float = 0.0,
-) -> tuple[Update, float]:
-    """Return the mean and the sum of weights of a sum of what `weighted` gives.
+) -> tuple[Update, float, float]:
+    """Return the mean, the sum of weights and `error_bound` of a sum of what `weighted` gives.
 
     Args:
         total: (n + 1,).
         template: says what to make of the mean.
+        codec: of the sum.
         faulty: returns the error that names who can have spoilt the sum.
         least: below which the weights cannot be in all.
 
     Raises:
         FaultyPeer: they are.
         DataError: all weights are 0.
+
+    Warns:
+        AccuracyWarning: the bound is more than `COARSE` of the largest value: of floats, if there
+            are any; integers count as at least 1.
     """
     weight = float(total[-1])
     if weight < least:
         raise faulty(f"the weights sum to {weight:g}, which is less than one of them")
     if not weight > 0:
         raise DataError("the weights of all clients in the sum are 0")
-    return from_vector(total[:-1].astype(np.float64) / weight, template), weight
+    values, error = total[:-1].astype(np.float64) / weight, error_bound(total, codec)
+    floats = floats_of(layout(template, SERVER))
+    counted, least_size = (values[floats], 0.0) if floats.any() else (values, 1.0)
+    largest = float(np.abs(counted).max(initial=least_size))
+    if counted.size and error > COARSE * largest:
+        warnings.warn(
+            f"values of the mean are off by up to {error:.2g}, and the largest is {largest:.2g}: "
+            f"weights add up to {weight:.3g} and are stored, as values times weights are, in "
+            f"multiples of 2^-{codec.fraction_bits}; multiply the weights of all clients by one "
+            "number, or use more fraction bits (fraction_bits, xclp sum: --fraction-bits)",
+            AccuracyWarning,
+            stacklevel=3,
+        )
+    return from_vector(values, template), weight, error
 
 
 def secure_mean(
@@ -268,11 +344,15 @@ def secure_mean(
 
     Raises:
         DataError: updates of different structure, shapes or dtypes, NaN, infinity, a weight that
-            is negative, names the client and the path; or all weights in the sum are 0.
-        EncodingOverflow, TooFewParties: see `secure_sum`.
+            is negative or too small to be stored, names the client and the path; or all weights in
+            the sum are 0.
+        EncodingOverflow: a weight, or a value times it, is too large; names the client and path.
+        TooFewParties: see `secure_sum`.
         ParameterError: see `secure_sum`; or another number of weights.
 
     Warns:
+        AccuracyWarning: the mean's `error` is more than 2^-10 of its largest value: the weights, or
+            the values, are too small.
         PrivacyWarning: two clients take part: the server and one of them know the other's update.
 
     Example:
@@ -288,11 +368,10 @@ def secure_mean(
     weights = [1.0] * len(clients) if weights is None else list(weights)
     if len(weights) != len(clients):
         raise ParameterError(f"{len(weights)} weights for {len(clients)} clients")
+    codec = FixedPoint(fraction_bits, parties=len(clients))
     vectors, clipped = [], {}
     for client, update, weight in zip(clients, updates, weights, strict=True):
-        vector, done = weighted_addend(
-            update, weight, client, first, fraction_bits, clip_value, clip_norm
-        )
+        vector, done = weighted_addend(update, weight, client, first, codec, clip_value, clip_norm)
         if done is not None:
             clipped[client] = done
         vectors.append(vector)
@@ -307,8 +386,8 @@ def secure_mean(
         faults=faults,
         progress=progress,
     )
-    mean, total = mean_of(found.total, updates[0], partial(FaultyPeer, clients))
-    error = error_bound(found.total, len(clients), fraction_bits)
+    faulty = partial(FaultyPeer, clients)
+    mean, total, error = mean_of(found.total, updates[0], codec, faulty)
     return MeanResult(mean, total, error, found.survivors, found.dropouts, clipped, found.cost)
 
 
@@ -339,18 +418,23 @@ def sum_fraction_bits(leaves: Sequence[Leaf], given: int | None) -> int:
     return FRACTION_BITS if floats_of(tuple(leaves)).any() else 0
 
 
-def addend(update: Update, client: str, leaves: tuple[Leaf, ...]) -> NDArray[Any]:
+def addend(
+    update: Update, client: str, leaves: tuple[Leaf, ...], codec: FixedPoint
+) -> NDArray[Any]:
     """Return what a client puts into a sum: integers exactly, if there is nothing else.
 
     Args:
         update: the client's.
         client: whose it is, for errors.
         leaves: its layout.
+        codec: of the sum.
 
     Raises:
         DataError: a value cannot be used, at the path that is named.
+        EncodingOverflow: see `_fitting`.
     """
-    return (to_vector if floats_of(leaves).any() else to_integers)(update, client)
+    values = (to_vector if floats_of(leaves).any() else to_integers)(update, client)
+    return _fitting(values, client, leaves, codec)
 
 
 def total_of(total: NDArray[Any], template: Update) -> Update:
@@ -403,12 +487,13 @@ def secure_update_sum(
         {'cases': np.int64(1152921504606846982)}
     """
     clients, leaves = _common_layout(updates, names)
+    codec = FixedPoint(sum_fraction_bits(leaves, fraction_bits), parties=len(clients))
     found = secure_sum(
-        [addend(update, client, leaves) for client, update in zip(clients, updates, strict=True)],
+        [addend(u, client, leaves, codec) for client, u in zip(clients, updates, strict=True)],
         threshold=threshold,
         drop=drop,
         sparse=sparse,
-        fraction_bits=sum_fraction_bits(leaves, fraction_bits),
+        fraction_bits=codec.fraction_bits,
         names=clients,
         rng=rng,
         progress=progress,

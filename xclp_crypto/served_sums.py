@@ -82,6 +82,7 @@ class JoinedMean:
         mean: the weighted mean in the structure and dtypes of its own update, None if the server
             does not tell.
         total_weight: the sum of weights, or None.
+        error: see `xclp_crypto.mean.MeanResult`, or None.
         survivors: clients whose updates are in it, as enough of them have signed.
         clipped: what was done to this client's update, None if nothing.
         cost: of this client's messages.
@@ -89,6 +90,7 @@ class JoinedMean:
 
     mean: Update | None
     total_weight: float | None
+    error: float | None
     survivors: tuple[str, ...]
     clipped: Clipped | None
     cost: Cost
@@ -116,6 +118,7 @@ class ServedMean:
 
     mean: Update
     total_weight: float
+    error: float
     survivors: tuple[str, ...]
     dropouts: Mapping[str, str]
     cost: Cost
@@ -314,8 +317,9 @@ def serve_mean(
     """
     plan = _Served(clients, *mean_terms(layout(template, SERVER), options))
     found = plan.serve(connection, listening)
-    mean, weight = mean_of(found.total, template, partial(FaultyPeer, found.survivors))
-    return ServedMean(mean, weight, found.survivors, found.dropouts, found.cost)
+    faulty = partial(FaultyPeer, found.survivors)
+    mean, weight, error = mean_of(found.total, template, plan.codec, faulty)
+    return ServedMean(mean, weight, error, found.survivors, found.dropouts, found.cost)
 
 
 def join_mean(
@@ -356,15 +360,15 @@ def join_mean(
     plan = _Served(clients, *mean_terms(leaves, options))
     with plan.declining(connection):
         values, clipped = weighted_addend(
-            update, weight, name, leaves, plan.codec.fraction_bits, clip_value, clip_norm
+            update, weight, name, leaves, plan.codec, clip_value, clip_norm
         )
     total, survivors, cost = plan.join(name, values, connection)
     if total is None:
-        return JoinedMean(None, None, survivors, clipped, cost)
-    others = tuple(c for c in clients if c != name)
+        return JoinedMean(None, None, None, survivors, clipped, cost)
+    faulty = partial(FaultyPeerOrServer, tuple(c for c in clients if c != name))
     least = values[-1] * (1 - 2.0**-50) - 2.0**-plan.codec.fraction_bits  # after rounding
-    mean, weights = mean_of(total, update, partial(FaultyPeerOrServer, others), least)
-    return JoinedMean(mean, weights, survivors, clipped, cost)
+    mean, weights, error = mean_of(total, update, plan.codec, faulty, least)
+    return JoinedMean(mean, weights, error, survivors, clipped, cost)
 
 
 def serve_update_sum(
@@ -428,6 +432,6 @@ def join_update_sum(
     leaves = layout(update, name)
     plan = _Served(clients, *sum_terms(leaves, options))
     with plan.declining(connection):
-        values = addend(update, name, leaves)
+        values = addend(update, name, leaves, plan.codec)
     total, survivors, cost = plan.join(name, values, connection)
     return JoinedSum(None if total is None else total_of(total, update), survivors, cost)

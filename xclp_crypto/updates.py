@@ -118,6 +118,15 @@ def to_integers(update: Update, client: str) -> NDArray[np.int64]:
     return np.concatenate(parts)
 
 
+def place_of(leaves: tuple[Leaf, ...], position: int) -> str:
+    """Return the path, and in an array the index, of a position in the vector."""
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    at = int(np.searchsorted(ends, position, side="right"))
+    leaf = leaves[at]
+    index = [int(i) for i in np.unravel_index(position - ends[at] + leaf.size, leaf.shape)]
+    return f"{leaf.path or 'the update'}{index or ''}"
+
+
 def _at(values: NDArray[Any], flat: int) -> tuple[list[int], Any]:
     """Return where in an array the value of a flat index stands, and the value."""
     return [int(i) for i in np.unravel_index(flat, values.shape)], values.flat[flat]

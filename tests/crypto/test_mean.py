@@ -1,5 +1,6 @@
 """Weighted means: the plain mean to 2^-20, in the structure and dtypes of the updates."""
 
+import warnings
 from collections import OrderedDict, namedtuple
 
 import numpy as np
@@ -8,7 +9,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from xclp_crypto import secure_mean
-from xclp_crypto.errors import DataError, EncodingOverflow, ParameterError, PrivacyWarning
+from xclp_crypto.errors import (
+    AccuracyWarning,
+    DataError,
+    EncodingOverflow,
+    ParameterError,
+    PrivacyWarning,
+)
 from xclp_crypto.mean import Clipped, secure_update_sum
 from xclp_crypto.updates import from_vector, layout, to_vector
 
@@ -26,10 +33,15 @@ def update(seed, dtype=np.float32):
 @settings(max_examples=15)
 @given(st.lists(st.floats(1e-6, 1e4), min_size=3, max_size=6), st.integers(0, 99))
 @example([0.1, 0.2, 0.7], 0)
-@example([1e-8, 1e-8, 1e-8], 0)
+@example([1e-6, 1e-6, 1e-6], 0)
 def test_the_mean_is_the_plain_one_within_its_bound(weights, seed):
     updates = [update(seed + i, np.float64) for i in range(len(weights))]
-    result = secure_mean(updates, weights)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = secure_mean(updates, weights)
+    largest = np.abs(np.delete(to_vector(result.mean, "x"), 7)).max()
+    coarse = int(result.error > 2.0**-10 * largest)
+    assert [w.category for w in caught] == [AccuracyWarning] * coarse
     plain = np.average([to_vector(u, "x") for u in updates], axis=0, weights=weights)
     off = np.abs(to_vector(result.mean, "x") - plain)
     assert off[7] <= 0.5 + result.error  # "n", which is rounded to an integer
@@ -176,7 +188,7 @@ def test_wrong_weights_and_bounds_are_refused():
         ([True, 1, 1], "client-0.*a number ≥ 0, got True"),
         ([1, "2", 1], "client-1.*a number ≥ 0, got '2'"),
         ([1, 1, np.inf], "client-2"),
-        ([1, 1, 1e-12], "below 2"),
+        ([1, 1, 1e-9], r"client-2.* 1e-09 is too small: in multiples of 2\^-30 .* in 1024"),
         ([0, 0, 0], "in the sum are 0"),
     ):
         with pytest.raises(DataError, match=match):
@@ -193,8 +205,19 @@ def test_wrong_weights_and_bounds_are_refused():
             secure_mean(updates, **options)
     with pytest.raises(ParameterError, match="a list with one for each client, got dict"):
         secure_mean({"north": updates[0]})
-    with pytest.raises(EncodingOverflow):
-        secure_mean(updates, [1, 1, 1e12])
+    states = [{"a": 1.0, "w": np.array([[0.0, 2.0]])}] * 3
+    for weights, match in (
+        ([1, 2.5e9, 1], r"-1': w\[0, 1\], times the weight, is too large: with 3 clients and 30 "),
+        ([1, 1e12, 1], r"fits. Scale the values down, or multiply the weights .* \(fraction_bits"),
+    ):
+        with pytest.raises(EncodingOverflow, match=match):
+            secure_mean(states, weights)
+    with pytest.raises(EncodingOverflow, match="-0': its weight is too large"):
+        secure_mean([[0.1]] * 3, [1e12, 1, 1])
+    with pytest.raises(EncodingOverflow, match=r"-0': n\[1\] is too large.* values down$"):
+        secure_update_sum([{"n": [1, -(2**62)]}] * 3)
+    with pytest.warns(AccuracyWarning, match="off by up to 4.7e-10, and the largest is 9.3e-10: "):
+        secure_mean([[1e-9]] * 3)
     with pytest.raises(DataError, match="3 values for an update of 2"):
         from_vector(np.zeros(3), np.ones(2))
     with pytest.warns(PrivacyWarning):

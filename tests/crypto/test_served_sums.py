@@ -210,8 +210,8 @@ def test_a_mean_comes_back_in_the_structure_of_the_updates(tls):
         assert found[name].mean["w"].tolist() == [3.25, 2.0]
         assert found[name].mean["w"].dtype == np.float32
         assert found[name].mean["b"] == [np.float16(3.5)]
-        assert found[name].total_weight == 4
-        assert found[name].survivors == CLIENTS
+        assert (found[name].total_weight, found[name].survivors) == (4, CLIENTS)
+        assert 0 < found[name].error < 2.0**-27
     assert found["west"].clipped == Clipped(2, 1.0)
     assert found["north"].clipped is None
     updates["west"]["w"] = np.float32([1, 2, 3])
@@ -236,8 +236,9 @@ def test_who_takes_weights_away_has_all_others_say_who_it_may_be(tls, monkeypatc
     assert found["server"].parties == CLIENTS
     assert type(found["north"]) is FaultyPeerOrServer
     assert found["north"].parties == ("south", "west")
+    faulty = partial(FaultyPeerOrServer, "west")
     with pytest.raises(FaultyPeerOrServer, match="less than one of them"):
-        mean_of(np.array([1.0, 2.0**-30]), [1.0], partial(FaultyPeerOrServer, "west"), 5.0)
+        mean_of(np.array([1.0, 2.0**-30]), [1.0], FixedPoint(30, parties=3), faulty, 5.0)
 
 
 def test_a_residue_that_no_float_has_reaches_all_as_it_is(monkeypatch):

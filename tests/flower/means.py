@@ -230,7 +230,7 @@ CANNOT = {
     "dtype": (partial(reply_of, scale=np.float64(1)), "scale of shape () and dtype", "DataError"),
     "large": (
         partial(reply_of, scale=np.float32(1e9)),
-        "the value is too large",
+        "scale, times the weight, is too large",
         "EncodingOverflow",
     ),
     "weight": (without_weight, "must say its weight once", "DataError"),

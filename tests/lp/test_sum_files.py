@@ -87,6 +87,7 @@ OPTIONS = {
     "2 weights for 3 clients": ("--mean", "--weights", "1,2"),
     "--weights must be numbers with commas, got '1;2'": ("--mean", "--weights", "1;2"),
     "client 'b.csv': its weight must be a number ≥ 0, got -1.0": ("--mean", "--weights", "1,-1,1"),
+    "client 'b.csv': its weight 1e-09 is too small": ("--mean", "--weights", "1,1e-9,1"),
     "--state needs --serve or --join": ("--state", "x.log"),
     "--server-only needs --serve or --join": ("--server-only",),
     "--listen needs --serve": ("--listen", "localhost:1"),

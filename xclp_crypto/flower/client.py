@@ -152,7 +152,7 @@ class SecureMeanMod:
         plan = SumPlan(now.clients, *mean_terms(leaves, self._options))
         vector, _ = self._clipped(kept, name)
         weight = self._places(kept).weight_in(kept.trained)
-        values = weighted(vector, weight, plan.codec.fraction_bits, name)
+        values = weighted(vector, weight, name, leaves, plan.codec)
         plan.check(name, values)
         identities = None if self._identities is None else self._identities(context)
         with closing(kept.log.open()) as log:

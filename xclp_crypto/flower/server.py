@@ -17,7 +17,7 @@ from xclp_crypto.errors import DataError, DecodeError, FaultyPeer, ParameterErro
 from xclp_crypto.flower.client import MAX_MESSAGE
 from xclp_crypto.flower.records import APP, ROUND, Places, Round, arrays_of, under
 from xclp_crypto.front import warn_if_two
-from xclp_crypto.mean import error_bound, mean_of
+from xclp_crypto.mean import mean_of
 from xclp_crypto.params import DEADLINES_IN_ALL
 from xclp_crypto.protocols.secure_sum import SecureSum
 from xclp_crypto.protocols.setup import SERVER, Identities
@@ -193,12 +193,13 @@ def _replies(
 ) -> list[Message]:
     """Return what the strategy sees in place of the nodes' replies."""
     survivors, dropouts = found.record.survivors, found.record.dropouts
-    mean, weight = mean_of(found.total, template, partial(FaultyPeer, survivors))
+    faulty = partial(FaultyPeer, survivors)
+    mean, weight, error = mean_of(found.total, template, plan.codec, faulty)
     _logger.info(
         "secure mean of %d nodes, weights %g in all, off by at most %.2g (%d bytes down, %d up)",
         len(survivors),
         weight,
-        error_bound(found.total, len(plan.clients), plan.codec.fraction_bits),
+        error,
         nodes.pushed,
         nodes.pulled,
     )

@@ -205,6 +205,7 @@ class _Wanted:
         dropouts: Mapping[str, str],
         cost: Cost,
         total_weight: float | None = None,
+        error: float | None = None,
     ) -> None:
         """Write the result, where there is one, and say what it is."""
         out = self.out
@@ -218,6 +219,8 @@ class _Wanted:
         )
         weight = "" if total_weight is None else f", whose weights add up to {total_weight:.12g}"
         say(f"{self.what} of {', '.join(survivors)}{weight}; written to {out}")
+        if error is not None:
+            note(f"before they were stored, no value is off by more than {error:.2g}")
 
 
 def _clipped(client: str, done: Clipped) -> str:
@@ -257,8 +260,7 @@ def _together(wanted: _Wanted, drop: Sequence[str] | None, dry_run: bool) -> Non
             return
         mean = secure_mean(updates, wanted.weights, **wanted.clip, **common, progress=progress)
     note(*(_clipped(client, done) for client, done in mean.clipped.items()))
-    wanted.done(mean.mean, mean.survivors, mean.dropouts, mean.cost, mean.total_weight)
-    note(f"before they were stored, no value is off by more than {mean.error:.2g}")
+    wanted.done(mean.mean, mean.survivors, mean.dropouts, mean.cost, mean.total_weight, mean.error)
 
 
 def _serve(
@@ -284,7 +286,9 @@ def _serve(
         given = template, party.clients, connection, wanted.options
         if wanted.mean:
             mean = serve_mean(*given, listening=listening)
-            wanted.done(mean.mean, mean.survivors, mean.dropouts, mean.cost, mean.total_weight)
+            wanted.done(
+                mean.mean, mean.survivors, mean.dropouts, mean.cost, mean.total_weight, mean.error
+            )
         else:
             wanted.done(*serve_update_sum(*given, listening=listening))
 
@@ -297,10 +301,10 @@ def _join(wanted: _Wanted, path: Path, files: PartyFiles, dry_run: bool) -> None
     _say_cost(plan.link_bytes(), plan.clients, plan.shape[0])
     if dry_run:
         leaves, name = layout(update, party.name), party.name
-        values = addend(update, name, leaves)
-        if wanted.mean:
-            bits = plan.codec.fraction_bits
-            values, _ = weighted_addend(update, weight, name, leaves, bits, **wanted.clip)
+        if not wanted.mean:
+            values = addend(update, name, leaves, plan.codec)
+        else:
+            values, _ = weighted_addend(update, weight, name, leaves, plan.codec, **wanted.clip)
         plan.check(name, values)
         network.check(plan.agreement, party.address, party.tls, limits=party.limits)
         say("the server accepts this certificate and what this client would sum")
@@ -317,7 +321,7 @@ def _join(wanted: _Wanted, path: Path, files: PartyFiles, dry_run: bool) -> None
         mean = join_mean(update, weight, *given, **wanted.clip)
         if mean.clipped is not None:
             note(_clipped(party.name, mean.clipped))
-        wanted.done(mean.mean, mean.survivors, {}, mean.cost, mean.total_weight)
+        wanted.done(mean.mean, mean.survivors, {}, mean.cost, mean.total_weight, mean.error)
 
 
 def sum_(
