@@ -111,9 +111,7 @@ def clip(
     Raises:
         ParameterError: a bound is not positive.
     """
-    for name, bound in (("clip_value", value), ("clip_norm", norm)):
-        if bound is not None and not (_is_number(bound) and bound > 0):
-            raise ParameterError(f"{name} must be a positive number, got {bound!r}")
+    require_bounds(value, norm)
     if value is None and norm is None:
         return vector, None
     counted = slice(None) if floats is None else floats
@@ -130,6 +128,13 @@ def clip(
     clipped = vector.copy()
     clipped[counted] = values
     return clipped, Clipped(beyond, factor)
+
+
+def require_bounds(value: float | None, norm: float | None) -> None:
+    """Refuse, by a `ParameterError`, bounds of `clip` that are not positive numbers, or None."""
+    for name, bound in (("clip_value", value), ("clip_norm", norm)):
+        if bound is not None and not (_is_number(bound) and bound > 0):
+            raise ParameterError(f"{name} must be a positive number, got {bound!r}")
 
 
 def _is_number(value: object) -> bool:

@@ -247,7 +247,7 @@ def serve_sum(
         >>> served.total.tolist()
         [3.0, 6.0]
     """
-    return _Served(clients, shape, options or SumOptions(), "values").serve(connection, listening)
+    return _Served(clients, shape, options, "values").serve(connection, listening)
 
 
 def join_sum(
@@ -284,7 +284,7 @@ def join_sum(
         That of `serve_sum`.
     """
     array = as_array(values, name)
-    plan = _Served(clients, array.shape, options or SumOptions(), "values")
+    plan = _Served(clients, array.shape, options, "values")
     return plan.join(name, array, connection)[0]
 
 

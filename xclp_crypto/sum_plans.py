@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import numpy as np
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
@@ -17,6 +18,7 @@ from xclp_crypto.front import RING, client_names
 from xclp_crypto.mean import MEAN_FRACTION_BITS, sum_fraction_bits
 from xclp_crypto.params import FRACTION_BITS, MIN_CLIENTS, Agreement
 from xclp_crypto.primitives.fixed_point import FixedPoint
+from xclp_crypto.protocols.boolean.words import require_integer
 from xclp_crypto.protocols.secure_sum import (
     MaskGraph,
     SecureSum,
@@ -64,6 +66,9 @@ class SumOptions:
         fraction_bits: f; None for 40 in sums, 30 in means, 0 in sums of updates of integers.
         modulus: of the ring in which the sum is computed.
         tell: whether the clients are told the sum, or the server alone has it.
+
+    Raises:
+        ParameterError: a value of another type, or out of range whoever the clients are.
     """
 
     threshold: int | None = None
@@ -71,6 +76,26 @@ class SumOptions:
     fraction_bits: int | None = None
     modulus: int = RING
     tell: bool = True
+
+    def __post_init__(self) -> None:
+        if self.threshold is not None:
+            require_integer("threshold", self.threshold, MIN_CLIENTS)
+        if not isinstance(self.sparse, bool | np.bool_ | None):
+            raise ParameterError(f"sparse must be True, False or None, got {self.sparse!r}")
+        if not isinstance(self.tell, bool | np.bool_):
+            raise ParameterError(f"tell must be True or False, got {self.tell!r}")
+        FixedPoint(0 if self.fraction_bits is None else self.fraction_bits, modulus=self.modulus)
+
+    @classmethod
+    def of(cls, given: SumOptions | None, **changed: Any) -> SumOptions:
+        """Return the options that a caller gave, or the defaults, with these changed.
+
+        Raises:
+            ParameterError: they are something else.
+        """
+        if given is not None and not isinstance(given, SumOptions):
+            raise ParameterError(f"options must be SumOptions, got {type(given).__name__}")
+        return replace(given or cls(), **changed)
 
 
 class SumPlan:
@@ -87,8 +112,13 @@ class SumPlan:
     """
 
     def __init__(
-        self, clients: Sequence[str], shape: tuple[int, ...], options: SumOptions, content: str
+        self,
+        clients: Sequence[str],
+        shape: tuple[int, ...],
+        options: SumOptions | None,
+        content: str,
     ) -> None:
+        options = SumOptions.of(options)
         self.clients, self.shape = client_names(len(clients), clients), check_shape(shape)
         self.tell = options.tell
         if len(clients) == MIN_CLIENTS and options.threshold != MIN_CLIENTS:
@@ -195,7 +225,7 @@ def mean_terms(
     Returns:
         Shape, options and content of the sum of weighted updates and of their weights.
     """
-    given = options or SumOptions()
+    given = SumOptions.of(options)
     if given.fraction_bits is None:
         given = replace(given, fraction_bits=MEAN_FRACTION_BITS)
     return (sum(leaf.size for leaf in leaves) + 1,), given, f"the mean of {_told(leaves)}"
@@ -205,7 +235,7 @@ def sum_terms(
     leaves: tuple[Leaf, ...], options: SumOptions | None
 ) -> tuple[tuple[int, ...], SumOptions, str]:
     """Return the same as `mean_terms` of a sum of updates."""
-    given = options or SumOptions()
+    given = SumOptions.of(options)
     given = replace(given, fraction_bits=sum_fraction_bits(leaves, given.fraction_bits))
     return (sum(leaf.size for leaf in leaves),), given, f"the sum of {_told(leaves)}"
 

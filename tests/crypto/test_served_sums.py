@@ -288,6 +288,20 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(tls):
         join_sum([1.0], "north", CLIENTS[:2], connection)
     with pytest.raises(ParameterError, match=r"tls must be a context from .*, got NoneType"):
         Connection(("127.0.0.1", 1), None, None)
+    with pytest.raises(ParameterError, match="options must be SumOptions, got int"):
+        join_sum([1.0], "north", CLIENTS, connection, 3)
+    with pytest.raises(ParameterError, match="options must be SumOptions, got str"):
+        serve_mean([1.0], CLIENTS, connection, "")
+    for wrong in (
+        {"threshold": 0},
+        {"threshold": "x"},
+        {"sparse": 1},
+        {"fraction_bits": 99},
+        {"modulus": 2},
+        {"tell": None},
+    ):
+        with pytest.raises(ParameterError, match=f"{next(iter(wrong))} must be"):
+            SumOptions(**wrong)
     for shape in ((-2,), 2):
         with pytest.raises(ParameterError, match="shape must be a tuple of integers ≥ 0"):
             serve_sum(CLIENTS, shape, connection)

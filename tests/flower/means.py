@@ -38,9 +38,10 @@ from xclp_crypto.flower.records import APP, ROUND, Places, Round
 from xclp_crypto.flower.server import RoundLimits, SecureMeanGrid, SecureMeanWorkflow
 from xclp_crypto.mean import MEAN_FRACTION_BITS
 from xclp_crypto.rng import SystemRng
-from xclp_crypto.sum_plans import SumOptions
-from xclp_crypto.transport.flower.records import pack, unpack_answer
+from xclp_crypto.sum_plans import SumOptions, SumPlan, mean_terms
+from xclp_crypto.transport.flower.records import HEADER, pack, unpack_answer
 from xclp_crypto.transport.questions import Answer, Ask
+from xclp_crypto.updates import layout
 
 ROWS = {1: 117_041, 2: 215_003, 3: 318_027, 4: 97_065, 5: 402_081}
 """Weights of five nodes, large enough that no other number in a message is one by chance."""
@@ -278,6 +279,7 @@ def test_a_node_with_another_mod_is_refused(content):
     grid = Trainers({3: lambda number: content})
     errors = require_survivors(grid.train(), [1, 2, 4, 5])
     assert errors[3].startswith("dropped out before the end of 'setup'")
+    assert ("has no SecureMeanMod" in errors[3]) == (HEADER not in content)
     assert len(grid.nodes[3].times) == 1
 
 
@@ -297,11 +299,13 @@ def test_what_comes_late_from_an_earlier_round_changes_nothing():
     node = Node(app_of(1), 1, {}, {})
 
     def ask(session, ask, **instruction):
-        records = {ROUND: Round(session, tuple(map(str, ROWS))).record(), **instruction}
+        records = {ROUND: Round(session, tuple(map(str, ROWS)), agreed).record(), **instruction}
         content = RecordDict({**pack(ask), **records})
         question = Message(content, dst_node_id=1, message_type=MessageType.TRAIN)
         return unpack_answer(node.app(question, node.context).content, 1 << 20, "server")
 
+    plan = SumPlan([*map(str, ROWS)], *mean_terms(layout(network(0), ""), SumOptions(tell=False)))
+    agreed = plan.agreement.encode()
     given = {f"{APP}arrays": record_of(network(0)), f"{APP}config": ConfigRecord()}
     first = ask("new", Ask(), **given)
     assert ask("old", Ask(end=True)).ended
@@ -327,6 +331,36 @@ def test_a_round_that_fails_gives_nothing_and_its_nodes_are_told(options, ways, 
     for node in grid.nodes.values():
         assert not node.context.state
         assert node.way is never or "the secure mean failed" in caplog.text
+
+
+def test_a_node_with_other_options_is_left_out_alone_before_it_trains():
+    trained = []
+    other = app_of(3, trained.append, SecureMeanMod(SumOptions(threshold=2)))
+    errors = require_survivors(Trainers(apps={3: other}).train(), [1, 2, 4, 5])
+    assert "must agree on" in errors[3]
+    assert "threshold (here 2); server has another value" in errors[3]
+    assert not trained
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: SecureMeanMod(3),
+        lambda: SecureMeanMod(clip_norm=-1),
+        lambda: SecureMeanMod(clip_value="x"),
+        lambda: SecureMeanMod(weighted_by=3),
+        lambda: SecureMeanMod(identities="x"),
+        lambda: SecureMeanMod(max_message=0),
+        lambda: SecureMeanGrid(None),
+        lambda: SecureMeanGrid(Trainers(), 3),
+        lambda: SecureMeanGrid(Trainers(), identities=lambda context: None),
+        lambda: SecureMeanGrid(Trainers(), limits=600),
+        lambda: SecureMeanWorkflow(3),
+    ],
+)
+def test_what_cannot_be_is_refused_where_it_is_written(make):
+    with pytest.raises(ParameterError):
+        make()
 
 
 def test_a_round_of_too_few_nodes_is_refused_before_anybody_trains():

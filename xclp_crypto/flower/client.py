@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, Final
 
 from flwr.app import Context, Message, MessageType, RecordDict
 from numpy.typing import NDArray
 
 from xclp_crypto.algebra.domain_tags import domain_tag
-from xclp_crypto.errors import DataError, LogError, XclpError
+from xclp_crypto.errors import DataError, FaultyPeer, LogError, ParameterError, XclpError
 from xclp_crypto.flower.records import (
     APP,
     Places,
@@ -21,7 +20,8 @@ from xclp_crypto.flower.records import (
     found_under,
     under,
 )
-from xclp_crypto.mean import Clipped, clip, weighted
+from xclp_crypto.mean import Clipped, clip, require_bounds, weighted
+from xclp_crypto.protocols.boolean.words import require_integer
 from xclp_crypto.protocols.setup import SERVER, Identities
 from xclp_crypto.sum_plans import SumOptions, SumPlan, mean_terms
 from xclp_crypto.transport.failures import Failure
@@ -63,6 +63,9 @@ class SecureMeanMod:
             "server". None trusts the server with the update, since it could sit between any two
             clients.
         max_message: bytes of a message at most.
+
+    Raises:
+        ParameterError: an argument of another type, or out of range.
     """
 
     def __init__(
@@ -75,11 +78,21 @@ class SecureMeanMod:
         identities: Callable[[Context], Identities] | None = None,
         max_message: int = MAX_MESSAGE,
     ) -> None:
-        self._options = replace(options or SumOptions(), tell=False)
+        self._options = SumOptions.of(options, tell=False)
+        require_bounds(clip_value, clip_norm)
+        if not isinstance(weighted_by, str):
+            raise ParameterError(
+                f"weighted_by must be the name of a metric, got {type(weighted_by).__name__}"
+            )
+        if identities is not None and not callable(identities):
+            raise ParameterError(
+                "identities must be a function that takes a Context and returns Identities, got "
+                f"{type(identities).__name__}"
+            )
         self._clip_value, self._clip_norm = clip_value, clip_norm
         self._weights = (weighted_by, LEGACY_WEIGHT)
         self._identities = identities
-        self._max_message = max_message
+        self._max_message = require_integer("max_message", max_message, 1)
 
     def __call__(self, message: Message, context: Context, call_next: Train) -> Message:
         """Answer a message; see the class.
@@ -109,6 +122,7 @@ class SecureMeanMod:
             if message.content:
                 if kept.reply is None:
                     expected = layout(arrays_of(message.content), SERVER)
+                    self._plan(now, expected)
                     reply = train(message, context)
                     if reply.has_error():
                         return reply
@@ -136,6 +150,19 @@ class SecureMeanMod:
                 clipped.factor,
             )
 
+    def _plan(self, now: Round, leaves: tuple[Leaf, ...]) -> SumPlan:
+        """Return this node's plan of a round.
+
+        Raises:
+            ParameterError: the server's is another, as a rule because of other options.
+        """
+        plan = SumPlan(now.clients, *mean_terms(leaves, self._options))
+        try:
+            plan.agreement.require_same(now.agreement, SERVER)
+        except FaultyPeer as error:
+            raise ParameterError(error.reason, public=True) from None
+        return plan
+
     def _places(self, kept: _Kept) -> Places:
         return Places.in_reply(kept.trained, self._weights)
 
@@ -149,7 +176,7 @@ class SecureMeanMod:
     ) -> Answer:
         """Rebuild the client's role, give it what came, and keep its log."""
         leaves = layout(arrays_of(kept.trained), name)
-        plan = SumPlan(now.clients, *mean_terms(leaves, self._options))
+        plan = self._plan(now, leaves)
         vector, _ = self._clipped(kept, name)
         weight = self._places(kept).weight_in(kept.trained)
         values = weighted(vector, weight, name, leaves, plan.codec)

@@ -2,7 +2,7 @@
 
 ::
 
-    question:  "xclp.round"    which round it is, and of which clients
+    question:  "xclp.round"    which round it is, of which clients, and on what they must agree
                "app.…"         the records of the app's instruction, until the node has answered
     answer:    "xclp.places"   where the reply had what is averaged, with the first answer
                "app.…"         the records of the app's reply, without that
@@ -56,14 +56,27 @@ def _arrays_name(records: RecordDict) -> str:
 
 @dataclass(frozen=True)
 class Round:
-    """One mean: a name of its own, and the clients that it is of."""
+    """One mean.
+
+    Attributes:
+        session: a name of its own.
+        clients: whose updates it is of.
+        agreement: digests of what all must have in common, as the server has it.
+    """
 
     session: str
     clients: tuple[str, ...]
+    agreement: bytes
 
     def record(self) -> ConfigRecord:
         """Return it as a record."""
-        return ConfigRecord({"session": self.session, "clients": list(self.clients)})
+        return ConfigRecord(
+            {
+                "session": self.session,
+                "clients": list(self.clients),
+                "agreement": self.agreement,
+            }
+        )
 
     @classmethod
     def of(cls, content: RecordDict) -> Round:
@@ -74,12 +87,14 @@ class Round:
         """
         record = content.config_records.get(ROUND, {})
         session, clients = record.get("session"), record.get("clients")
-        if not isinstance(session, str) or not _are_names(clients):
+        agreement = record.get("agreement")
+        named = isinstance(session, str) and _are_names(clients)
+        if not named or not isinstance(agreement, bytes):
             raise DecodeError(
                 "the clients have SecureMeanMod, and the server neither SecureMeanGrid nor "
                 "SecureMeanWorkflow; without that, updates would not be secret"
             )
-        return cls(session, tuple(clients))
+        return cls(session, tuple(clients), agreement)
 
 
 def _are_names(value: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from xclp_crypto.rng import SystemRng
 from xclp_crypto.sum_plans import SumOptions, SumPlan, mean_terms
 from xclp_crypto.transport.failures import Failure
 from xclp_crypto.transport.flower.nodes import Nodes
+from xclp_crypto.transport.flower.records import HEADER
 from xclp_crypto.transport.log import NoLog
 from xclp_crypto.transport.questions import Answer
 from xclp_crypto.transport.replay import DurableRole
@@ -69,6 +70,9 @@ class SecureMeanGrid(Grid):  # type: ignore[misc] # Flower is not there when typ
         limits: see there.
         clock: seconds of a clock that only goes forward.
         sleep: waits so many seconds of that clock.
+
+    Raises:
+        ParameterError: an argument of another type.
     """
 
     def __init__(
@@ -81,8 +85,14 @@ class SecureMeanGrid(Grid):  # type: ignore[misc] # Flower is not there when typ
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if not isinstance(grid, Grid):
+            raise ParameterError(f"grid must be Flower's Grid, got {type(grid).__name__}")
+        if not isinstance(identities, Identities | None):
+            raise ParameterError(f"identities must be Identities, got {type(identities).__name__}")
+        if not isinstance(limits, RoundLimits | None):
+            raise ParameterError(f"limits must be RoundLimits, got {type(limits).__name__}")
         self._grid = grid
-        self._options = replace(options or SumOptions(), tell=False)
+        self._options = SumOptions.of(options, tell=False)
         self._identities = identities
         self._limits = limits or RoundLimits()
         self._clock, self._sleep = clock, sleep
@@ -172,7 +182,7 @@ class SecureMeanGrid(Grid):  # type: ignore[misc] # Flower is not there when typ
             self._clock,
             self._sleep,
             instructions=instructions,
-            round=Round(SystemRng().bytes(16).hex(), plan.clients),
+            round=Round(SystemRng().bytes(16).hex(), plan.clients, plan.agreement.encode()),
         )
         try:
             nodes.carry()
@@ -252,6 +262,16 @@ class _Nodes(Nodes):
             group_id=given.metadata.group_id,
         )
 
+    def answer_in(self, content: RecordDict) -> Answer:
+        """See `Nodes.answer_in`; most often a node that answers something else lacks the mod."""
+        if HEADER not in content:
+            raise DecodeError(
+                "its app has no SecureMeanMod, and what it returned was in the clear: give the mod "
+                "first, in ClientApp(mods=[SecureMeanMod(), …])",
+                public=True,
+            )
+        return super().answer_in(content)
+
     def admit(self, node: int, answer: Answer, content: RecordDict) -> None:
         """Take the rest of a node's reply.
 
@@ -284,6 +304,9 @@ class SecureMeanWorkflow:
         options: the same as the clients'.
         identities: see there.
         limits: see there.
+
+    Raises:
+        ParameterError: the options are something else.
     """
 
     def __init__(
@@ -293,7 +316,8 @@ class SecureMeanWorkflow:
         identities: Identities | None = None,
         limits: RoundLimits | None = None,
     ) -> None:
-        self._options, self._identities, self._limits = options, identities, limits
+        self._options = SumOptions.of(options)
+        self._identities, self._limits = identities, limits
 
     def __call__(self, grid: Grid, context: Any) -> None:
         """Run a round, as Flower's workflow for it does.

@@ -107,6 +107,15 @@ class Nodes:
         """
         return Message(content, dst_node_id=node, message_type=MessageType.QUERY)
 
+    def answer_in(self, content: RecordDict) -> Answer:
+        """Read an answer, and count its bytes.
+
+        Raises:
+            DecodeError: it is none.
+        """
+        self.pulled += bytes_of(content)
+        return unpack_answer(content, self.max_message, self.relay.role.name)
+
     def admit(self, node: int, answer: Answer, content: RecordDict) -> None:
         """Take what a node says first, or refuse it.
 
@@ -180,8 +189,7 @@ class Nodes:
         if node in self._refused:
             return
         try:
-            self.pulled += bytes_of(reply.content)
-            answer = unpack_answer(reply.content, self.max_message, self.relay.role.name)
+            answer = self.answer_in(reply.content)
             if name is None:
                 self.admit(node, answer, reply.content)
                 self._names[node] = answer.name
