@@ -43,6 +43,10 @@ class ParameterError(XclpError, ValueError):
     """A parameter is out of range or two parameters contradict each other."""
 
 
+class OtherParameters(ParameterError):
+    """Another party has other parameters, and all must have the same; names the fields."""
+
+
 class DataError(XclpError, ValueError):
     """The caller's own data cannot be used; names the client and, where known, the row."""
 

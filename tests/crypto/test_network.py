@@ -20,6 +20,7 @@ from xclp_crypto.errors import (
     FaultyPeerOrServer,
     LogError,
     LogRolledBack,
+    OtherParameters,
     ParameterError,
     ProtocolError,
     Stalled,
@@ -703,7 +704,7 @@ def test_who_is_not_invited_is_refused(serving, tls):
 
 
 def test_other_parameters_are_named(serving, tls):
-    with pytest.raises(ParameterError, match=r"all parties must agree on version \(here 2\)"):
+    with pytest.raises(OtherParameters, match=r"all parties must agree on version \(here 2\)"):
         check(serving, tls("a"), agreement=Agreement(version=2))
     with pytest.raises(VersionMismatch, match="other parameters than this program"):
         check(serving, tls("a"), agreement=Agreement(version=1, more=2))

@@ -164,6 +164,7 @@ def test_processes_average_over_tls_with_a_restart_and_a_dropout(federation, xcl
     code, _, err = xclp(*asked, "--threshold", "2")
     assert code == 2
     assert "all parties must agree on content (here 'the sum of n of shape ()" in err
+    assert "all parties say the same --mean, --threshold, " in err
     for name, weight in weights.items():
         options = (*common, "--weights", str(weight), "--out", str(out / f"{name}.npz"))
         death = Death(2, "share") if name == "hospital-1" else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from xclp_crypto.errors import ParameterError
+from xclp_crypto.errors import OtherParameters, ParameterError
 from xclp_crypto.front import STAGES, secure_sum_bytes
 from xclp_crypto.mean import (
     Clipped,
@@ -47,6 +47,9 @@ from xclp_lp.files.results import write_or_keep
 from xclp_lp.files.sums import load_sum_client, load_sum_server
 from xclp_lp.files.updates import KINDS, kind_of, read_update, write_update
 from xclp_lp.wording import count, size
+
+SAME: Final = "--mean, --threshold, --fraction-bits, --columns, --id-column and --server-only"
+"""Options that all parties give alike."""
 
 Files = Annotated[
     list[Path],
@@ -382,6 +385,10 @@ def sum_(
     if serve is not None:
         _serve(wanted, serve, listen, party, dry_run)
     elif join is not None:
-        _join(wanted, join, party, dry_run)
+        try:
+            _join(wanted, join, party, dry_run)
+        except OtherParameters as error:
+            error.add_note(f"all parties say the same {SAME}, of the same clients and structure")
+            raise
     else:
         _together(wanted, drop, dry_run)

@@ -261,7 +261,7 @@ async def greet(
 
     Raises:
         VersionMismatch: it speaks another version, or another protocol.
-        ParameterError: its parameters are others; names the fields.
+        OtherParameters: its parameters are others; names the fields.
         XclpError: it refuses for another reason.
     """
     try:
@@ -291,7 +291,7 @@ async def greet(
         try:
             agreement.require_same(answer.why[1:], "the server")
         except errors.FaultyPeer as error:
-            raise errors.ParameterError(error.reason) from None
+            raise errors.OtherParameters(error.reason) from None
     if isinstance(answer, frames.Refused):
         raise frames.heard(answer.why).heard("the server refuses", ())
     if not isinstance(answer, frames.Welcome):
@@ -337,7 +337,7 @@ def join(
 
     Raises:
         NetworkError: the server cannot be reached, or is the wrong one.
-        ParameterError: it has other parameters; names the fields.
+        OtherParameters: it has other parameters; names the fields.
         XclpError: the role failed, or its log cannot be written.
     """
     within = limits or Limits()
