@@ -112,7 +112,7 @@ def _sizes(kind: type[Message], dims: Dims) -> list[int]:
 
 def _encoded(message: Message) -> list[Buffer]:
     """Return the fields of `message` one after the other."""
-    if not isinstance(message, Message):
+    if not hasattr(message, "_sent"):
         raise ParameterError(f"a message is needed, got {type(message).__name__}; see wire.Message")
     name, parts = "", []
     dims = {public: getattr(message, public) for public in message._public}
