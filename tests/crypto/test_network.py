@@ -421,7 +421,11 @@ def test_a_client_that_repeats_a_message_for_ever_keeps_nobody_waiting(clock, to
         assert server.expired("b")
         if to == SERVER:
             server.waiting_since = server.clock()
-            assert await turns(server, b, "b", lambda turn: turn) == (12, Code.SLOW)
+            # One turn of 90 seconds may pass before the server looks for the first time.
+            assert await turns(server, b, "b", lambda turn: turn) in (
+                (11, Code.SLOW),
+                (12, Code.SLOW),
+            )
 
     on_server(role, talk, limits=Patient(deadline=100.0))
 
