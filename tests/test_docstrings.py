@@ -185,7 +185,7 @@ def test_what_is_left_out_is_found():
 RESULTS = {"SealedIO", "Session"}
 """Classes that nobody calls: what a key exchange returns."""
 PAGE = re.compile(r"docs/learn/crypto/([\w-]+)\.md")
-OTHER = re.compile(r"Example:\n +That of `(\w+)`")
+OTHER = re.compile(r"Examples:\n +That of `(\w+)`")
 
 
 @cache
@@ -238,7 +238,7 @@ def test_what_has_no_example_is_found():
     def undocumented():
         """Compute, as `secure_sum` does.
 
-        Example:
+        Examples:
             >>> other()
         """
 

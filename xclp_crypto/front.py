@@ -167,7 +167,7 @@ def secure_hamming(
         DataError: an array does not hold rows of bits, or has another number of columns.
         ParameterError: fewer than two clients, unknown back end, L out of range.
 
-    Example:
+    Examples:
         >>> from xclp_crypto import secure_hamming
         >>> H, cost = secure_hamming([[[0, 1, 1]], [[0, 0, 0], [1, 0, 0]]], backend="masked")
         >>> H.tolist()
@@ -366,7 +366,7 @@ def secure_sum(
     Warns:
         PrivacyWarning: two clients take part: the server and one of them know the other's values.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from xclp_crypto import secure_sum
         >>> result = secure_sum([np.array([1, 2]), [10, 20], [100, 200]], drop={"client-1"})
@@ -463,7 +463,7 @@ def secure_row_sums(
     Warns:
         PrivacyWarning: two clients take part, or are left: each learns the other's part.
 
-    Example:
+    Examples:
         >>> from xclp_crypto import secure_row_sums
         >>> values = [[[1, 10], [2, 20], [3, 30]]] * 3  # of each client, a row for every client
         >>> result = secure_row_sums(values, rows=[[0], [1], [2]], fraction_bits=0)

@@ -360,7 +360,7 @@ def secure_mean(
             the values, are too small.
         PrivacyWarning: two clients take part: the server and one of them know the other's update.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from xclp_crypto import secure_mean
         >>> ours = {"weight": np.float32([[1, 2]]), "bias": [np.float32(0.5)]}
@@ -486,7 +486,7 @@ def secure_update_sum(
     Warns:
         PrivacyWarning: two clients take part: the server and one of them know the other's update.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.mean import secure_update_sum
         >>> secure_update_sum([{"cases": 2**60 + 1}, {"cases": 4}, {"cases": 1}]).total
         {'cases': np.int64(1152921504606846982)}

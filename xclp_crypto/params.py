@@ -328,7 +328,7 @@ class Agreement:
     Raises:
         ParameterError: a value of another type, of which two copies might look different.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.params import Agreement
         >>> theirs = Agreement(version=1, bits=512).encode()
         >>> try:

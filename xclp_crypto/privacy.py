@@ -154,7 +154,7 @@ class RandomizedResponse:
     Raises:
         ParameterError: a value out of range.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.privacy import RandomizedResponse
         >>> from xclp_crypto.rng import SeededRng
         >>> labels = np.zeros(10_000, int)
@@ -211,7 +211,7 @@ def concentrated(sensitivity: float, variance: float, contributors: int, rows: i
 
     Source: Kairouz, Liu, Steinke, ICML 2021, Proposition 14.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.privacy import concentrated
         >>> round(concentrated(sensitivity=1.0, variance=50.0, contributors=4, rows=100), 6)
         0.0025

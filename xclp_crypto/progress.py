@@ -21,7 +21,7 @@ class ProgressLine:
     Args:
         file: where to write; standard error by default.
 
-    Example:
+    Examples:
         >>> import sys
         >>> from xclp_crypto import ProgressLine, secure_sum
         >>> with ProgressLine(sys.stdout) as progress:

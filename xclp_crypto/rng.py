@@ -86,7 +86,7 @@ class SeededRng(Rng):
     Raises:
         ParameterError: a seed of another type, or a negative one.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.rng import SeededRng
         >>> SeededRng(1).bytes(4) == SeededRng(1).bytes(4)
         True

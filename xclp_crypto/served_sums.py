@@ -226,7 +226,7 @@ def serve_sum(
     Warns:
         PrivacyWarning: there are two clients, each of which knows the other's values from the sum.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> from pathlib import Path
@@ -280,7 +280,7 @@ def join_sum(
     Warns:
         PrivacyWarning: there are two clients, each of which knows the other's values from the sum.
 
-    Example:
+    Examples:
         That of `serve_sum`.
     """
     array = as_array(values, name)
@@ -312,7 +312,7 @@ def serve_mean(
         DataError: the template is not an update; or all weights in the sum are 0.
         XclpError: see `serve_sum`.
 
-    Example:
+    Examples:
         The program in docs/learn/crypto/sums.md.
     """
     plan = _Served(clients, *mean_terms(layout(template, SERVER), options))
@@ -353,7 +353,7 @@ def join_mean(
         FaultyPeerOrServer: the weights are less than this client's in all; names all others.
         XclpError: see `join_sum`.
 
-    Example:
+    Examples:
         The program in docs/learn/crypto/sums.md.
     """
     leaves = layout(update, name)
@@ -395,7 +395,7 @@ def serve_update_sum(
         DataError: the template is not an update.
         XclpError: see `serve_sum`.
 
-    Example:
+    Examples:
         As that of `serve_sum`, with ``{"cases": 0}`` in the place of ``(2,)``.
     """
     plan = _Served(clients, *sum_terms(layout(template, SERVER), options))
@@ -426,7 +426,7 @@ def join_update_sum(
         DataError: NaN, infinity; names the path.
         XclpError: see `join_sum`.
 
-    Example:
+    Examples:
         As that of `serve_sum`, with ``{"cases": 1}`` in the place of ``[1, 2]``.
     """
     leaves = layout(update, name)

@@ -76,7 +76,7 @@ def secure_inner_products(
         ParameterError: fewer than two clients, unknown back end or one that does not multiply
             integers, L or B out of range.
 
-    Example:
+    Examples:
         >>> from xclp_crypto import secure_inner_products
         >>> G, cost = secure_inner_products([[[0, 1, 1]], [[0, 1, 0], [1, 1, 1]]], "masked")
         >>> G.tolist()
@@ -160,7 +160,7 @@ def secure_similarities(
         DataError: as for `secure_inner_products`.
         ParameterError: as for `secure_inner_products`, or another measure.
 
-    Example:
+    Examples:
         >>> from xclp_crypto import secure_similarities
         >>> secure_similarities([[[0, 1, 1]], [[0, 1, 0]]], "masked", measure="jaccard")[0].tolist()
         [[1.0, 0.5], [0.5, 1.0]]
@@ -209,7 +209,7 @@ def secure_masked_distances(
             another shape.
         ParameterError: fewer than two clients, unknown back end, or L is above 2^14.
 
-    Example:
+    Examples:
         >>> from xclp_crypto import secure_masked_distances
         >>> bits, masks = [[[0, 1, 1]], [[1, 1, 0]]], [[[1, 1, 1]], [[1, 1, 0]]]
         >>> found, cost = secure_masked_distances(bits, masks, backend="masked")

@@ -138,7 +138,7 @@ def every_dropout(make: Factory, parties: Sequence[str] | None = None) -> Iterat
         ParameterError: no such party.
         Endless: a run does not end.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.ot import Choices, naor_pinkas
         >>> from xclp_crypto.testing import every_dropout, views
         >>> pairs, wanted = np.array([[[1], [2]]], np.uint8), Choices(np.array([True]), 1)

@@ -93,7 +93,7 @@ def cross_distances(
             or, for the receiving program, ``receiver`` or ``server``.
         ProtocolError: the other program failed or fell silent; the text says which.
 
-    Example:
+    Examples:
         >>> import socket
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> import numpy as np
@@ -158,7 +158,7 @@ def cross_matches(
         FaultyPeer: as for `cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
 
-    Example:
+    Examples:
         >>> import socket
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> import numpy as np
@@ -236,7 +236,7 @@ def cross_nearest(
         FaultyPeer: as for `cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
 
-    Example:
+    Examples:
         >>> import socket
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> import numpy as np

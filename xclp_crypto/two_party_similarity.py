@@ -196,7 +196,7 @@ def cross_inner_products(
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
 
-    Example:
+    Examples:
         >>> import socket
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> import numpy as np
@@ -283,7 +283,7 @@ def cross_similarities(
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
 
-    Example:
+    Examples:
         >>> import socket
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> import numpy as np
@@ -354,7 +354,7 @@ def cross_masked_distances(
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
 
-    Example:
+    Examples:
         >>> import socket
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> import numpy as np
@@ -431,7 +431,7 @@ def cross_masked_matches(
         FaultyPeer: as for `xclp_crypto.cross_distances`.
         ProtocolError: the other program failed or fell silent; the text says which.
 
-    Example:
+    Examples:
         >>> import socket
         >>> from concurrent.futures import ThreadPoolExecutor
         >>> import numpy as np

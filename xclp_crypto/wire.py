@@ -112,7 +112,7 @@ def _sizes(kind: type[Message], dims: Dims) -> list[int]:
 
 def _encoded(message: Message) -> list[Buffer]:
     """Return the fields of `message` one after the other."""
-    if not hasattr(message, "_sent"):
+    if isinstance(message, type) or not hasattr(message, "_sent"):
         raise ParameterError(f"a message is needed, got {type(message).__name__}; see wire.Message")
     name, parts = "", []
     dims = {public: getattr(message, public) for public in message._public}
@@ -169,7 +169,7 @@ def decode_body(kind: type[M], data: bytes | memoryview, **dims: Any) -> M:
 def decode(kind: type[M], payload: bytes | bytearray, **dims: Any) -> M:
     """Decode a message that must be of type `kind`; raises `DecodeError`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from xclp_crypto.protocols.ot.naor_pinkas import OtOffers
         >>> from xclp_crypto.wire import decode, encode

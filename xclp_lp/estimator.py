@@ -74,7 +74,7 @@ class CrossClientLabelPropagation(BaseEstimator):  # type: ignore[misc]  # sklea
         feature_names_in_: (d,) names of the columns, if there are data frames and all their
             columns have names.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from xclp_lp import CrossClientLabelPropagation
         >>> Xs = [np.array([[1.0, 0.1], [0.9, 0.0]]), np.array([[0.0, 1.0], [0.1, 0.8]]),

@@ -31,7 +31,7 @@ def domain_tag(purpose: str, *context: Context) -> bytes:
         ParameterError: an empty purpose, a negative integer, text that is not Unicode, or any other
             type; `bool` too, because `True` would be the same as 1.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.algebra.domain_tags import domain_tag
         >>> domain_tag("mask", "ab", 1) == domain_tag("mask", "a", "b1")
         False

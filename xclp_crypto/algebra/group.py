@@ -7,7 +7,7 @@ the identity, and a `Scalar` is a secret in 1 … ℓ−1, so no product of the 
 libsodium multiplies in constant time and releases Python's global lock; Python itself promises
 neither constant time nor that memory is wiped.
 
-Example:
+Examples:
     >>> from xclp_crypto.algebra.domain_tags import domain_tag
     >>> from xclp_crypto.algebra.group import Scalar, hash_to_point, multiply
     >>> from xclp_crypto.rng import SystemRng

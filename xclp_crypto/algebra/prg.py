@@ -130,7 +130,7 @@ def expand(key: bytes, tag: bytes, modulus: int, shape: int | tuple[int, ...]) -
     Raises:
         ParameterError: a key, modulus or shape out of range.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.algebra.domain_tags import domain_tag
         >>> from xclp_crypto.algebra.prg import derive_key, expand
         >>> key = derive_key(bytes(32), domain_tag("example key"))  # of a shared secret

@@ -67,7 +67,7 @@ def add_into(total: Residues, other: Residues, modulus: int) -> None:
     Raises:
         ParameterError: a modulus out of range, or a dtype or shape that does not fit.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.algebra.ring import add_into
         >>> total = np.array([3, 9], np.uint8)
         >>> add_into(total, np.array([4, 5], np.uint8), 10)

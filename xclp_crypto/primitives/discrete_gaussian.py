@@ -59,7 +59,7 @@ def sample(rng: Rng, variance: float, shape: int | tuple[int, ...]) -> NDArray[n
     Raises:
         ParameterError: a variance or shape out of range.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.primitives.discrete_gaussian import sample
         >>> from xclp_crypto.rng import SeededRng
         >>> round(float(sample(SeededRng(1), variance=100.0, shape=10_000).std()))

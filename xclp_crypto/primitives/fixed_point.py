@@ -49,7 +49,7 @@ class FixedPoint:
         ParameterError: a parameter is out of range or not an integer, or there are so many parties
             that only zero could be encoded.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.primitives.fixed_point import FixedPoint
         >>> codec = FixedPoint(fraction_bits=8, parties=3, modulus=2**32)
         >>> codec.encode([1.5, -1])

@@ -40,7 +40,7 @@ class Identity:
         DecodeError: another length or type, not the canonical encoding of a point of the curve, or
             a point of small order.
 
-    Example:
+    Examples:
         >>> from xclp_crypto import Identity, IdentityKey
         >>> from xclp_crypto.rng import SystemRng
         >>> key = IdentityKey.generate(SystemRng())
@@ -128,7 +128,7 @@ class IdentityKey(Secret):
     Raises:
         ParameterError: a seed of another length or type.
 
-    Example:
+    Examples:
         >>> from xclp_crypto import IdentityKey
         >>> from xclp_crypto.rng import SystemRng
         >>> key = IdentityKey.generate(SystemRng())

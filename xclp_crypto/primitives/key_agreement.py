@@ -1,6 +1,6 @@
 """Key agreement by X25519 (RFC 7748), alone or together with ML-KEM-768 (FIPS 203).
 
-Example:
+Examples:
     >>> from xclp_crypto.primitives.key_agreement import KemPair, KeyPair, encapsulate
     >>> from xclp_crypto.rng import SystemRng
     >>> alice, bob = KeyPair.generate(SystemRng()), KeyPair.generate(SystemRng())

@@ -121,7 +121,7 @@ def channel_pair(shared: bytes, me: str, peer: str, context: bytes) -> tuple[Sea
     Raises:
         ParameterError: both names are the same, or the secret is too short.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.primitives.sealed_box import channel_pair
         >>> shared = bytes(range(32))  # such as `KeyPair.shared_secret`
         >>> to_bob, _ = channel_pair(shared, "alice", "bob", b"session")

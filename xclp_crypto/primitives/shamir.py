@@ -100,7 +100,7 @@ def share_secret(secret: bytes, threshold: int, indices: Sequence[int], rng: Rng
         ParameterError: a secret of another length or type, a threshold or an index out of range,
             or an index twice.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.primitives.shamir import recover_secret, share_secret
         >>> from xclp_crypto.rng import SystemRng
         >>> shares = share_secret(bytes(range(32)), 3, [1, 2, 3, 4, 5], SystemRng())

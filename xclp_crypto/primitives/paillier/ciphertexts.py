@@ -61,7 +61,7 @@ class Ciphertexts(EncryptedArray):
     results. `encode`, the only way out, therefore re-randomises all but what was just encrypted and
     never sent.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.params import INSECURE_TEST_512
         >>> from xclp_crypto.primitives.paillier import Ciphertexts, decrypt, encrypt, generate
         >>> from xclp_crypto.rng import SystemRng

@@ -88,7 +88,7 @@ class Slots:
     Raises:
         ParameterError: a value of the wrong type or out of range, or slots of more than 1000 bits.
 
-    Example:
+    Examples:
         >>> Slots(max_abs=100, fraction_bits=20, room_bits=40).width
         68
     """
@@ -164,7 +164,7 @@ class EncryptedNumbers(EncryptedArray):
         fraction_bits: of these numbers.
         bound: B, in units of 2^-fraction_bits.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.params import INSECURE_TEST_512
         >>> from xclp_crypto.primitives.paillier import generate
         >>> from xclp_crypto.rng import SystemRng
@@ -487,7 +487,7 @@ def encrypt_numbers(
         ParameterError: a single number that is to be packed, slots that do not fit the key, or
             something else instead of key or slots.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.params import INSECURE_TEST_512
         >>> from xclp_crypto.primitives.paillier import generate
         >>> from xclp_crypto.rng import SystemRng

@@ -228,7 +228,7 @@ class PrivateKey(Secret):
         ParameterError: p and q are not two such primes; h is there but p and q are not as
             Damgård, Jurik and Nielsen require.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.params import INSECURE_TEST_512
         >>> from xclp_crypto.primitives.paillier import PrivateKey, PublicKey, generate
         >>> from xclp_crypto.rng import SystemRng
@@ -384,7 +384,7 @@ def generate(rng: Rng, parameters: PaillierParameters = PAILLIER_3072) -> Privat
     Raises:
         ParameterError: `parameters` is not such a set.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.params import INSECURE_TEST_512
         >>> from xclp_crypto.primitives.paillier import decrypt, encrypt, generate
         >>> from xclp_crypto.rng import SystemRng

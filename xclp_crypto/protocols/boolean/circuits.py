@@ -4,7 +4,7 @@ Numbers are shares of planes, (width, …) words with the lowest bit first (see 
 Each function states how many conjunctions it takes for every word of a plane, and how many
 exchanges; `costs` has them as formulas. All refuse, by a `ParameterError`, what are not words.
 
-Example:
+Examples:
     >>> from xclp_crypto.protocols import boolean
     >>> from xclp_crypto.transport.simulate import Simulation
     >>> held = {"p": np.array([5, 200, 0], np.uint8), "q": np.array([5, 100, 9], np.uint8)}

@@ -1,6 +1,6 @@
 """Additive shares modulo 2^width to shares of bits, and back, each by one adder.
 
-Example:
+Examples:
     >>> from xclp_crypto.protocols import boolean
     >>> from xclp_crypto.rng import SystemRng
     >>> from xclp_crypto.transport.simulate import Simulation

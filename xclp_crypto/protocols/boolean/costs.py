@@ -4,7 +4,7 @@ Add up the circuits of a program; `CircuitCost.triples` is then what to deal, or
 transfers. A single conjunction, disjunction or choice of so many words is `gate` of these. Numbers
 that are not integers, or below 0, are a `ParameterError`.
 
-Example:
+Examples:
     >>> from xclp_crypto.protocols.boolean import costs, words_for
     >>> words = words_for(1000)  # of 1000 numbers
     >>> (costs.adding(16, words) + costs.comparing_with(100, 16, words)).triples

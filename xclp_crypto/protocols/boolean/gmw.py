@@ -75,7 +75,7 @@ class Gates(Secret):
     Raises:
         ParameterError: the peer is this party, or `triples` is not a `TripleSource`.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols import boolean
         >>> from xclp_crypto.transport.simulate import Simulation
         >>> held = {"p": np.array([0, 0, 1, 1]), "q": np.array([0, 1, 0, 1])}

@@ -39,7 +39,7 @@ def matrix_to_pairs(matrix: NDArray[Any]) -> NDArray[Any]:
     Raises:
         ParameterError: the matrix is not a square array of an unsigned dtype.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.boolean import matrix_to_pairs
         >>> distances = np.array([[0, 5, 2], [5, 0, 9], [2, 9, 0]], np.uint8)
         >>> matrix_to_pairs(distances).tolist()  # rows 0 and 1, 1 and 2, 2 and 0
@@ -120,7 +120,7 @@ def offsets_to_matrix(bits: NDArray[Any]) -> NDArray[Any]:
     Raises:
         ParameterError: another shape.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.boolean import offsets_to_matrix
         >>> offsets_to_matrix(np.array([[1, 0, 0], [0, 1, 0]])).tolist()  # 0's 1 and 1's 0
         [[0, 1, 0], [1, 0, 0], [0, 0, 0]]

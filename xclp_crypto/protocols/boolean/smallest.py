@@ -69,7 +69,7 @@ async def smallest(
         ParameterError: k or `bounds` is out of range, `valid` has another shape, something is
             not words, or the numbers are not those of as many rows.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols import boolean
         >>> from xclp_crypto.transport.simulate import Simulation
         >>> distances = np.array([[4], [9], [1], [4]], np.uint8)  # four candidates of one row

@@ -12,7 +12,7 @@ Seeds are expanded by AES-256-CTR, so one bit of each triple travels. *Dealer* a
 together learn all that is shared. Without a dealer each triple takes two transfers, see
 `xclp_crypto.protocols.ot.triples`.
 
-Example:
+Examples:
     >>> from xclp_crypto.protocols.boolean import StoredTriples, deal_triples, dealt_triples
     >>> from xclp_crypto.rng import SystemRng
     >>> from xclp_crypto.transport.simulate import Simulation

@@ -31,7 +31,7 @@ def words_for(values: int) -> int:
     Raises:
         ParameterError: n is not an integer of at least 0.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.boolean import words_for
         >>> words_for(64), words_for(65)
         (1, 2)
@@ -147,7 +147,7 @@ def words_to_bits(words: Words, values: int) -> NDArray[np.bool_]:
     Raises:
         ParameterError: not words, or not as many as so many values take.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.boolean import bits_to_words, words_to_bits
         >>> words_to_bits(bits_to_words(np.array([True, False, True])), 3)
         array([ True, False,  True])
@@ -205,7 +205,7 @@ def from_planes(planes: Words, values: int) -> NDArray[np.uint64]:
     Raises:
         ParameterError: not 1 … 64 planes, or not of as many words as so many values take.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.boolean import from_planes, to_planes
         >>> planes = to_planes(np.array([5, 8, 300], np.uint16), width=10)
         >>> planes.shape, from_planes(planes, 3).tolist()

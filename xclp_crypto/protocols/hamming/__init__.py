@@ -28,7 +28,7 @@ def get_backend(name: str | HammingBackend) -> HammingBackend:
     Raises:
         ParameterError: no such back end; lists those that exist.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.hamming import get_backend
         >>> get_backend("rlwe").trust
         '2pc'
@@ -49,7 +49,7 @@ def between_backend(name: str | HammingBackend) -> BetweenBackend:
     Raises:
         ParameterError: it does not, or does not exist; lists those that do.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.hamming import between_backend
         >>> between_backend("rlwe").name
         'rlwe'

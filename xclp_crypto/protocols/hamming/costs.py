@@ -110,7 +110,7 @@ def estimate(backend: HammingBackend, sizes: Sizes, n_bits: int) -> Estimate:
     Raises:
         ParameterError: nothing is known of this back end, or L is out of range.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.hamming import estimate, get_backend
         >>> cost = estimate(get_backend("masked"), {"alice": 500, "bob": 500}, 4096)
         >>> cost.rounds, cost.total_bytes

@@ -18,7 +18,7 @@ def distances_between(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> NDAr
     One float32 matrix product of ±1 vectors, ⟨u, v⟩ = L − 2h, exact because all partial sums are
     integers of at most L ≤ 2^15 < 2^24.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.hamming import distances_between
         >>> rows = np.array([[0, 1, 1], [0, 0, 0]], np.uint8)
         >>> distances_between(rows, rows)

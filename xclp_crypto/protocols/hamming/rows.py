@@ -37,7 +37,7 @@ def bit_rows(
             ones from bit L on; names the client and the entry, and says how packed bits are passed.
         ParameterError: `packed` is not a number of bits in range.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from xclp_crypto.protocols.hamming.rows import bit_rows
         >>> bit_rows([bytes([0xB0]), bytes([0x10])], "a", packed=4).tolist()

@@ -193,7 +193,7 @@ class Extension(Secret):
     Raises:
         ReuseError: `base` has served an extension with this `sid`, or a peer failed a check.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.ot import Choices, Extension, base_transfers
         >>> from xclp_crypto.rng import SystemRng
         >>> from xclp_crypto.transport.simulate import Simulation
@@ -591,7 +591,7 @@ async def extended_ot(
     The base transfers are those of `base`; for `check_receiver` see `Extension`, for `field_bits`
     `base_transfers`.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.ot import Choices, extended_ot
         >>> from xclp_crypto.rng import SystemRng
         >>> from xclp_crypto.transport.simulate import Simulation

@@ -47,7 +47,7 @@ async def ideal_ot(
     The receiver, and whoever reads along, gets both messages of every pair. A sender waits for
     nobody, so it does not notice a lost peer. See `ObliviousTransfer`.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.ot import Choices, ideal_ot
         >>> from xclp_crypto.rng import SystemRng
         >>> from xclp_crypto.transport.simulate import Simulation

@@ -142,7 +142,7 @@ async def naor_pinkas(
 ) -> Chosen:
     """Run batches of transfers with several peers at once. See `ObliviousTransfer`.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> from xclp_crypto.protocols.ot import Choices, naor_pinkas
         >>> from xclp_crypto.rng import SystemRng

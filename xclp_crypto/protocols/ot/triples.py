@@ -76,7 +76,7 @@ async def bit_triples(io: RoleIO, peer: str, words: int, extension: Extension, r
         TooFewParties: the peer dropped out.
         FaultyPeer: see `Extension.extend`.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.ot import Extension, base_transfers, bit_triples
         >>> from xclp_crypto.rng import SystemRng
         >>> from xclp_crypto.transport.simulate import Simulation
@@ -125,7 +125,7 @@ async def ring_triples(
         TooFewParties: the peer dropped out.
         FaultyPeer: see `Extension.correlated`.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.ot import Extension, base_transfers, ring_triples
         >>> from xclp_crypto.rng import SystemRng
         >>> from xclp_crypto.transport.simulate import Simulation

@@ -1,6 +1,6 @@
 """Secure sums: of vectors for the server, and of rows for their owners.
 
-Example:
+Examples:
     >>> import numpy as np
     >>> from xclp_crypto.params import Agreement
     >>> from xclp_crypto.primitives.fixed_point import FixedPoint

@@ -1,6 +1,6 @@
 """What secure sums cost without dropouts, from the sizes alone: bytes of every link, sealed.
 
-Example:
+Examples:
     >>> from xclp_crypto.protocols.secure_sum import MaskGraph
     >>> from xclp_crypto.protocols.secure_sum.costs import sum_bytes
     >>> sum_bytes(MaskGraph.complete(["a", "b", "c"]), count=1000, modulus=1 << 32)["a", "server"]

@@ -6,7 +6,7 @@
 
 For tests only. *Server learns* every contribution.
 
-Example:
+Examples:
     >>> from xclp_crypto.params import Agreement
     >>> from xclp_crypto.primitives.fixed_point import FixedPoint
     >>> from xclp_crypto.protocols.secure_sum import MaskGraph, ideal_sum_client, ideal_sum_server

@@ -56,7 +56,7 @@ class MaskGraph:
     Raises:
         ParameterError: a number is out of range.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.secure_sum import MaskGraph
         >>> MaskGraph.complete(["a", "b", "c"]).threshold
         2

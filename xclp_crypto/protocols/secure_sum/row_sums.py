@@ -38,7 +38,7 @@ PURPOSE: Final = "row sums"
 def check_mode(mode: str) -> None:
     """Refuse a mode that does not exist by a `ParameterError` that names those that do.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.secure_sum import check_mode
         >>> check_mode("recover")
     """

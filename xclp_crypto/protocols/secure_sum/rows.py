@@ -139,7 +139,7 @@ def check_rows(rows: Rows, n: int | None = None) -> int:
     Raises:
         ParameterError: a row belongs to two clients or to none; names row and clients.
 
-    Example:
+    Examples:
         >>> from xclp_crypto.protocols.secure_sum import check_rows
         >>> check_rows({"a": np.array([0, 2]), "b": np.array([1])})
         3

@@ -1,6 +1,6 @@
 """Session keys, sealed channels and the seed that all clients share.
 
-Example:
+Examples:
     >>> from xclp_crypto.params import Agreement
     >>> from xclp_crypto.protocols.setup import key_exchange_client, key_exchange_server
     >>> from xclp_crypto.protocols.setup import seed_agreement_client

@@ -11,7 +11,7 @@
 
 *Server learns* every key, so nothing that is built on this setup is private.
 
-Example:
+Examples:
     >>> from xclp_crypto.params import Agreement
     >>> from xclp_crypto.protocols.setup import ideal_key_exchange_client, ideal_key_exchange_server
     >>> from xclp_crypto.protocols.setup import ideal_seed_agreement_client

@@ -26,7 +26,7 @@ class Identities(Secret):
     Raises:
         ParameterError: `own` or a pinned identity is of another type.
 
-    Example:
+    Examples:
         >>> from xclp_crypto import Identities, IdentityKey
         >>> from xclp_crypto.rng import SystemRng
         >>> keys = {name: IdentityKey.generate(SystemRng()) for name in ("receiver", "sender")}

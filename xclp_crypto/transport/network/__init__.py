@@ -31,7 +31,7 @@ goes on without them or fails, as the role says; a client also fails when a wait
 the session gets its messages all the same. Only seconds in which the server ran count (`Clock`). A
 client that cannot take part says goodbye instead (`decline`), so that nobody waits for it.
 
-Example:
+Examples:
     >>> import tempfile
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> from pathlib import Path
