@@ -122,10 +122,12 @@ class HashPoints(Secret):
         """Return blocks first … stop−1 of every row's output, (stop − first, m, 2)."""
         y = self._points
         tweaked = np.empty((stop - first, *y.shape), WORD)
-        tweaked[:] = y
-        tweaked[:, :, 0] ^= np.arange(self._start, self._start + len(y), dtype=WORD)
+        tweaked[0] = y
+        tweaked[0, :, 0] ^= np.arange(self._start, self._start + len(y), dtype=WORD)
         if stop > 1:  # the number of block 0 changes nothing
-            tweaked[:, :, 1] ^= np.arange(first, stop, dtype=WORD)[:, None]
+            tweaked[1:, :, 0] = tweaked[0, :, 0]
+            number = np.arange(first, stop, dtype=WORD)[:, None]
+            np.bitwise_xor(y[:, 1], number, out=tweaked[:, :, 1])
         out = self._hash.permute(tweaked)
         out ^= y
         return out
