@@ -54,9 +54,6 @@ UNIT_BITS, DIGIT_BITS, DIGITS = 128, 32, 8
 LARGEST = 2.0**48
 """Of a feature's size: n·x² stays below 2^128 for up to 2^31 rows."""
 
-SMALLEST = 2.0**-200
-"""Below every shared deviation that is not 0: sums are in multiples of 2^-128."""
-
 MOST_SQUARED, ROUNDING = Fraction(2) ** 97, Fraction(1, 1 << 60)
 """What no square of a value exceeds, even after rounding, and what rounding of sums takes from a
 variance at most: p·2^-80 where each of p clients has a row, see above."""
